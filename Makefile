@@ -1,0 +1,43 @@
+# Two commands do everything: `make run` and `make test`. Each creates the environment first.
+SHELL := /bin/bash
+TOOLS := .tools
+# The system's uv where there is one, else one from the Python package index in a private folder.
+UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
+PYTHON ?= python3
+SEEDS ?= 200
+
+.PHONY: run test env lint sim bench clean peers
+run: env
+	$(UV) run --no-sync quire standalone $(ARGS)
+
+test: env
+	$(UV) run --no-sync pytest $(ARGS)
+
+env: .venv/.ready
+
+$(TOOLS)/bin/uv:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+.venv/.ready: pyproject.toml bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
+	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
+	$(UV) sync --all-packages --all-groups --quiet
+	@touch $@
+
+lint: env
+	$(UV) run --no-sync ruff check .
+	$(UV) run --no-sync ruff format --check .
+	$(UV) run --no-sync mypy bookie/src broker/src operator/src jobs/src tests
+	$(UV) run --no-sync lint-imports
+
+sim: env
+	PYTHONHASHSEED=0 $(UV) run --no-sync python -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+bench: env
+	$(UV) run --no-sync python -m benchmarks $(ARGS)
+
+peers:
+	scripts/peers/fetch.sh
+
+clean:
+	rm -rf .venv $(TOOLS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""The quorum client: ledgers written, read, recovered and deleted."""

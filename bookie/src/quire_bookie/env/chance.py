@@ -1,0 +1,43 @@
+"""The port for randomness: ids, jitter, choice of bookies. A simulation replays it from a seed."""
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Chance(Protocol):
+    """A source of random choices."""
+
+    def token(self, size: int) -> bytes:
+        """`size` random bytes, unguessable in production."""
+        ...
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        ...
+
+    def sample(self, population: Sequence[T], count: int) -> list[T]:
+        """`count` distinct members in random order."""
+        ...
+
+
+class SystemChance:
+    """Randomness of the machine."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(int.from_bytes(os.urandom(16), "big"))
+
+    def token(self, size: int) -> bytes:
+        """Bytes from the operating system."""
+        return os.urandom(size)
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        return self._random.uniform(low, high)
+
+    def sample(self, population: Sequence[T], count: int) -> list[T]:
+        """Distinct members in random order."""
+        return self._random.sample(population, count)

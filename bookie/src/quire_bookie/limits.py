@@ -1,0 +1,55 @@
+"""Every bound of the ledger store, with its default and unit, and the relations between them.
+
+A setting may override each of them (see `config`); the asserts here are about our own defaults.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Wire
+FRAME_BYTES_MAX = 5_253_120  # nettyMaxFrameSizeBytes as Pulsar ships it: 5 MiB + 10 KiB
+BATCH_READ_BYTES_MAX = 5 * MIB  # maxBatchReadSize
+SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # per connection; above it reads of that socket pause
+ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
+BACKPRESSURE_PAUSE_S = 0.5  # how long a full bookie pauses a socket before it answers ETOOMANYREQUESTS
+
+# Journal
+JOURNAL_FILE_BYTES = 256 * MIB  # each; written with zeros once and recycled (journalMaxSizeMB)
+JOURNAL_GROUP_BYTES_MAX = 8 * MIB
+JOURNAL_GROUP_ENTRIES_MAX = 32_768
+JOURNAL_QUEUE_BYTES_MAX = 64 * MIB
+JOURNAL_ALIGNMENT_BYTES = 4096
+
+# Storage
+WRITE_CACHE_BYTES = 128 * MIB  # both halves together
+READ_CACHE_BYTES = 64 * MIB
+INDEX_CACHE_BYTES = 64 * MIB
+READ_AHEAD_BYTES = 1 * MIB
+ENTRY_LOG_BYTES_MAX = 1024 * MIB
+ENTRY_LOG_WRITE_BYTES = 1 * MIB
+FLUSH_INTERVAL_S = 60.0
+INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
+LEDGER_STATES_MAX = 100_000  # cached in memory
+DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
+DISK_USAGE_THRESHOLD = 0.95
+DISK_USAGE_LOW_WATERMARK = 0.90
+DISK_CHECK_INTERVAL_S = 10.0
+GC_INTERVAL_S = 900.0
+
+# Client
+ADD_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+WRITER_PENDING_BYTES_MAX = 64 * MIB
+RECOVERY_READS_IN_FLIGHT = 16
+TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
+
+# Metadata
+METADATA_SESSION_TIMEOUT_S = 30.0
+METADATA_OPERATION_TIMEOUT_S = 30.0
+METADATA_PAGE_KEYS = 1000
+
+assert JOURNAL_GROUP_BYTES_MAX > FRAME_BYTES_MAX, "one entry of the largest frame must fit one group"
+assert JOURNAL_FILE_BYTES >= 4 * JOURNAL_GROUP_BYTES_MAX
+assert WRITE_CACHE_BYTES >= 4 * FRAME_BYTES_MAX
+assert DISK_USAGE_LOW_WATERMARK <= DISK_USAGE_THRESHOLD

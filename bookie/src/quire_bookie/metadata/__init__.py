@@ -1,0 +1,1 @@
+"""The metadata store port, its implementations, and one module per kind of node."""

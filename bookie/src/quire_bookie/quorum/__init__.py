@@ -1,0 +1,1 @@
+"""Pure quorum decisions: write sets, acknowledgements, coverage, recovery, placement."""

@@ -1,0 +1,1 @@
+"""The bookie process: connections, request handling, registration, garbage collection."""

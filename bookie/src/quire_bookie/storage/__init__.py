@@ -1,0 +1,1 @@
+"""Entries at rest: write cache, entry logs, block index, read cache, ledger state."""

@@ -1,0 +1,1 @@
+"""The BookKeeper protocol without input or output: bytes to messages and back."""

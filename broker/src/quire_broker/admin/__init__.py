@@ -1,0 +1,1 @@
+"""The REST surface that Pulsar's admin tools use."""

@@ -1,0 +1,1 @@
+"""`quire broker`, `quire standalone` and the commands that talk to them."""

@@ -1,0 +1,1 @@
+"""Who gets which entry: permits, redelivery and the four subscription types."""

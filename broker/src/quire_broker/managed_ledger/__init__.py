@@ -1,0 +1,1 @@
+"""Topics as ordered lists of ledgers, with durable cursors."""

@@ -1,0 +1,1 @@
+"""Bundles, their owners, and the answer to a lookup."""

@@ -1,0 +1,1 @@
+"""Sessions of the binary protocol and the life of the broker process."""

@@ -1,0 +1,1 @@
+"""A topic with its producers and subscriptions."""

@@ -1,0 +1,1 @@
+"""The Pulsar binary protocol without input or output: bytes to commands and back."""
