@@ -1,0 +1,1 @@
+"""The simulator: a deterministic event loop and simulated ports on which production code runs unchanged."""

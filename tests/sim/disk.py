@@ -1,0 +1,409 @@
+"""A disk that forgets what was not synced.
+
+It keeps two images: what the process sees, and what a power cut would leave. A write is in the second only after a
+sync of its file (or a completed journal submission); a name only after a sync of its folder. `crash` freezes the disk
+and returns the one that the next process finds: unsynced writes are dropped, kept, or torn by sector, as chosen.
+
+Every change counts as one step; `crash_after(k)` dies at step k+1, half done, so that a test can stop at every k.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
+from quire_bookie.errors import DiskFullError
+from quire_bookie.model import Buffer
+
+SECTOR_BYTES = 512
+Survival = Literal["none", "all", "random"]
+
+
+class SimCrashError(OSError):
+    """The simulated process is dead. Nothing that it does from here on counts."""
+
+
+@dataclass(slots=True)
+class _Inode:
+    """A file's bytes: as the process sees them, as a crash leaves them, and the writes in between."""
+
+    current: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.unsynced.append((offset, data))
+        _put(self.current, offset, data)
+
+    def sync(self) -> None:
+        self.durable = bytearray(self.current)
+        self.unsynced.clear()
+
+    def survivor(self, survival: Survival, chance: random.Random) -> "_Inode":
+        left = bytearray(self.current if survival == "all" else self.durable)
+        if survival == "random":
+            for offset, data in self.unsynced:
+                _put_torn(left, offset, data, chance)
+        return _Inode(left, bytearray(left))
+
+
+def _put(image: bytearray, offset: int, data: bytes) -> None:
+    if len(image) < offset:
+        image.extend(bytes(offset - len(image)))
+    image[offset : offset + len(data)] = data
+
+
+def _put_torn(image: bytearray, offset: int, data: bytes, chance: random.Random) -> None:
+    """Each sector of the write arrived or did not; the length may have arrived without the bytes."""
+    style = chance.randrange(4)
+    if style == 0:
+        return
+    for start in range(0, len(data), SECTOR_BYTES):
+        if style == 1 or chance.random() < 0.5:
+            _put(image, offset + start, data[start : start + SECTOR_BYTES])
+
+
+class SimDisk:
+    """Implements the `Disk` port. `latency_s` is drawn per operation when a chance source is given."""
+
+    def __init__(self, *, chance: random.Random | None = None, latency_s: float = 0.0) -> None:
+        self._chance = chance or random.Random(0)
+        self._latency_s = latency_s
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._folders: set[str] = {"/"}
+        self._locked: set[str] = set()
+        self._crash_at: int | None = None
+        self._faults: list[tuple[str, str, BaseException]] = []
+        self.indexes: dict[str, object] = {}
+        self.steps = 0
+        self.crashed = False
+        self.capacity_bytes = 1 << 40
+
+    # ---- faults
+    def crash_after(self, steps: int) -> None:
+        """Die at the step after `steps` more changes."""
+        self._crash_at = self.steps + steps
+
+    def fail_next(self, operation: str, path_part: str, error: BaseException) -> None:
+        """The next `operation` (write, sync, submit, create, read, ...) on a path with that part raises `error`."""
+        self._faults.append((operation, path_part, error))
+
+    def corrupt(self, path: str, offset: int, mask: int = 0x01) -> None:
+        """Flip bits of a durable byte, as a failing device would."""
+        inode = self._names[path]
+        inode.current[offset] ^= mask
+        if offset < len(inode.durable):
+            inode.durable[offset] ^= mask
+
+    def cut(self, path: str, size: int) -> None:
+        """Shorten a file behind the process's back."""
+        inode = self._names[path]
+        del inode.current[size:], inode.durable[size:]
+
+    def content(self, path: str) -> bytes:
+        """What the process sees in a file."""
+        return bytes(self._names[path].current)
+
+    def crash(self, survival: Survival = "none", seed: int = 0) -> "SimDisk":
+        """Kill this disk's process and return the disk that the next one finds."""
+        self.crashed = True
+        chance = random.Random(seed)
+        heir = SimDisk(chance=self._chance, latency_s=self._latency_s)
+        names = dict(self._durable_names)
+        if survival != "none":
+            for path in sorted(set(self._names) | set(self._durable_names)):
+                if survival == "all" or chance.random() < 0.5:
+                    if path in self._names:
+                        names[path] = self._names[path]
+                    else:
+                        names.pop(path, None)
+        kept: dict[int, _Inode] = {}
+        for path in sorted(names):
+            inode = names[path]
+            if id(inode) not in kept:
+                kept[id(inode)] = inode.survivor(survival, chance)
+            heir._names[path] = kept[id(inode)]
+        heir._durable_names = dict(heir._names)
+        heir._folders = set(self._folders)
+        heir.capacity_bytes = self.capacity_bytes
+        for path, index in self.indexes.items():
+            heir.indexes[path] = index.survivor(survival, chance)  # type: ignore[attr-defined]
+        return heir
+
+    def step(self, operation: str, path: str) -> bool:
+        """Count one change. Returns True when the process dies in the middle of it; raises planned faults."""
+        self.check_alive()
+        self.raise_planned(operation, path)
+        self.steps += 1
+        if self._crash_at is not None and self.steps > self._crash_at:
+            self.crashed = True
+            return True
+        return False
+
+    def check_alive(self) -> None:
+        """Raise once the process is dead."""
+        if self.crashed:
+            raise SimCrashError("the simulated process has crashed")
+
+    def raise_planned(self, operation: str, path: str) -> None:
+        """Raise a fault planned by `fail_next`."""
+        for index, (planned, part, error) in enumerate(self._faults):
+            if planned == operation and part in path:
+                del self._faults[index]
+                raise error
+
+    async def pause(self) -> None:
+        """Take the time of one operation."""
+        await asyncio.sleep(self._delay_s())
+        self.check_alive()
+
+    def _delay_s(self) -> float:
+        return self._chance.uniform(0.2, 1.8) * self._latency_s if self._latency_s else 0.0
+
+    # ---- the port
+    async def make_dirs(self, path: str) -> None:
+        """Create folders; they survive at once."""
+        await self.pause()
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            self._folders.add("/" + "/".join(parts[:depth]))
+
+    async def list_dir(self, path: str) -> list[str]:
+        """Names of files and folders directly below."""
+        await self.pause()
+        base = path.rstrip("/")
+        if (base or "/") not in self._folders:
+            raise FileNotFoundError(path)
+        found = {p[len(base) + 1 :].split("/")[0] for p in [*self._names, *self._folders] if p.startswith(base + "/")}
+        return sorted(name for name in found if name)
+
+    async def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        await self.pause()
+        return path in self._names or path in self._folders
+
+    async def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """Open, or create an empty file whose name is not durable yet."""
+        await self.pause()
+        if create:
+            if path in self._names:
+                raise FileExistsError(path)
+            if path.rpartition("/")[0] not in self._folders:
+                raise FileNotFoundError(path)
+            if self.step("create", path):
+                raise SimCrashError(path)
+            self._names[path] = _Inode()
+        return SimFile(self, path, self._inode(path))
+
+    async def open_read_only(self, path: str) -> DiskFile:
+        """Open an existing file."""
+        await self.pause()
+        return SimFile(self, path, self._inode(path))
+
+    async def create_journal(self, path: str, size: int) -> None:
+        """A file of durable zeros with a durable name; a crash in the middle leaves a short file or none."""
+        await self.pause()
+        self.reserve(size)
+        died = self.step("create", path)
+        inode = _Inode(bytearray(size), bytearray(size if not died else self._chance.randrange(size)))
+        self._names[path] = inode
+        if died:
+            raise SimCrashError(path)
+        self._durable_names[path] = inode
+
+    async def open_journal(self, path: str) -> JournalFile:
+        """Open a preallocated file for durable submissions."""
+        await self.pause()
+        return SimJournalFile(self, path, self._inode(path))
+
+    async def read_file(self, path: str) -> bytes:
+        """All bytes."""
+        await self.pause()
+        self.raise_planned("read", path)
+        return bytes(self._inode(path).current)
+
+    async def replace_file(self, path: str, content: bytes) -> None:
+        """Old or new content survives, never a mixture."""
+        await self.pause()
+        self.reserve(len(content))
+        if self.step("replace", path):
+            raise SimCrashError(path)
+        self._names[path] = self._durable_names[path] = _Inode(bytearray(content), bytearray(content))
+
+    async def rename(self, source: str, target: str) -> None:
+        """Durable after a sync of the folder."""
+        await self.pause()
+        inode = self._inode(source)
+        if self.step("rename", source):
+            raise SimCrashError(source)
+        self._names[target] = inode
+        del self._names[source]
+
+    async def remove(self, path: str) -> None:
+        """Durable after a sync of the folder."""
+        await self.pause()
+        self._inode(path)
+        if self.step("remove", path):
+            raise SimCrashError(path)
+        del self._names[path]
+
+    async def sync_dir(self, path: str) -> None:
+        """Make the names of this folder durable."""
+        await self.pause()
+        if self.step("sync_dir", path):
+            raise SimCrashError(path)
+        folder = path.rstrip("/")
+        for name in [p for p in self._durable_names if p.rpartition("/")[0] == folder and p not in self._names]:
+            del self._durable_names[name]
+        self._durable_names.update({p: i for p, i in self._names.items() if p.rpartition("/")[0] == folder})
+
+    async def usage(self, path: str) -> DiskUsage:
+        """All files count against one capacity."""
+        await self.pause()
+        return DiskUsage(self.capacity_bytes, max(0, self.capacity_bytes - self._used_bytes()))
+
+    def lock_dir(self, path: str) -> DirectoryLock:
+        """One holder at a time."""
+        if path in self._locked:
+            raise BlockingIOError(f"{path} is locked")
+        self._locked.add(path)
+        return SimDirectoryLock(self._locked, path)
+
+    def reserve(self, growth_bytes: int) -> None:
+        """Raise DiskFullError when that much more does not fit."""
+        if growth_bytes > 0 and self._used_bytes() + growth_bytes > self.capacity_bytes:
+            raise DiskFullError("no space left on the simulated disk")
+
+    def _used_bytes(self) -> int:
+        return sum(len(inode.current) for inode in self._names.values())
+
+    def _inode(self, path: str) -> _Inode:
+        if path not in self._names:
+            raise FileNotFoundError(path)
+        return self._names[path]
+
+
+class SimDirectoryLock:
+    """Held until released; a new SimDisk starts without locks."""
+
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        """Give it free."""
+        self._locked.discard(self._path)
+
+
+class SimFile:
+    """Implements `DiskFile`."""
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+
+    @property
+    def path(self) -> str:
+        """The path it was opened with."""
+        return self._path
+
+    async def size(self) -> int:
+        """Length in bytes."""
+        await self._disk.pause()
+        return len(self._inode.current)
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Bytes as the process sees them."""
+        await self._disk.pause()
+        self._disk.raise_planned("read", self._path)
+        return bytes(self._inode.current[offset : offset + size])
+
+    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """A death in the middle leaves a part of the bytes, unsynced."""
+        data = b"".join(buffers)
+        await self._disk.pause()
+        self._disk.reserve(offset + len(data) - len(self._inode.current))
+        if self._disk.step("write", self._path):
+            self._inode.write(offset, data[: len(data) // 2])
+            raise SimCrashError(self._path)
+        self._inode.write(offset, data)
+
+    async def sync(self) -> None:
+        """A death in the middle syncs nothing (the crash itself may still keep some of it)."""
+        await self._disk.pause()
+        if self._disk.step("sync", self._path):
+            raise SimCrashError(self._path)
+        self._inode.sync()
+
+    async def truncate(self, size: int) -> None:
+        """Durable with the next sync."""
+        await self._disk.pause()
+        self._disk.reserve(size - len(self._inode.current))
+        if self._disk.step("truncate", self._path):
+            raise SimCrashError(self._path)
+        current = self._inode.current
+        if size < len(current):
+            del current[size:]
+        else:
+            current.extend(bytes(size - len(current)))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+        await self._disk.pause()
+
+
+class SimJournalFile:
+    """Implements `JournalFile`."""
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._in_flight = False
+
+    @property
+    def path(self) -> str:
+        """The path it was opened with."""
+        return self._path
+
+    @property
+    def alignment_bytes(self) -> int:
+        """One sector."""
+        return SECTOR_BYTES
+
+    def submit(self, offset: int, buffers: Sequence[Buffer], done: Callable[[BaseException | None], None]) -> None:
+        """Durable when `done(None)` runs. A death while in flight tears the bytes by sector."""
+        data = b"".join(buffers)
+        assert not self._in_flight, "one submission is in flight at a time"
+        assert offset % SECTOR_BYTES == 0 and len(data) % SECTOR_BYTES == 0, "unaligned submission"
+        assert offset + len(data) <= len(self._inode.current), "submission past the end of a preallocated file"
+        self._in_flight = True
+        self._inode.unsynced.append((offset, data))
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._disk._delay_s(), self._complete, offset, data, done)
+
+    def _complete(self, offset: int, data: bytes, done: Callable[[BaseException | None], None]) -> None:
+        self._in_flight = False
+        if self._disk.crashed:
+            return
+        try:
+            died = self._disk.step("submit", self._path)
+        except OSError as error:
+            done(error)
+            return
+        if died:
+            done(SimCrashError(self._path))
+            return
+        self._inode.unsynced.remove((offset, data))
+        _put(self._inode.current, offset, data)
+        _put(self._inode.durable, offset, data)
+        done(None)
+
+    async def close(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._in_flight and not self._disk.crashed:
+            await asyncio.sleep(self._disk._delay_s())
