@@ -13,6 +13,7 @@ QuireError
 |  |- NodeMissingError       no such node
 |  |- MetadataUnknownError   timed out: may or may not have happened; read back before acting
 |  |- MetadataUnavailableError   certainly not done; retry helps
+|  |- MetadataFormatError   the value of a node does not parse; no retry
 |- LedgerError               of the ledger client and the bookie protocol
    |- NoSuchLedgerError
    |- NoSuchEntryError
@@ -87,6 +88,10 @@ class MetadataUnknownError(MetadataError):
 
 class MetadataUnavailableError(MetadataError):
     """The store cannot be reached; the operation certainly did not happen. Retry helps."""
+
+
+class MetadataFormatError(MetadataError):
+    """The value of a node is not in a format that we know. No retry; the node is left as it is."""
 
 
 class LedgerError(QuireError):

@@ -65,6 +65,8 @@ class LedgerMetadata:
     ctime_ms: int | None = None
     c_token: int | None = 0
     format_version: int = 3
+    has_password: bool = True
+    """False: the stored form names neither digest type nor password; both are the opener's to know."""
 
     def ensemble_of(self, entry: EntryId) -> tuple[BookieId, ...]:
         """The ensemble of the segment that owns `entry` (largest first_entry not above it)."""
