@@ -364,6 +364,8 @@ class SimJournalFile:
         self._path = path
         self._inode = inode
         self._in_flight = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def path(self) -> str:
@@ -382,12 +384,14 @@ class SimJournalFile:
         assert offset % SECTOR_BYTES == 0 and len(data) % SECTOR_BYTES == 0, "unaligned submission"
         assert offset + len(data) <= len(self._inode.current), "submission past the end of a preallocated file"
         self._in_flight = True
+        self._idle.clear()
         self._inode.unsynced.append((offset, data))
         loop = asyncio.get_running_loop()
         loop.call_later(self._disk._delay_s(), self._complete, offset, data, done)
 
     def _complete(self, offset: int, data: bytes, done: Callable[[BaseException | None], None]) -> None:
         self._in_flight = False
+        self._idle.set()
         if self._disk.crashed:
             return
         try:
@@ -405,5 +409,4 @@ class SimJournalFile:
 
     async def close(self) -> None:
         """Wait until nothing is in flight."""
-        while self._in_flight and not self._disk.crashed:
-            await asyncio.sleep(self._disk._delay_s())
+        await self._idle.wait()

@@ -1,0 +1,177 @@
+"""A deterministic event loop: virtual time, no threads, no sockets.
+
+Production code runs on it unchanged: `loop.time`, timers and tasks are asyncio's own, `create_server` and
+`create_connection` lead into the simulated network. Every callback belongs to the node in whose context it was
+scheduled; once that node is dead, its callbacks never run again, so that no `finally` does what a dead process
+could not. Whatever would reach around the ports (threads, executors, file descriptors) raises.
+"""
+
+import asyncio
+import contextvars
+import heapq
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+from tests.sim.network import SimNetwork
+
+T = TypeVar("T")
+_node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
+
+
+class SimDeadlockError(AssertionError):
+    """Nothing is ready and no timer is set, yet the scenario has not ended."""
+
+
+class SimTimeLimitError(AssertionError):
+    """The scenario took more virtual time than it may."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A simulated process with its own address. `incarnation` grows with each restart."""
+
+    host: str
+    incarnation: int = 0
+    dead: bool = False
+    on_kill: list[Callable[[], None]] = field(default_factory=list)
+
+
+def current_node() -> Node | None:
+    """The node in whose context the caller runs."""
+    return _node.get()
+
+
+class _VirtualSelector:
+    """Stands where the loop waits for sockets: waiting moves the clock instead."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Advance virtual time by `timeout`."""
+        if timeout is None:
+            raise SimDeadlockError("nothing is ready and no timer is set")
+        if timeout > 0:
+            self._loop.advance(timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module's text. `seed` governs every choice of the network."""
+
+    def __init__(self, seed: int, *, time_limit_s: float = 3600.0) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._time_limit_s = time_limit_s
+        self._selector = _VirtualSelector(self)
+        self._clock_resolution = 1e-9
+        self.network = SimNetwork(self, seed)
+        self.failures: list[str] = []
+        self.set_exception_handler(self._note_failure)
+
+    # ---- time
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock to the next timer."""
+        target = self._scheduled[0].when() if self._scheduled else self._now + seconds  # type: ignore[attr-defined]
+        self._now = max(self._now, target)
+        if self._now > self._time_limit_s:
+            raise SimTimeLimitError(f"not done after {self._time_limit_s} virtual seconds")
+
+    # ---- nodes
+    def start_node(self, host: str, incarnation: int = 0) -> Node:
+        """A fresh process at that address."""
+        return Node(host, incarnation)
+
+    def run_on(self, node: Node, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a task that belongs to `node`."""
+        context = contextvars.copy_context()
+        context.run(_node.set, node)
+        return self.create_task(work, context=context)
+
+    def kill(self, node: Node) -> None:
+        """Cut the node's ports, then never run anything of it again."""
+        node.dead = True
+        for cut in node.on_kill:
+            cut()
+        self.network.drop_node(node)
+
+    # ---- scheduling, guarded by the life of the node
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's, but silent once the node is dead."""
+        return super().call_soon(_guard(callback, context), *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's, but silent once the node is dead."""
+        return super().call_at(when, _guard(callback, context), *args, context=context)
+
+    # ---- network
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        """Listen at the current node's address."""
+        return self.network.listen(current_node(), protocol_factory, port)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        """Connect from the current node."""
+        return await self.network.connect(current_node(), protocol_factory, host, port)
+
+    # ---- what must not happen
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
+        """Threads are outside the simulation."""
+        raise AssertionError(f"{func} reached around the ports: no executor in the simulation")
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Only threads would need waking."""
+
+    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        text = f"{context.get('message')}: {error!r}"
+        self.failures.append(text)
+        logging.getLogger("quire.sim").error(text, exc_info=error)
+
+    # ---- the end
+    def finish(self) -> None:
+        """Forget what is left without running it, and close."""
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._ready.clear()  # type: ignore[attr-defined]
+        heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        self.close()
+
+
+def _guard(callback: Callable[..., object], context: contextvars.Context | None) -> Callable[..., object]:
+    node = context.get(_node) if context is not None else _node.get()
+    if node is None:
+        return callback
+
+    def run_while_alive(*args: Any) -> None:
+        if not node.dead:
+            callback(*args)
+
+    return run_while_alive
+
+
+def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, time_limit_s: float = 3600.0) -> T:
+    """Run one scenario to its end on a fresh loop. Equal seeds give equal runs (under PYTHONHASHSEED=0)."""
+    loop = SimLoop(seed, time_limit_s=time_limit_s)
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(work(loop))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.finish()

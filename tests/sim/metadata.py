@@ -1,0 +1,259 @@
+"""A linearizable metadata store in memory, with leases that outlive a dead process and results that stay unknown.
+
+`SimMetadata` is the server that all nodes share; `SimMetadataStore` is one node's session and implements the
+`MetadataStore` port. Faults: unreachable (nothing done), lost answers (done or not, the caller cannot tell), slow
+answers, watches that lose events and say so by RESYNC.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
+from quire_bookie.metadata.store import (
+    ABSENT,
+    Check,
+    Delete,
+    Event,
+    EventKind,
+    Node,
+    Operation,
+    Put,
+    SessionState,
+)
+
+
+@dataclass(slots=True)
+class _Stored:
+    value: bytes
+    version: int
+    session: int | None
+
+
+@dataclass(slots=True)
+class SimMetadata:
+    """The server's state and its faults."""
+
+    chance: random.Random
+    delay_s: tuple[float, float] = (0.0005, 0.004)
+    session_timeout_s: float = 10.0
+    unknown_chance: float = 0.0
+    away: bool = False
+    nodes: dict[str, _Stored] = field(default_factory=dict)
+    history: list[tuple[str, str]] = field(default_factory=list)
+    watches: "list[SimWatch]" = field(default_factory=list)
+    sessions: int = 0
+
+    def expire(self, session: int) -> None:
+        """The lease ran out: its ephemeral nodes go."""
+        for key in sorted(key for key, node in self.nodes.items() if node.session == session):
+            self.remove(key)
+
+    def write(self, key: str, value: bytes, session: int | None) -> int:
+        """Put without a check; returns the new version."""
+        old = self.nodes.get(key)
+        version = 0 if old is None else old.version + 1
+        self.nodes[key] = _Stored(value, version, session)
+        self._notify(EventKind.CREATED if old is None else EventKind.MODIFIED, key)
+        return version
+
+    def remove(self, key: str) -> None:
+        """Delete without a check."""
+        if self.nodes.pop(key, None) is not None:
+            self._notify(EventKind.DELETED, key)
+
+    def version(self, key: str) -> int:
+        """Version or ABSENT."""
+        node = self.nodes.get(key)
+        return ABSENT if node is None else node.version
+
+    def _notify(self, kind: EventKind, key: str) -> None:
+        self.history.append((kind.value, key))
+        for watch in list(self.watches):
+            if key.startswith(watch.prefix):
+                watch.offer(Event(kind, key))
+
+
+class SimWatch:
+    """Implements `Watch`: events in order, each after a delay."""
+
+    def __init__(self, server: SimMetadata, prefix: str) -> None:
+        self._server = server
+        self.prefix = prefix
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        server.watches.append(self)
+
+    def offer(self, event: Event) -> None:
+        """An event happened; it is seen a little later."""
+        self._queue.put_nowait(event)
+
+    def lose_events(self) -> None:
+        """Compaction took events away before they were read."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(Event(EventKind.RESYNC, self.prefix))
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Events until closed."""
+        while (event := await self._queue.get()) is not None:
+            await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
+            yield event
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self in self._server.watches:
+            self._server.watches.remove(self)
+        self._queue.put_nowait(None)
+
+
+class SimMetadataStore:
+    """One session. `cut` makes the server unreachable for this session alone."""
+
+    def __init__(self, server: SimMetadata) -> None:
+        self._server = server
+        server.sessions += 1
+        self._session = server.sessions
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._watches: list[SimWatch] = []
+        self.cut = False
+
+    # ---- faults
+    def cut_for_good(self) -> None:
+        """The process died: the lease expires by itself after its time."""
+        self.cut = True
+        for watch in self._watches:
+            if watch in self._server.watches:
+                self._server.watches.remove(watch)
+
+    def expire(self) -> None:
+        """Lose the lease while the process lives on, then get a new one."""
+        self._server.expire(self._session)
+        self._tell(SessionState.LOST)
+        self._server.sessions += 1
+        self._session = self._server.sessions
+        self._tell(SessionState.RENEWED)
+
+    def lease_ran_out(self) -> None:
+        """Called by the world once a dead process's lease is over."""
+        self._server.expire(self._session)
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in list(self._listeners):
+            listener(state)
+
+    async def _travel(self) -> None:
+        await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
+        if self.cut or self._server.away:
+            raise MetadataUnavailableError("the simulated metadata store cannot be reached")
+
+    async def _answer(self, *, write: bool) -> None:
+        await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
+        if write and self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance:
+            raise MetadataUnknownError("the simulated answer was lost")
+
+    def _lose_request(self) -> None:
+        if self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance / 2:
+            raise MetadataUnknownError("the simulated request was lost")
+
+    # ---- the port
+    async def get(self, key: str) -> Node | None:
+        """Linearizable read."""
+        await self._travel()
+        found = self._view(key)
+        await self._answer(write=False)
+        return found
+
+    async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        """Compare-and-set or unconditional write."""
+        await self._travel()
+        self._lose_request()
+        if expected is not None and self._server.version(key) != expected:
+            await self._answer(write=False)
+            raise BadVersionError(f"{key}: version {self._server.version(key)}, expected {expected}")
+        version = self._server.write(key, value, self._session if ephemeral else None)
+        await self._answer(write=True)
+        return version
+
+    async def put_sequential(self, prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
+        """Number from the parent's version."""
+        await self._travel()
+        self._lose_request()
+        number = self._server.write(prefix.rpartition("/")[0], b"", None)
+        key = f"{prefix}{number}"
+        self._server.write(key, value, self._session if ephemeral else None)
+        await self._answer(write=True)
+        return key
+
+    async def delete(self, key: str, *, expected: int | None = None) -> None:
+        """Conditional or not."""
+        await self._travel()
+        self._lose_request()
+        version = self._server.version(key)
+        if expected is not None and version != expected:
+            raise BadVersionError(f"{key}: version {version}, expected {expected}")
+        if version == ABSENT:
+            raise NodeMissingError(key)
+        self._server.remove(key)
+        await self._answer(write=True)
+
+    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
+        """All or nothing."""
+        await self._travel()
+        self._lose_request()
+        for check in checks:
+            if self._server.version(check.key) != check.version:
+                raise BadVersionError(f"{check.key}: version {self._server.version(check.key)}")
+        for operation in operations:
+            match operation:
+                case Put(key, value, ephemeral):
+                    self._server.write(key, value, self._session if ephemeral else None)
+                case Delete(key):
+                    self._server.remove(key)
+        await self._answer(write=True)
+
+    async def children(self, key: str) -> list[str]:
+        """First path components below."""
+        await self._travel()
+        base = key.rstrip("/") + "/"
+        names = {name[len(base) :].split("/")[0] for name in self._server.nodes if name.startswith(base)}
+        await self._answer(write=False)
+        return sorted(names)
+
+    async def scan(self, prefix: str, *, page_keys: int = 1000) -> AsyncIterator[list[Node]]:
+        """Pages of one snapshot."""
+        await self._travel()
+        found = [node for key in sorted(self._server.nodes) if key.startswith(prefix) and (node := self._view(key))]
+        for start in range(0, len(found), page_keys):
+            await self._answer(write=False)
+            yield found[start : start + page_keys]
+
+    async def watch(self, prefix: str) -> SimWatch:
+        """Changes from now on."""
+        await self._travel()
+        watch = SimWatch(self._server, prefix)
+        self._watches.append(watch)
+        return watch
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Changes of the lease."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def close(self) -> None:
+        """End the session at once."""
+        for watch in self._watches:
+            await watch.close()
+        self._server.expire(self._session)
+        self.cut = True
+
+    def _view(self, key: str) -> Node | None:
+        stored = self._server.nodes.get(key)
+        if stored is None:
+            return None
+        return Node(key, stored.value, stored.version, stored.session is not None, stored.session == self._session)

@@ -1,0 +1,367 @@
+"""An in-memory network between nodes: delay, reordering between connections, stalls, partitions, broken connections.
+
+Bytes of one connection and direction arrive in order, cut into pieces at random. A partition holds them back; a
+connection that was held for longer than `reset_after_s` breaks. A dead node's connections break at its peers.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.sim.loop import Node, SimLoop
+
+HIGH_WATER_BYTES = 256 * 1024
+
+
+class SimNetwork:
+    """All links of a simulation."""
+
+    def __init__(self, loop: "SimLoop", seed: int) -> None:
+        self.loop = loop
+        self.chance = random.Random(seed ^ 0x5EED)
+        self.delay_s = (0.0001, 0.002)
+        self.stall_chance = 0.0
+        self.reset_after_s = 15.0
+        self._listeners: dict[tuple[str, int], SimServer] = {}
+        self._connections: set[SimTransport] = set()
+        self._cut: set[frozenset[str]] = set()
+        self._next_port = 40_000
+
+    # ---- faults
+    def partition(self, one: str, other: str) -> None:
+        """Nothing passes between two hosts until `heal`."""
+        self._cut.add(frozenset((one, other)))
+
+    def heal(self) -> None:
+        """End all partitions; what was held back arrives."""
+        self._cut.clear()
+        for transport in sorted(self._connections, key=lambda t: t.number):
+            transport.pump()
+
+    def break_connections(self, host: str) -> None:
+        """Reset every connection of a host."""
+        for transport in sorted(self._connections, key=lambda t: t.number):
+            if host in (transport.local_host, transport.remote_host):
+                transport.lose(ConnectionResetError("simulated reset"))
+
+    def is_cut(self, one: str, other: str) -> bool:
+        """Whether a partition separates two hosts."""
+        return frozenset((one, other)) in self._cut
+
+    def drop_node(self, node: "Node") -> None:
+        """A process died: its listeners vanish, its peers see resets after a while."""
+        for key in [key for key, server in self._listeners.items() if server.node is node]:
+            del self._listeners[key]
+        for transport in sorted(self._connections, key=lambda t: t.number):
+            if transport.node is node and transport.peer is not None:
+                self._connections.discard(transport)
+                transport.peer.remote_died()
+
+    def draw_delay_s(self) -> float:
+        """One way through the network, now and then with a stall as of a lost packet."""
+        delay_s = self.chance.uniform(*self.delay_s)
+        if self.stall_chance and self.chance.random() < self.stall_chance:
+            delay_s += self.chance.uniform(0.2, 1.0)
+        return delay_s
+
+    # ---- the loop's two entries
+    def listen(self, node: "Node | None", factory: Callable[[], asyncio.BaseProtocol], port: int | None) -> "SimServer":
+        """Register a listener; port 0 or None draws one."""
+        host = node.host if node else "outside"
+        chosen = port or self._draw_port()
+        if (host, chosen) in self._listeners:
+            raise OSError(98, f"address {host}:{chosen} already in use")
+        server = SimServer(self, node, host, chosen, factory)
+        self._listeners[(host, chosen)] = server
+        return server
+
+    async def connect(
+        self, node: "Node | None", factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """A connection takes a round trip, fails at once without a listener, and hangs into a partition."""
+        source = node.host if node else "outside"
+        await asyncio.sleep(self.draw_delay_s() * 2)
+        if self.is_cut(source, host):
+            await asyncio.sleep(self.reset_after_s)
+            raise TimeoutError(f"no route from {source} to {host}")
+        server = self._listeners.get((host, int(port)))
+        if server is None:
+            raise ConnectionRefusedError(f"nothing listens at {host}:{port}")
+        near_name, far_name = (source, self._draw_port()), (host, int(port))
+        near = SimTransport(self, node, near_name, far_name, contextvars.copy_context())
+        far = SimTransport(self, server.node, far_name, near_name, server.context)
+        near.peer, far.peer = far, near
+        self._connections |= {near, far}
+        protocol = factory()
+        far.context.run(lambda: far.attach(server.factory()))
+        near.attach(protocol)
+        server.opened(far)
+        return near, protocol
+
+    def forget_listener(self, server: "SimServer") -> None:
+        """A listener closed."""
+        self._listeners.pop((server.host, server.port), None)
+
+    def forget(self, transport: "SimTransport") -> None:
+        """A connection ended."""
+        self._connections.discard(transport)
+
+    def _draw_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+class SimServer:
+    """What `create_server` returns."""
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        node: "Node | None",
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        self._network = network
+        self.node = node
+        self.host = host
+        self.port = port
+        self.factory = factory
+        self.context = contextvars.copy_context()
+        self._serving = True
+
+    @property
+    def sockets(self) -> tuple["SimServer", ...]:
+        """One, which only knows its name."""
+        return (self,)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port
+
+    def opened(self, transport: "SimTransport") -> None:
+        """Hook for a new connection; nothing to note."""
+
+    def is_serving(self) -> bool:
+        """Whether it accepts."""
+        return self._serving
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._serving = False
+        self._network.forget_listener(self)
+
+    async def wait_closed(self) -> None:
+        """Closed at once."""
+
+    async def start_serving(self) -> None:
+        """It does from the start."""
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    _numbers = 0
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        node: "Node | None",
+        local: tuple[str, int],
+        remote: tuple[str, int],
+        context: contextvars.Context,
+    ) -> None:
+        super().__init__()
+        SimTransport._numbers += 1
+        self.number = SimTransport._numbers
+        self._network = network
+        self.node = node
+        self.local_host = local[0]
+        self.remote_host = remote[0]
+        self._names = {"sockname": local, "peername": remote}
+        self.context = context
+        self.peer: SimTransport | None = None
+        self._protocol: Any = None
+        self._inbox: deque[tuple[float, bytes | None]] = deque()
+        self._inbox_bytes = 0
+        self._arrival_s = 0.0
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._writing_paused = False
+        self._high_bytes = HIGH_WATER_BYTES
+        self._held_since: float | None = None
+        self._pump_due = False
+
+    def attach(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand the connection to its protocol."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    # ---- asyncio's transport
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`sockname` and `peername`; no socket."""
+        return self._names.get(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Change the receiver."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The receiver."""
+        return self._protocol  # type: ignore[no-any-return]
+
+    def is_closing(self) -> bool:
+        """Whether close was called or the connection is lost."""
+        return self._closing or self._lost
+
+    def is_reading(self) -> bool:
+        """Whether reads are on."""
+        return self._reading
+
+    def pause_reading(self) -> None:
+        """Keep what arrives."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+        self._reading = True
+        self.pump()
+
+    def write(self, data: Any) -> None:
+        """Send; bytes after a loss vanish."""
+        if self._lost or self._closing or self.peer is None or not len(data):
+            return
+        self.peer.arrive(bytes(data))
+        self._update_pressure()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Send all of it as one."""
+        self.write(b"".join(list_of_data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The mark above which the writer is asked to pause."""
+        self._high_bytes = HIGH_WATER_BYTES if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return self.peer._inbox_bytes if self.peer is not None else 0
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Low and high."""
+        return self._high_bytes // 4, self._high_bytes
+
+    def can_write_eof(self) -> bool:
+        """Half-closed connections are not simulated."""
+        return False
+
+    def close(self) -> None:
+        """The peer sees the end after everything written before."""
+        if self._closing or self._lost:
+            return
+        self._closing = True
+        if self.peer is not None:
+            self.peer.arrive(None)
+        self._schedule(self._end, None)
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self.lose(None)
+
+    # ---- the network's side
+    def arrive(self, data: bytes | None) -> None:
+        """Queue bytes (or the end) from the peer, in order, each after its delay."""
+        self._arrival_s = max(self._arrival_s, self._network.loop.time() + self._network.draw_delay_s())
+        self._inbox.append((self._arrival_s, data))
+        self._inbox_bytes += len(data) if data else 0
+        self.pump()
+
+    def pump(self) -> None:
+        """Make sure that the next delivery is scheduled."""
+        if self._pump_due or self._lost or not self._inbox:
+            return
+        self._pump_due = True
+        delay_s = max(0.0, self._inbox[0][0] - self._network.loop.time())
+        self._schedule(self._deliver, delay_s=delay_s)
+
+    def _deliver(self) -> None:
+        self._pump_due = False
+        if self._lost or not self._inbox or not self._reading:
+            return
+        if self._network.is_cut(self.local_host, self.remote_host):
+            self._hold()
+            return
+        self._held_since = None
+        _, data = self._inbox.popleft()
+        if data is None:
+            self._end(None)
+            return
+        size = len(data)
+        if size > 1 and self._network.chance.random() < 0.3:
+            size = self._network.chance.randrange(1, size)
+            self._inbox.appendleft((self._network.loop.time(), data[size:]))
+        self._inbox_bytes -= size
+        self._receive(data[:size])
+        if self.peer is not None:
+            self.peer._schedule(self.peer._update_pressure)
+        self.pump()
+
+    def _hold(self) -> None:
+        now = self._network.loop.time()
+        self._held_since = now if self._held_since is None else self._held_since
+        if now - self._held_since >= self._network.reset_after_s:
+            self.lose(ConnectionResetError("held back for too long"))
+            return
+        self._pump_due = True
+        self._schedule(self._deliver, delay_s=0.5)
+
+    def _receive(self, data: bytes) -> None:
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            view = memoryview(data)
+            while view:
+                buffer: Any = self._protocol.get_buffer(len(view))
+                taken = min(len(buffer), len(view))
+                buffer[:taken] = view[:taken]
+                self._protocol.buffer_updated(taken)
+                view = view[taken:]
+        else:
+            self._protocol.data_received(data)
+
+    def _update_pressure(self) -> None:
+        waiting = self.get_write_buffer_size()
+        if self._lost or self._protocol is None:
+            return
+        if waiting > self._high_bytes and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+        elif waiting <= self._high_bytes // 4 and self._writing_paused:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+
+    def remote_died(self) -> None:
+        """The peer's process is gone: a reset arrives after a while, unless a partition hides it for longer."""
+        cut = self._network.is_cut(self.local_host, self.remote_host)
+        delay_s = self._network.reset_after_s if cut else self._network.draw_delay_s()
+        self._schedule(self.lose, ConnectionResetError("the peer died"), delay_s=delay_s)
+
+    def lose(self, error: BaseException | None) -> None:
+        """Break this end; the other end follows."""
+        if self._lost:
+            return
+        if self.peer is not None and not self.peer._lost and (self.peer.node is None or not self.peer.node.dead):
+            self.peer._schedule(self.peer._end, error, delay_s=self._network.draw_delay_s())
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._network.forget(self)
+        self._schedule(self._protocol.connection_lost, error)
+
+    def _schedule(self, callback: Callable[..., object], *args: Any, delay_s: float = 0.0) -> None:
+        self._network.loop.call_later(delay_s, callback, *args, context=self.context)
