@@ -1,0 +1,161 @@
+"""Merges flags, environment, a file and defaults into one checked model, and remembers who said what.
+
+Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or in upper snake case), then the file
+(TOML or YAML), then the default. Every refusal names the key, the value, where it came from and what would be right.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from quire_bookie.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "QUIRE_"
+
+
+class ProcessConfig(BaseModel):
+    """Base of the settings of one kind of process: frozen, unknown keys refused, both spellings accepted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+
+    @classmethod
+    def key_of(cls, field: str) -> str:
+        """The name by which operators know a field."""
+        return cls.model_fields[field].alias or field
+
+    @classmethod
+    def field_of(cls, key: str) -> str | None:
+        """The field that a key (in either spelling) names."""
+        for name, info in cls.model_fields.items():
+            if key in (name, info.alias):
+                return name
+        return None
+
+
+C = TypeVar("C", bound=ProcessConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from, in words for a person."""
+
+    text: str
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[C]):
+    """The checked settings and the origin of each field."""
+
+    config: C
+    origins: Mapping[str, Origin]
+
+    def rows(self) -> list[tuple[str, Any, str, str]]:
+        """Key, value, origin and description of every setting, in the model's order."""
+        return [
+            (self.config.key_of(name), getattr(self.config, name), self.origins[name].text, info.description or "")
+            for name, info in type(self.config).model_fields.items()
+        ]
+
+
+def load(
+    model: type[C],
+    *,
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    also_known: frozenset[str] = frozenset(),
+) -> Loaded[C]:
+    """Merge and check. `flags` maps field names to values, None meaning *not given*.
+
+    `also_known`: keys of other kinds of process, which one shared file may carry. Raises ConfigError.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = dict.fromkeys(model.model_fields, DEFAULT)
+    for source in (
+        _from_file(model, file, also_known),
+        _from_environment(model, environment),
+        {n: (v, Origin("flag --" + n.replace("_", "-"))) for n, v in flags.items() if v is not None},
+    ):
+        for name, (value, origin) in source.items():
+            values[name] = value
+            origins[name] = origin
+    try:
+        return Loaded(model(**values), origins)
+    except ValidationError as error:
+        raise ConfigError(_explain(model, error, origins)) from error
+
+
+def _from_file(
+    model: type[ProcessConfig], file: Path | None, also_known: frozenset[str]
+) -> dict[str, tuple[Any, Origin]]:
+    if file is None:
+        return {}
+    found: dict[str, tuple[Any, Origin]] = {}
+    for key, value in _parse_file(file).items():
+        name = model.field_of(key)
+        if name is not None:
+            found[name] = (value, Origin(f"file {file}"))
+        elif key not in also_known:
+            raise ConfigError(f"{file}: unknown setting '{key}'{_suggestion(model, key)}")
+    return found
+
+
+def _parse_file(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text") from error
+    try:
+        if file.suffix == ".toml":
+            parsed: Any = tomllib.loads(text)
+        elif file.suffix in (".yaml", ".yml"):
+            parsed = yaml.safe_load(text) or {}
+        else:
+            raise ConfigError(f"{file}: a config file ends in .toml, .yaml or .yml")
+    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file} cannot be parsed: {' '.join(str(error).split())}") from error
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{file}: expected keys with values at the top level, found {type(parsed).__name__}")
+    return {str(key): value for key, value in parsed.items()}
+
+
+def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]) -> dict[str, tuple[Any, Origin]]:
+    found: dict[str, tuple[Any, Origin]] = {}
+    for name in model.model_fields:
+        for spelling in (ENVIRONMENT_PREFIX + name.upper(), ENVIRONMENT_PREFIX + model.key_of(name)):
+            if spelling in environment:
+                found[name] = (environment[spelling], Origin(f"environment {spelling}"))
+    return found
+
+
+def _suggestion(model: type[ProcessConfig], key: str) -> str:
+    known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else "; `quire config show` lists all settings"
+
+
+def _explain(model: type[ProcessConfig], error: ValidationError, origins: Mapping[str, Origin]) -> str:
+    lines = []
+    for problem in error.errors():
+        key = str(problem["loc"][0]) if problem["loc"] else ""
+        name = model.field_of(key)
+        message = problem["msg"].removeprefix("Value error, ")
+        if name is None:
+            lines.append(message)
+        else:
+            origin = origins[name].text
+            lines.append(
+                f"{model.key_of(name)} = {problem['input']!r} (from {origin}): {message[:1].lower()}{message[1:]}"
+            )
+    return "; ".join(lines)

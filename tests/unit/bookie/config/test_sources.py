@@ -1,0 +1,70 @@
+"""Flags over environment over file over default; nonsense is refused with key, value, source and remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.config import BookieConfig, load
+from quire_bookie.errors import ConfigError
+
+
+def test_defaults_say_that_they_are_defaults() -> None:
+    loaded = load(BookieConfig, flags={}, environment={})
+    assert loaded.config.port == 3181
+    assert {row[2] for row in loaded.rows()} == {"default"}
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("bookiePort = 1\njournalMaxSizeMB = 64\ndbStorage_writeCacheMaxSizeMb = 48\n")
+    loaded = load(
+        BookieConfig,
+        flags={"port": 3, "data": None},
+        environment={"QUIRE_PORT": "2", "QUIRE_JOURNAL_MAX_SIZE_MB": "96"},
+        file=file,
+    )
+    assert (loaded.config.port, loaded.config.journal_max_size_mb, loaded.config.write_cache_mb) == (3, 96, 48)
+    origins = {key: origin for key, _, origin, _ in loaded.rows()}
+    assert origins["bookiePort"] == "flag --port"
+    assert origins["journalMaxSizeMB"] == "environment QUIRE_JOURNAL_MAX_SIZE_MB"
+    assert origins["dbStorage_writeCacheMaxSizeMb"] == f"file {file}"
+
+
+def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
+    file = tmp_path / "q.yaml"
+    file.write_text("journal_max_size_mb: 64\nledgerDirectories: /a\n")
+    config = load(BookieConfig, flags={}, environment={"QUIRE_gcWaitTime": "500"}, file=file).config
+    assert (config.journal_max_size_mb, config.ledger_directories, config.gc_wait_time_ms) == (64, ["/a"], 500)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.toml", "jurnalMaxSizeMB = 3", r"unknown setting 'jurnalMaxSizeMB'; did you mean 'journalMaxSizeMB'"),
+        ("q.toml", "bookiePort = 'x'", r"bookiePort = 'x' \(from file .*q.toml\): input should be a valid integer"),
+        ("q.toml", "bookiePort = ", r"q.toml cannot be parsed"),
+        ("q.yaml", "- a", r"expected keys with values"),
+        ("q.ini", "a=1", r"ends in .toml, .yaml or .yml"),
+        ("q.toml", "ledgerDirectories = '/a,/b'", r"names 2 folders"),
+        ("q.toml", "diskUsageThreshold = 0.5", r"diskUsageLwmThreshold 0.9 is above diskUsageThreshold 0.5"),
+    ],
+)
+def test_nonsense_in_a_file_is_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(BookieConfig, flags={}, environment={}, file=file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the config file /nowhere/q.toml: No such file"):
+        load(BookieConfig, flags={}, environment={}, file=Path("/nowhere/q.toml"))
+
+
+def test_keys_of_another_kind_of_process_may_share_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("brokerServicePort = 6650")
+    load(BookieConfig, flags={}, environment={}, file=file, also_known=frozenset({"brokerServicePort"}))
+    with pytest.raises(ConfigError, match="unknown setting 'brokerServicePort'"):
+        load(BookieConfig, flags={}, environment={}, file=file)
