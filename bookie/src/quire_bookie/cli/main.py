@@ -1,0 +1,110 @@
+"""The `quire` command: finds the subcommands of every installed distribution and turns errors into one line.
+
+Other distributions add theirs through the entry-point group `quire.commands`; each entry is a function that takes the
+`Commands` below. Modules are imported only when their command runs, so that `quire --help` answers at once.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import typer
+
+from quire_bookie import __version__
+from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.errors import ConfigError, QuireError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+# Typer keeps click's exceptions under a private name; its public subclass leads to their root.
+UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class Commands:
+    """What a distribution may extend: the command tree, and the kinds of process that can be configured.
+
+    A kind is given as `module:class`, imported when `quire config` needs it.
+    """
+
+    app: typer.Typer
+    config_kinds: dict[str, str] = field(default_factory=dict)
+
+    def config_model(self, kind: str) -> type[ProcessConfig]:
+        """The settings of a kind of process; ConfigError names the kinds that there are."""
+        if kind not in self.config_kinds:
+            raise ConfigError(f"no process is called '{kind}'; there are: {', '.join(sorted(self.config_kinds))}")
+        module, _, name = self.config_kinds[kind].partition(":")
+        model = getattr(import_module(module), name)
+        if not issubclass(model, ProcessConfig):
+            raise TypeError(f"{module}:{name} is no ProcessConfig")
+        found: type[ProcessConfig] = model
+        return found
+
+    def known_keys(self) -> frozenset[str]:
+        """Every key of every kind, in both spellings: one file may serve several processes."""
+        keys: set[str] = set()
+        for kind in self.config_kinds:
+            model = self.config_model(kind)
+            keys |= {spelling for name in model.model_fields for spelling in (name, model.key_of(name))}
+        return frozenset(keys)
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A group of commands with plain help and without tracebacks dressed up."""
+    return typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def build() -> Commands:
+    """The command tree of everything installed."""
+    from quire_bookie.cli import bookie, show
+
+    commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
+
+    @commands.app.command()
+    def version() -> None:
+        """Print the version."""
+        typer.echo(f"quire {__version__}")
+
+    bookie.register(commands)
+    show.register(commands)
+    for entry in sorted(entry_points(group="quire.commands"), key=lambda e: e.name):
+        entry.load()(commands)
+    return commands
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code. Errors that a person can mend are one line on stderr."""
+    try:
+        result = build().app(args=arguments, prog_name="quire", standalone_mode=False)
+    except UsageFault as fault:
+        return _fail(fault.format_message().rstrip(".") + "; see `quire --help`", EXIT_USAGE)
+    except ConfigError as error:
+        return _fail(str(error), EXIT_USAGE)
+    except QuireError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output is gone; Python would complain at exit
+        return EXIT_FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"quire: {message}", file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run())

@@ -1,0 +1,89 @@
+"""Runs a service as a process: event loop, log, signals, exit code. Knows nothing of what the service does."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from quire_bookie.errors import ConfigError
+
+
+class EventLoop(StrEnum):
+    """Which implementation of asyncio's loop to run on."""
+
+    AUTO = "auto"
+    ASYNCIO = "asyncio"
+    UVLOOP = "uvloop"
+
+
+class LogLevel(StrEnum):
+    """How much to log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+EventLoopOption = Annotated[
+    EventLoop, typer.Option("--event-loop", help="auto takes uvloop where it is installed.", envvar="QUIRE_EVENT_LOOP")
+]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much to log.", envvar="QUIRE_LOG_LEVEL")]
+
+
+def set_up_log(level: LogLevel) -> None:
+    """One line an event on stderr: time, level, where, what."""
+    logging.basicConfig(
+        level=level.value.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+
+
+def run_service(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], event_loop: EventLoop) -> int:
+    """Run `service(stop)` until it returns its exit code. SIGINT and SIGTERM set `stop`; a second one kills."""
+    with asyncio.Runner(loop_factory=_loop_factory(event_loop)) as runner:
+        return runner.run(_with_signals(service))
+
+
+async def _with_signals(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+    stop = asyncio.Event()
+    async with _signals(stop):
+        return await service(stop)
+
+
+@contextlib.asynccontextmanager
+async def _signals(stop: asyncio.Event) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        stop.set()
+        for number in (signal.SIGINT, signal.SIGTERM):  # from now on the default: a second signal ends it at once
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _loop_factory(event_loop: EventLoop) -> Callable[[], asyncio.AbstractEventLoop]:
+    if event_loop is EventLoop.ASYNCIO:
+        return asyncio.new_event_loop
+    try:
+        import uvloop
+    except ImportError as error:
+        if event_loop is EventLoop.UVLOOP:
+            raise ConfigError("--event-loop uvloop: uvloop is not installed; use --event-loop asyncio") from error
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,31 @@
+"""Options that every command with a configuration has: the file, and any setting by its key."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.errors import ConfigError
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A TOML or YAML file with settings.", envvar="QUIRE_CONFIG")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any setting by its key, e.g. --set journalMaxSizeMB=64. May be repeated."),
+]
+
+
+def parse_settings(model: type[ProcessConfig], given: list[str] | None) -> dict[str, Any]:
+    """`KEY=VALUE` strings as fields of the model. Raises ConfigError for anything else."""
+    fields: dict[str, Any] = {}
+    for text in given or []:
+        key, separator, value = text.partition("=")
+        name = model.field_of(key.strip())
+        if not separator:
+            raise ConfigError(f"--set {text}: expected KEY=VALUE")
+        if name is None:
+            raise ConfigError(f"--set {text}: unknown setting '{key}'; `quire config show` lists all settings")
+        fields[name] = value.strip()
+    return fields
