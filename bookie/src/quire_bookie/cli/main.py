@@ -20,7 +20,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
-UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")  # type: ignore[assignment]
+UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
 
 
 @dataclass(slots=True)

@@ -5,3 +5,5 @@ from quire_bookie.cli.main import Commands
 
 def register(commands: Commands) -> None:
     """Entry point of the group `quire.commands`."""
+    commands.config_kinds["broker"] = "quire_broker.config:BrokerConfig"
+    commands.config_kinds["standalone"] = "quire_broker.config:StandaloneConfig"

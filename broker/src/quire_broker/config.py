@@ -1,0 +1,132 @@
+"""The settings of a broker and of `quire standalone`, under Pulsar's key names where it has one."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from quire_bookie.config.bookie import Port, StorageConfig
+from quire_bookie.config.sources import ProcessConfig
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class ManagedLedgerConfig(ProcessConfig):
+    """Topics as ledgers: quorums, rollover, cursors, cache."""
+
+    ensemble_size: int = Field(
+        0, alias="managedLedgerDefaultEnsembleSize", ge=0, le=64, description="E; 0 takes 3 or the bookies there are"
+    )
+    write_quorum: int = Field(0, alias="managedLedgerDefaultWriteQuorum", ge=0, le=64, description="Qw; 0 takes E")
+    ack_quorum: int = Field(
+        0, alias="managedLedgerDefaultAckQuorum", ge=0, le=64, description="Qa; 0 takes 2 of 3, else Qw"
+    )
+    digest_type: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = Field(
+        "CRC32C", alias="managedLedgerDigestType", description="how entries are protected end to end"
+    )
+    max_entries_per_ledger: int = Field(
+        50_000, alias="managedLedgerMaxEntriesPerLedger", ge=1, description="a ledger with so many entries rolls over"
+    )
+    max_size_per_ledger_mb: int = Field(
+        2048, alias="managedLedgerMaxSizePerLedgerMbytes", ge=1, description="a ledger of so many MiB rolls over"
+    )
+    min_rollover_minutes: Count = Field(
+        10,
+        alias="managedLedgerMinLedgerRolloverTimeMinutes",
+        description="a ledger younger than this does not roll over, whatever the other rules say",
+    )
+    max_rollover_minutes: int = Field(
+        240, alias="managedLedgerMaxLedgerRolloverTimeMinutes", ge=1, description="a ledger older than this rolls over"
+    )
+    max_unacked_ranges_to_persist: int = Field(
+        10_000,
+        alias="managedLedgerMaxUnackedRangesToPersist",
+        ge=1,
+        description="ranges of individual acks written for a cursor; the highest beyond are delivered again",
+    )
+    cache_size_mb: int = Field(
+        64,
+        alias="managedLedgerCacheSizeMB",
+        ge=1,
+        description="cache of recent entries for tail reads, all topics, MiB",
+    )
+    retention_minutes: int = Field(
+        0, alias="defaultRetentionTimeInMinutes", ge=-1, description="keep consumed ledgers so long; -1 for ever"
+    )
+    retention_mb: int = Field(
+        0, alias="defaultRetentionSizeInMB", ge=-1, description="keep so much consumed data per topic; -1 everything"
+    )
+    retention_check_interval_s: int = Field(
+        120, alias="retentionCheckIntervalInSeconds", ge=1, description="pause between trimming rounds, in s"
+    )
+
+    @model_validator(mode="after")
+    def _quorums_are_ordered(self) -> "ManagedLedgerConfig":
+        e, w, a = self.ensemble_size, self.write_quorum, self.ack_quorum
+        if (e and w and w > e) or (w and a and a > w):
+            raise ValueError(f"quorums must satisfy E >= Qw >= Qa; got {e}, {w}, {a}")
+        if self.min_rollover_minutes > self.max_rollover_minutes:
+            raise ValueError(
+                f"managedLedgerMinLedgerRolloverTimeMinutes {self.min_rollover_minutes} is above "
+                f"managedLedgerMaxLedgerRolloverTimeMinutes {self.max_rollover_minutes}"
+            )
+        return self
+
+
+class ServingConfig(ManagedLedgerConfig):
+    """What a broker does for its clients."""
+
+    cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
+    broker_port: Port = Field(6650, alias="brokerServicePort", description="port of the Pulsar protocol; 0: a free one")
+    http_port: Port = Field(8080, alias="webServicePort", description="port of REST, health and metrics; 0: a free one")
+    listen: str = Field("0.0.0.0", alias="bindAddress", description="address to listen on")
+    advertise: str = Field(
+        "", alias="advertisedAddress", description="host that clients are told to connect to; default: localhost"
+    )
+    max_message_size_bytes: int = Field(
+        5 * 1024 * 1024, alias="maxMessageSize", ge=1024, le=5 * 1024 * 1024, description="largest message, in bytes"
+    )
+    deduplication: bool = Field(
+        False, alias="brokerDeduplicationEnabled", description="drop repeated sends of a producer by sequence id"
+    )
+    batch_index_acks: bool = Field(
+        False, alias="acknowledgmentAtBatchIndexLevelEnabled", description="remember acks inside batches"
+    )
+    allow_auto_topic_creation: bool = Field(
+        True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
+    )
+    keep_alive_interval_s: int = Field(
+        30, alias="keepAliveIntervalSeconds", ge=1, description="PING after so long without traffic, in s"
+    )
+    max_unacked_per_consumer: Count = Field(
+        50_000, alias="maxUnackedMessagesPerConsumer", description="delivery pauses above it; 0: no limit"
+    )
+    max_unacked_per_subscription: Count = Field(
+        200_000, alias="maxUnackedMessagesPerSubscription", description="delivery pauses above it; 0: no limit"
+    )
+    max_pending_publishes_per_connection: int = Field(
+        1000, alias="maxPendingPublishRequestsPerConnection", ge=1, description="reading pauses above it"
+    )
+    publish_buffer_mb: int = Field(
+        64, alias="maxMessagePublishBufferSizeInMB", ge=8, description="unstored messages of all connections, in MiB"
+    )
+
+
+class BrokerConfig(ServingConfig):
+    """`quire broker start`."""
+
+    metadata: str = Field(
+        "", alias="metadataStoreUrl", description="etcd://host:port,host:port: the cluster's metadata"
+    )
+
+
+class StandaloneConfig(ServingConfig, StorageConfig):
+    """`quire standalone`: bookies, broker and metadata in one process."""
+
+    data: str = Field("./quire-data", description="folder for everything that is kept")
+    bookies: int = Field(1, ge=1, le=64, description="how many bookies; kept with the data, may grow")
+    bookie_port: Port = Field(
+        3181, alias="bookiePort", description="port of the first bookie, the next follow; 0: free ones"
+    )
+    metadata: str = Field(
+        "local", alias="metadataStoreUrl", description="local, or etcd://host:port,host:port of a cluster"
+    )
