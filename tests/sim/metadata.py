@@ -8,7 +8,7 @@ answers, watches that lose events and say so by RESYNC.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quire_bookie.errors import (
     BadVersionError,
@@ -225,10 +225,14 @@ class SimMetadataStore:
         await self._answer(write=False)
         return sorted(names)
 
-    async def scan(self, prefix: str, *, page_keys: int = 1000) -> AsyncIterator[list[Node]]:
+    async def scan(
+        self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False
+    ) -> AsyncIterator[list[Node]]:
         """Pages of one snapshot."""
         await self._travel()
         found = [node for key in sorted(self._server.nodes) if key.startswith(prefix) and (node := self._view(key))]
+        if keys_only:
+            found = [replace(node, value=b"") for node in found]
         for start in range(0, len(found), page_keys):
             await self._answer(write=False)
             yield found[start : start + page_keys]

@@ -48,6 +48,11 @@ TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
 METADATA_SESSION_TIMEOUT_S = 30.0
 METADATA_OPERATION_TIMEOUT_S = 30.0
 METADATA_PAGE_KEYS = 1000
+METADATA_TRANSACTION_OPERATIONS_MAX = 100  # checks and operations together; etcd's own default bound is 128
+METADATA_UNKNOWN_RETRIES = 3  # attempts at a write whose outcome stays unknown
+METADATA_RETRY_BACKOFF_S = (0.05, 2.0)
+METADATA_VALUE_BYTES_MAX = 1 * MIB  # etcd's default request bound is 1.5 MiB
+METADATA_WATCH_EVENTS_MAX = 10_000  # queued for one reader; above it the reader gets a RESYNC
 
 assert JOURNAL_GROUP_BYTES_MAX > FRAME_BYTES_MAX, "one entry of the largest frame must fit one group"
 assert JOURNAL_FILE_BYTES >= 4 * JOURNAL_GROUP_BYTES_MAX

@@ -119,8 +119,12 @@ class MetadataStore(Protocol):
         """Names of the direct children (first path component below `key`), unique and sorted."""
         ...
 
-    def scan(self, prefix: str, *, page_keys: int = 1000) -> AsyncIterator[list[Node]]:
-        """All nodes whose key starts with `prefix`, by key, in pages, all at one revision."""
+    def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
+        """All nodes whose key starts with `prefix`, by key, in pages, all at one revision.
+
+        With `keys_only` the values are left out (empty). When the store can no longer show that revision the scan
+        raises MetadataUnavailableError: begin anew, never join the parts.
+        """
         ...
 
     async def watch(self, prefix: str) -> Watch:

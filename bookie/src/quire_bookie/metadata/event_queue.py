@@ -1,0 +1,56 @@
+"""The reader's side of a watch, shared by the implementations of the store. Bounded: a reader that falls behind
+loses the events and is told so by a RESYNC."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from quire_bookie.limits import METADATA_WATCH_EVENTS_MAX
+from quire_bookie.metadata.store import Event, EventKind
+
+
+class EventQueue:
+    """Implements `Watch`. One task reads it."""
+
+    def __init__(self, prefix: str, events_max: int = METADATA_WATCH_EVENTS_MAX) -> None:
+        self.prefix = prefix
+        self._events_max = events_max
+        self._events: deque[Event] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the reader ended the watch."""
+        return self._closed
+
+    def offer(self, event: Event) -> None:
+        """An event under the prefix happened."""
+        if self._closed:
+            return
+        if len(self._events) >= self._events_max:
+            self.resync()
+            return
+        self._events.append(event)
+        self._changed.set()
+
+    def resync(self) -> None:
+        """Events were lost: what is queued is worthless as well."""
+        self._events.clear()
+        self._events.append(Event(EventKind.RESYNC, self.prefix))
+        self._changed.set()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Events until closed."""
+        while True:
+            while self._events and not self._closed:
+                yield self._events.popleft()
+            if self._closed:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """End the stream; queued events are dropped."""
+        self._closed = True
+        self._changed.set()

@@ -1,0 +1,64 @@
+"""Initialises an empty metadata store, in one transaction, and never touches one that holds anything.
+
+The nodes are those that the stock set-up tools create: `/ledgers`, `/ledgers/available`,
+`/ledgers/available/readonly` (all empty) and `/ledgers/INSTANCEID` (a random UUID as text).
+"""
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.errors import BadVersionError, MetadataUnknownError, StartupError
+from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Put
+
+
+async def initialise(store: MetadataStore, chance: Chance) -> str:
+    """The instance id of the cluster, after having made one if the store was empty.
+
+    Several processes may call it at once; all get the same id. StartupError for a store that holds something else.
+    """
+    for _ in range(METADATA_UNKNOWN_RETRIES):
+        instance_id = await read_instance_id(store)
+        if instance_id is not None:
+            return instance_id
+        await _refuse_foreign(store)
+        instance_id = _random_uuid(chance)
+        puts = [
+            Put(layout.ROOT, b""),
+            Put(layout.AVAILABLE, b""),
+            Put(layout.READ_ONLY, b""),
+            Put(layout.INSTANCE_ID, instance_id.encode()),
+        ]
+        try:
+            await store.transact([Check(put.key, ABSENT) for put in puts], puts)
+            return instance_id
+        except (BadVersionError, MetadataUnknownError):
+            continue  # another process was faster, or it was us: the next round reads what is there
+    raise StartupError("the metadata store could not be initialised: its answers stay unknown; try again")
+
+
+async def read_instance_id(store: MetadataStore) -> str | None:
+    """The instance id of an initialised store, or None."""
+    node = await store.get(layout.INSTANCE_ID)
+    return None if node is None else node.value.decode("utf-8", "replace")
+
+
+async def _refuse_foreign(store: MetadataStore) -> None:
+    async for page in store.scan("/", page_keys=10, keys_only=True):
+        keys = [node.key for node in page]
+        if keys and layout.INSTANCE_ID not in keys:
+            if await read_instance_id(store) is not None:
+                return  # initialised by another process while we looked
+            raise StartupError(
+                f"the metadata store is not empty (it holds {keys[0]}) and has no {layout.INSTANCE_ID}: "
+                "it belongs to something else, or was initialised only in part; use an empty store"
+            )
+        return
+
+
+def _random_uuid(chance: Chance) -> str:
+    """A random UUID (version 4) as text."""
+    token = bytearray(chance.token(16))
+    token[6] = token[6] & 0x0F | 0x40
+    token[8] = token[8] & 0x3F | 0x80
+    digits = token.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

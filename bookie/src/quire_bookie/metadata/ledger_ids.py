@@ -1,0 +1,72 @@
+"""Ledger ids from the cluster-wide counters. Never hands out an id twice while the counter nodes are left alone.
+
+An id is the version of a counter node after an empty put on it. The short counter is `/ledgers/idgen`; when its ids
+reach 2**31 - 1 the node `/ledgers/idgen-long` is created, and once that exists everyone counts below it: node
+`HOB-%010d` gives the low half, its number the high half. The stock clients count the same nodes.
+"""
+
+import re
+
+from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError
+from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.model import LedgerId
+
+_HIGH_ORDER = re.compile(r"HOB-([0-9]{10})")
+_HIGH_ORDER_FIRST = 1
+_HIGH_ORDER_END = 2**31
+_LOW_ORDER_END = layout.SHORT_LEDGER_IDS_END
+
+
+class LedgerIds:
+    """Hands out ledger ids, also to several clients at once."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def next_id(self) -> LedgerId:
+        """A fresh id. MetadataUnavailableError, MetadataUnknownError (an id may be skipped, which is harmless)."""
+        if await self._store.get(layout.LONG_ID_COUNTERS) is not None:
+            return await self._next_long_id()
+        number = await self._count(layout.ID_COUNTER)
+        if number < _LOW_ORDER_END:
+            return LedgerId(number)
+        await self._create(layout.LONG_ID_COUNTERS)
+        return await self._next_long_id()
+
+    async def _next_long_id(self) -> LedgerId:
+        names = await self._store.children(layout.LONG_ID_COUNTERS)
+        high = max((int(match[1]) for name in names if (match := _HIGH_ORDER.fullmatch(name))), default=0)
+        high = max(high, _HIGH_ORDER_FIRST)
+        low = await self._count(self._high_order_path(high))
+        if low >= _LOW_ORDER_END:
+            high += 1
+            low = await self._count(self._high_order_path(high))
+        if high >= _HIGH_ORDER_END:
+            raise MetadataError("all ledger ids are used up")
+        return LedgerId(high << 32 | low)
+
+    async def _count(self, path: str) -> int:
+        """The next number of a counter, 1 being the first: a put that creates the node does not count."""
+        for attempt in range(1, METADATA_UNKNOWN_RETRIES + 1):
+            try:
+                number = await self._store.put(path, b"")
+                if number == 0:
+                    number = await self._store.put(path, b"")
+                return number
+            except MetadataUnknownError:
+                # A number that was counted and never heard of is only skipped.
+                if attempt == METADATA_UNKNOWN_RETRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _create(self, path: str) -> None:
+        try:
+            await self._store.put(path, b"", expected=ABSENT)
+        except BadVersionError:
+            return  # another client was faster
+
+    @staticmethod
+    def _high_order_path(high: int) -> str:
+        return f"{layout.LONG_ID_COUNTERS}/HOB-{high:010d}"

@@ -1,0 +1,116 @@
+"""The ledger nodes: read, create, change by compare-and-set, delete, list. Owns no decision about a ledger's state.
+
+A write whose outcome is unknown is settled here by reading back: the node then holds exactly what was to be written
+(done), or what was there before (written again under the same expected version, so that at most one takes effect),
+or something else (BadVersionError). Only when reading back fails as well does MetadataUnknownError reach the caller.
+"""
+
+from collections.abc import AsyncIterator
+
+from quire_bookie.errors import (
+    BadVersionError,
+    LedgerExistsError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+    NoSuchLedgerError,
+)
+from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import LedgerId, LedgerMetadata
+
+
+class LedgerNodes:
+    """Ledger metadata in a store."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def read(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
+        """The metadata, linearizable. NoSuchLedgerError, MetadataFormatError, MetadataUnavailableError."""
+        node = await self._store.get(layout.ledger_path(ledger))
+        if node is None:
+            raise NoSuchLedgerError(f"ledger {ledger} does not exist")
+        return Versioned(decode_ledger_metadata(node.value), node.version)
+
+    async def exists(self, ledger: LedgerId) -> bool:
+        """Whether the ledger exists, linearizable."""
+        return await self._store.get(layout.ledger_path(ledger)) is not None
+
+    async def create(self, ledger: LedgerId, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
+        """Write the node of a new ledger. LedgerExistsError when the id is taken; MetadataUnknownError."""
+        try:
+            version = await self._write(ledger, encode_ledger_metadata(metadata), ABSENT)
+        except BadVersionError as error:
+            raise LedgerExistsError(f"ledger {ledger} already exists") from error
+        return Versioned(metadata, version)
+
+    async def update(self, ledger: LedgerId, metadata: LedgerMetadata, expected: int) -> Versioned[LedgerMetadata]:
+        """Replace the metadata read at version `expected`.
+
+        BadVersionError: another one was faster (or the ledger is gone); read again before anything else.
+        MetadataUnknownError: may have been written. Returns the metadata with its new version.
+        """
+        version = await self._write(ledger, encode_ledger_metadata(metadata), expected)
+        return Versioned(metadata, version)
+
+    async def delete(self, ledger: LedgerId, expected: int | None = None) -> None:
+        """Remove the node. NoSuchLedgerError, BadVersionError (only with `expected`), MetadataUnknownError."""
+        path = layout.ledger_path(ledger)
+        try:
+            await self._store.delete(path, expected=expected)
+        except NodeMissingError as error:
+            raise NoSuchLedgerError(f"ledger {ledger} does not exist") from error
+        except MetadataUnknownError as error:
+            if await self._read_back(path, error) is not None:
+                raise
+
+    async def _write(self, ledger: LedgerId, value: bytes, expected: int) -> int:
+        path = layout.ledger_path(ledger)
+        unknown: MetadataUnknownError | None = None
+        for _ in range(METADATA_UNKNOWN_RETRIES):
+            try:
+                return await self._store.put(path, value, expected=expected)
+            except MetadataUnknownError as error:
+                unknown = error
+            except BadVersionError:
+                if unknown is None:
+                    raise
+            node = await self._read_back(path, unknown)
+            if node is not None and node.version == expected + 1 and node.value == value:
+                return node.version
+            # Not what we wrote. Still the old version: the first attempt may be on its way, and a second one under
+            # the same expectation can at most lose to it.
+            if (ABSENT if node is None else node.version) != expected:
+                raise BadVersionError(f"{path} was changed by another writer")
+        assert unknown is not None
+        raise unknown
+
+    async def _read_back(self, path: str, unknown: MetadataUnknownError) -> Node | None:
+        try:
+            return await self._store.get(path)
+        except MetadataUnavailableError as error:
+            raise unknown from error
+
+    async def ids(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncIterator[list[LedgerId]]:
+        """Ids of all ledgers at one revision, in pages. An error means that the listing is incomplete: drop it."""
+        async for page in self._store.scan(f"{layout.ROOT}/", page_keys=page_keys, keys_only=True):
+            ids = [ledger for node in page if (ledger := layout.ledger_of_path(node.key)) is not None]
+            if ids:
+                yield ids
+
+    async def scan(
+        self, *, page_keys: int = METADATA_PAGE_KEYS
+    ) -> AsyncIterator[list[tuple[LedgerId, Versioned[LedgerMetadata]]]]:
+        """Ids and metadata of all ledgers at one revision, in pages. MetadataFormatError at a value that is none."""
+        async for page in self._store.scan(f"{layout.ROOT}/", page_keys=page_keys):
+            found = [
+                (ledger, Versioned(decode_ledger_metadata(node.value), node.version))
+                for node in page
+                if (ledger := layout.ledger_of_path(node.key)) is not None
+            ]
+            if found:
+                yield found

@@ -1,0 +1,161 @@
+"""Which bookies are registered and where they listen, kept current by a watch. Never writes.
+
+One task reads the watch. A change is only a hint: the node is read again, so the registry converges to what the
+store holds whatever the order of events; a RESYNC (or a store that was away) reads everything again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from quire_bookie.errors import MetadataError, MetadataFormatError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
+from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
+from quire_bookie.model import BookieId
+
+_log = logging.getLogger("quire.metadata.registration")
+_PREFIX = f"{layout.AVAILABLE}/"
+_READ_ONLY_PREFIX = f"{layout.READ_ONLY}/"
+
+
+def bookie_of_path(path: str) -> BookieId | None:
+    """The bookie registered at `path`, writable or read-only; None for any other path."""
+    for prefix in (_READ_ONLY_PREFIX, _PREFIX):
+        if path.startswith(prefix):
+            name = path[len(prefix) :]
+            return BookieId(name) if name and "/" not in name and path != layout.READ_ONLY else None
+    return None
+
+
+class BookieRegistry:
+    """The registered bookies. Open it, read its sets at any time, close it."""
+
+    def __init__(self, store: MetadataStore, watch: Watch) -> None:
+        """Use `open`."""
+        self._store = store
+        self._watch = watch
+        self._writable: dict[BookieId, BookieServiceInfo] = {}
+        self._read_only: dict[BookieId, BookieServiceInfo] = {}
+        self._last_known: dict[BookieId, BookieServiceInfo] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, store: MetadataStore) -> "BookieRegistry":
+        """Read all registrations and follow them. MetadataUnavailableError when the store is away."""
+        # The watch first, then the listing: a change between the two is seen twice rather than not at all.
+        registry = cls(store, await store.watch(_PREFIX))
+        try:
+            await registry._load()
+        except BaseException:
+            await registry._watch.close()
+            raise
+        registry._task = asyncio.get_running_loop().create_task(registry._run(), name="bookie-registry")
+        return registry
+
+    @property
+    def writable(self) -> frozenset[BookieId]:
+        """Bookies that take adds."""
+        return frozenset(self._writable)
+
+    @property
+    def read_only(self) -> frozenset[BookieId]:
+        """Bookies that only read."""
+        return frozenset(self._read_only.keys() - self._writable.keys())
+
+    def service_info(self, bookie: BookieId) -> BookieServiceInfo | None:
+        """The endpoints of a bookie; of one that is no longer registered those it had last."""
+        return self._writable.get(bookie) or self._read_only.get(bookie) or self._last_known.get(bookie)
+
+    def address_of(self, bookie: BookieId) -> BookieAddress | None:
+        """Where the bookie speaks the BookKeeper protocol, or last did; None when it was never seen.
+
+        An address outlives its registration because a bookie that lost its lease may still answer reads.
+        """
+        info = self.service_info(bookie)
+        endpoint = None if info is None else info.bookie_endpoint
+        return None if endpoint is None else BookieAddress(endpoint.host, endpoint.port)
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after each change of the sets or of an address. Returns a function that ends it."""
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._watch.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._follow()
+        except Exception:  # noqa: BLE001  the task's root: without it a mistake would only be seen at close
+            _log.exception("the registry of bookies stopped following changes")
+
+    async def _follow(self) -> None:
+        async for event in self._watch:
+            low, high = METADATA_RETRY_BACKOFF_S
+            delay = low
+            while True:
+                try:
+                    await self._apply(event)
+                    break
+                except MetadataError as error:
+                    _log.warning("cannot read registrations, will try again: %s", error)
+                    # Whatever else changed meanwhile is read with it.
+                    event = Event(EventKind.RESYNC, _PREFIX)
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, high)
+
+    async def _apply(self, event: Event) -> None:
+        if event.kind is EventKind.RESYNC:
+            await self._load()
+        elif bookie_of_path(event.key) is not None:
+            node = None if event.kind is EventKind.DELETED else await self._store.get(event.key)
+            changed = self._set(event.key, node)
+            if changed:
+                self._tell()
+
+    async def _load(self) -> None:
+        found: dict[str, Node] = {}
+        async for page in self._store.scan(_PREFIX):
+            found.update((node.key, node) for node in page)
+        gone = [layout.writable_path(bookie) for bookie in self._writable]
+        gone += [layout.read_only_path(bookie) for bookie in self._read_only]
+        changed = [self._set(path, None) for path in gone if path not in found]
+        changed += [self._set(path, node) for path, node in found.items()]
+        if any(changed):
+            self._tell()
+
+    def _set(self, path: str, node: Node | None) -> bool:
+        """Take over one registration (None: gone); whether anything changed."""
+        bookie = bookie_of_path(path)
+        if bookie is None:
+            return False
+        known = self._read_only if path.startswith(_READ_ONLY_PREFIX) else self._writable
+        info: BookieServiceInfo | None = None
+        if node is not None:
+            try:
+                info = decode_service_info(node.value, bookie)
+            except MetadataFormatError as error:
+                _log.warning("ignored: %s", error)
+        if info == known.get(bookie):
+            return False
+        if info is None:
+            del known[bookie]
+        else:
+            known[bookie] = self._last_known[bookie] = info
+        return True
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()

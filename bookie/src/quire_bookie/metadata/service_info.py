@@ -1,0 +1,106 @@
+"""Codec of a bookie's registration value: where its protocols can be reached. Pure.
+
+Format: BookieServiceInfoFormat in protobuf's binary format. Clients look for the endpoint whose protocol is
+`bookie-rpc`. An empty value is the legacy form: the id itself is `host:port`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.proto import nodes_pb2
+from quire_bookie.model import BookieId
+
+BOOKIE_RPC = "bookie-rpc"
+_BOOKIE_ENDPOINT_ID = "bookie"
+_PORT_MAX = 65535
+
+
+class BookieAddress(NamedTuple):
+    """Where a bookie listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One protocol of a bookie."""
+
+    endpoint_id: str
+    host: str
+    port: int
+    protocol: str
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BookieServiceInfo:
+    """All endpoints of a bookie, and what else it publishes."""
+
+    endpoints: tuple[Endpoint, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bookie_endpoint(self) -> Endpoint | None:
+        """The endpoint of the BookKeeper protocol."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.protocol == BOOKIE_RPC), None)
+
+
+def bookie_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:
+    """The endpoint that every bookie publishes."""
+    return Endpoint(_BOOKIE_ENDPOINT_ID, host, port, BOOKIE_RPC, extensions=("tls",) if tls else ())
+
+
+def http_endpoint(host: str, port: int) -> Endpoint:
+    """The endpoint of the admin HTTP server."""
+    return Endpoint("httpserver", host, port, "http")
+
+
+def encode_service_info(info: BookieServiceInfo) -> bytes:
+    """The registration's value."""
+    message = nodes_pb2.BookieServiceInfoFormat(
+        endpoints=[
+            nodes_pb2.BookieServiceInfoFormat.Endpoint(
+                id=endpoint.endpoint_id,
+                port=endpoint.port,
+                host=endpoint.host,
+                protocol=endpoint.protocol,
+                auth=endpoint.auth,
+                extensions=endpoint.extensions,
+            )
+            for endpoint in info.endpoints
+        ],
+        properties=dict(info.properties),
+    )
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_service_info(value: bytes, bookie: BookieId) -> BookieServiceInfo:
+    """The endpoints in a registration's value. MetadataFormatError when it is none."""
+    if not value:
+        address = _address_of_id(bookie)
+        return BookieServiceInfo((bookie_endpoint(address.host, address.port),))
+    message = nodes_pb2.BookieServiceInfoFormat()
+    try:
+        message.ParseFromString(value)
+    except DecodeError as error:
+        raise MetadataFormatError(f"the registration of bookie {bookie} does not parse: {error}") from error
+    endpoints = tuple(
+        Endpoint(part.id, part.host, part.port, part.protocol, tuple(part.auth), tuple(part.extensions))
+        for part in message.endpoints
+    )
+    if not all(0 <= endpoint.port <= _PORT_MAX for endpoint in endpoints):
+        raise MetadataFormatError(f"the registration of bookie {bookie} names an impossible port")
+    return BookieServiceInfo(endpoints, dict(message.properties))
+
+
+def _address_of_id(bookie: BookieId) -> BookieAddress:
+    host, colon, port = bookie.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+        raise MetadataFormatError(f"bookie {bookie} registered without an address, and its id is not host:port")
+    return BookieAddress(host, int(port))
