@@ -1,0 +1,45 @@
+"""Every bound of the broker's sessions, topics and ownership, with its default and unit.
+
+The managed ledger and dispatch keep theirs beside their settings. Names that Pulsar's operators know are in brackets.
+"""
+
+from quire_bookie.limits import FRAME_BYTES_MAX, MIB
+
+MESSAGE_BYTES_MAX = 5 * MIB  # maxMessageSize
+FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadata on top of the payload
+
+# Sessions
+KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is dropped
+LIVENESS_CHECK_S = 5.0  # how long an old producer's connection has to answer PING before a newcomer replaces it
+PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
+CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection
+PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishBufferSizeInMB)
+SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # above it nothing is dispatched to that connection
+SOCKET_WRITE_LOW_BYTES = 1 * MIB
+CONNECTIONS_MAX = 10_000
+REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
+PRODUCERS_PER_CONNECTION_MAX = 10_000
+CONSUMERS_PER_CONNECTION_MAX = 10_000
+RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a late SEND is ignored
+TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
+
+# Topics
+TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
+PARTITIONS_MAX = 10_000
+DEDUPLICATION_ENTRIES_INTERVAL = 1000  # brokerDeduplicationEntriesInterval
+DEDUPLICATION_INTERVAL_S = 120.0  # brokerDeduplicationSnapshotIntervalSeconds
+DEDUPLICATION_PRODUCERS_MAX = 10_000  # brokerDeduplicationMaxNumberOfProducers
+DEDUPLICATION_IDLE_S = 360 * 60.0  # brokerDeduplicationProducerInactivityTimeoutMinutes
+DEDUPLICATION_REPLAY_ENTRIES = 500  # one read of the replay at load
+
+# Ownership
+NAMESPACE_BUNDLES = 4  # defaultNumberOfNamespaceBundles
+DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as the cluster set-up makes it
+NAMESPACE_BUNDLES_MAX = 128
+POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale where no watch tells
+STOP_S = 10.0  # a broker that stops gives its topics this long to flush
+
+assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX, "a full message must fit one ledger entry's frame"
+assert CONNECTION_PUBLISH_BYTES_MAX > MESSAGE_BYTES_MAX
+assert PUBLISH_BYTES_MAX >= CONNECTION_PUBLISH_BYTES_MAX
+assert SOCKET_WRITE_LOW_BYTES < SOCKET_WRITE_HIGH_BYTES

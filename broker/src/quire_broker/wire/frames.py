@@ -1,0 +1,194 @@
+"""Bytes to frames: splits what a socket brought, without input or output.
+
+    simple command    totalSize(4) commandSize(4) BaseCommand
+    payload command   totalSize(4) commandSize(4) BaseCommand entry
+
+All integers are big-endian; totalSize counts everything after itself. The entry of a SEND is what the ledger will
+hold, byte for byte: it stays a view into the received buffer. Consecutive SENDs of one producer in one buffer come
+out as one SendRun. Source: spec pulsar-wire, sections 1 and 2.
+
+It must never decide what a command means; that is the session's.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto.pulsar_pb2 import BaseCommand
+from quire_broker.wire.varint import read_varint, signed
+
+_SIZES = struct.Struct(">II")
+_SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
+_SEND_VARINT_TAGS = (0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40)
+
+
+class Send(NamedTuple):
+    """One SEND. `highest_sequence_id` is None when the client gave none; `entry` is what will be stored."""
+
+    sequence_id: int
+    highest_sequence_id: int | None
+    num_messages: int
+    is_chunk: bool
+    in_transaction: bool
+    entry: memoryview
+
+
+@dataclass(slots=True)
+class SendRun:
+    """Consecutive SENDs of one producer out of one buffer, in order."""
+
+    producer_id: int
+    sends: list[Send] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFrame:
+    """A MESSAGE with its entry, as a client receives it."""
+
+    command: BaseCommand
+    entry: memoryview
+
+
+Frame: TypeAlias = BaseCommand | SendRun | MessageFrame
+
+
+class FrameDecoder:
+    """Collects buffers of one connection and gives out complete frames."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._parts: list[Buffer] = []
+        self._held = 0
+        self._needed = 4
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet."""
+        return self._held
+
+    def feed(self, data: Buffer) -> list[Frame]:
+        """The frames that `data` completes, in order. PeerProtocolError: close the connection."""
+        if self._held:
+            self._parts.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+        elif not isinstance(data, bytes):
+            data = bytes(data)
+        return self._split(data)
+
+    def _split(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        view = memoryview(data)
+        position, size = 0, len(data)
+        run: SendRun | None = None
+        self._needed = 4
+        while size - position >= 4:
+            frame_end = position + 4 + int.from_bytes(data[position : position + 4], "big")
+            if frame_end - position - 4 > self._frame_bytes_max:
+                raise PeerProtocolError(
+                    f"frame of {frame_end - position - 4} bytes; the limit is {self._frame_bytes_max}"
+                )
+            if frame_end > size:
+                self._needed = frame_end - position
+                break
+            start = position + 8
+            command_end = start + int.from_bytes(data[position + 4 : start], "big")
+            if command_end > frame_end or start > frame_end:
+                raise PeerProtocolError("a command that is longer than its frame")
+            if data.startswith(_SEND_HEAD, start):
+                producer_id, send = _read_send(data, start, command_end, view[command_end:frame_end])
+                if run is None or run.producer_id != producer_id:
+                    run = SendRun(producer_id)
+                    frames.append(run)
+                run.sends.append(send)
+            else:
+                run = None
+                frames.append(_read_command(view[start:command_end], view[command_end:frame_end]))
+            position = frame_end
+        self._held = size - position
+        if self._held:
+            # A copy, so that a few bytes of the next frame do not pin this whole buffer.
+            self._parts.append(data[position:])
+        return frames
+
+
+def _read_send(data: bytes, start: int, end: int, entry: memoryview) -> tuple[int, Send]:
+    """A SEND whose fields are all varints, which is every SEND but those of shadow replication."""
+    try:
+        length, position = read_varint(data, start + 3, end)
+        if position + length != end:
+            return _read_send_slowly(data[start:end], entry)
+        fields = [-1, -1, 1, 0, 0, -1, 0, 0]
+        while position < end:
+            tag = data[position]
+            byte = data[position + 1] if position + 1 < end else 0x80
+            if tag not in _SEND_VARINT_TAGS:
+                return _read_send_slowly(data[start:end], entry)
+            if byte < 0x80:
+                fields[(tag >> 3) - 1] = byte
+                position += 2
+            else:
+                fields[(tag >> 3) - 1], position = read_varint(data, position + 1, end)
+    except ValueError as error:
+        raise PeerProtocolError(f"malformed SEND: {error}") from error
+    producer_id, sequence_id, num_messages, least, most, highest, is_chunk, _ = fields
+    if producer_id < 0 or sequence_id < 0:
+        raise PeerProtocolError("SEND without producer id or sequence id")
+    return producer_id, Send(
+        signed(sequence_id),
+        signed(highest) if highest >= 0 else None,
+        max(1, num_messages),
+        bool(is_chunk),
+        bool(least or most),
+        entry,
+    )
+
+
+def _read_send_slowly(command: bytes, entry: memoryview) -> tuple[int, Send]:
+    parsed = parse_command(command)
+    send = parsed.send
+    if parsed.type != Kind.SEND or not parsed.HasField("send"):
+        raise PeerProtocolError("SEND whose type and message differ")
+    return send.producer_id, Send(
+        send.sequence_id,
+        send.highest_sequence_id if send.HasField("highest_sequence_id") else None,
+        max(1, send.num_messages),
+        send.is_chunk,
+        bool(send.txnid_least_bits or send.txnid_most_bits),
+        entry,
+    )
+
+
+def _read_command(command: memoryview, entry: memoryview) -> Frame:
+    parsed = parse_command(command)
+    if parsed.type == Kind.MESSAGE:
+        return MessageFrame(parsed, entry)
+    if parsed.type == Kind.SEND:  # fields in an unusual order
+        producer_id, send = _read_send_slowly(bytes(command), entry)
+        return SendRun(producer_id, [send])
+    return parsed
+
+
+def parse_command(data: Buffer) -> BaseCommand:
+    """One BaseCommand with all its required fields; PeerProtocolError otherwise."""
+    try:
+        command = BaseCommand.FromString(bytes(data))
+    except DecodeError as error:
+        raise PeerProtocolError(f"malformed command: {error}") from error
+    if not command.IsInitialized():  # the parser lets a message without its required fields pass
+        raise PeerProtocolError("a command without its required fields")
+    return command
+
+
+def encode(command: BaseCommand) -> bytes:
+    """The frame of a simple command."""
+    body = command.SerializeToString()
+    return _SIZES.pack(len(body) + 4, len(body)) + body

@@ -1,0 +1,69 @@
+"""The commands of which a broker writes one per message, encoded by hand: SEND_RECEIPT and MESSAGE.
+
+A batch of them becomes one buffer, or one list for a gathering write; entries are never copied or re-encoded.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from quire_broker.wire.varint import varint
+
+_SIZES = struct.Struct(">II")
+_MINUS_ONE = varint(-1)
+_RECEIPT = b"\x08\x07\x3a"
+_MESSAGE = b"\x08\x09\x4a"
+
+
+def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
+    """SEND_RECEIPT frames, joined, of (sequence id, highest sequence id, ledger id, entry id), in that order."""
+    producer = b"\x08" + varint(producer_id) + b"\x10"
+    pack = _SIZES.pack
+    parts: list[bytes] = []
+    last_ledger, ledger_bytes = -2, b""
+    for sequence_id, highest_sequence_id, ledger_id, entry_id in receipts:
+        if ledger_id != last_ledger:
+            last_ledger, ledger_bytes = ledger_id, b"\x08" + varint(ledger_id) + b"\x10"
+        message_id = ledger_bytes + varint(entry_id)
+        body = b"%b%b\x1a%b%b\x20%b" % (
+            producer,
+            varint(sequence_id),
+            varint(len(message_id)),
+            message_id,
+            varint(highest_sequence_id),
+        )
+        size = len(body) + 4  # a receipt is always shorter than 128 bytes: its length takes one byte
+        parts.append(pack(size + 4, size))
+        parts.append(_RECEIPT + varint(size - 4))
+        parts.append(body)
+    return b"".join(parts)
+
+
+class MessageHeads:
+    """Everything of a MESSAGE frame before the entry, for one consumer."""
+
+    __slots__ = ("_consumer", "_partition")
+
+    def __init__(self, consumer_id: int, partition: int = -1) -> None:
+        self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
+        self._partition = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
+
+    def encode(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        entry_size: int,
+        redelivery_count: int = 0,
+        ack_set: Sequence[int] | None = None,
+        consumer_epoch: int | None = None,
+    ) -> bytes:
+        """The head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
+        message_id = b"\x08%b\x10%b%b" % (varint(ledger_id), varint(entry_id), self._partition)
+        body = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
+        if redelivery_count:
+            body += b"\x18" + varint(redelivery_count)
+        if ack_set:
+            body += b"".join([b"\x20" + varint(word) for word in ack_set])
+        if consumer_epoch is not None:
+            body += b"\x28" + varint(consumer_epoch)
+        command = b"%b%b%b" % (_MESSAGE, varint(len(body)), body)
+        return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command

@@ -1,0 +1,1 @@
+"""Message classes generated from pulsar.proto by scripts/generate_protos.sh; never edited by hand."""

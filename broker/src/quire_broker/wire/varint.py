@@ -1,0 +1,45 @@
+"""Base-128 varints of the protocol buffer format, for the few commands that are cheaper to write by hand.
+
+Measured on the unbatched path: reading a SEND by hand takes half the time of the generated classes, writing a
+receipt a third. Everything else goes through the generated classes.
+"""
+
+_UINT64 = 1 << 64
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SHORT = tuple(_encoded(value) for value in range(1 << 14))
+
+
+def varint(value: int) -> bytes:
+    """`value` in -2**63 .. 2**64-1; a negative one takes ten bytes, as int64 and as uint64 with all bits set."""
+    if 0 <= value < 16384:
+        return _SHORT[value]
+    return _encoded(value + _UINT64 if value < 0 else value)
+
+
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The unsigned value at `position` and the position behind it; ValueError when it does not end before `end`."""
+    value = shift = 0
+    while position < end and shift < 70:
+        byte = data[position]
+        position += 1
+        if byte < 0x80:
+            return value | byte << shift, position
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    raise ValueError("varint without an end")
+
+
+def signed(value: int) -> int:
+    """The int64 whose two's complement is the unsigned `value`."""
+    value &= _UINT64 - 1
+    return value - _UINT64 if value >> 63 else value

@@ -1,0 +1,128 @@
+"""Metadata of stored entries: golden sends, checksums, sticky keys, what a limited client may see."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_bookie.errors import PeerProtocolError
+from quire_broker.wire.entry import NO_KEY, checksum_matches, deliverable, peek, peek_broker_metadata, seal
+from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun
+from quire_broker.wire.proto.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "pulsar-wire"
+
+
+def metadata(**fields: object) -> MessageMetadata:
+    return MessageMetadata(**{"producer_name": "p", "sequence_id": 7, "publish_time": 100, **fields})
+
+
+def entries_of(name: str, kind: type) -> list[bytes]:
+    entries = []
+    for line in (GOLDEN / f"{name}.txt").read_text().splitlines():
+        if line[:2] in ("> ", "< "):
+            for frame in FrameDecoder(6_000_000).feed(bytes.fromhex(line[2:])):
+                if isinstance(frame, SendRun) and kind is SendRun:
+                    entries += [bytes(send.entry) for send in frame.sends]
+                if isinstance(frame, MessageFrame) and kind is MessageFrame:
+                    entries.append(bytes(frame.entry))
+    return entries
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
+def test_every_golden_entry_has_a_matching_checksum_and_readable_metadata(path: Path) -> None:
+    for entry in entries_of(path.stem, SendRun) + entries_of(path.stem, MessageFrame):
+        assert checksum_matches(entry)
+        summary = peek(memoryview(entry))
+        assert summary.producer_name or summary.marker is not None
+        assert summary.num_messages >= 1
+
+
+def test_messages_are_delivered_as_they_were_sent() -> None:
+    sent, received = entries_of("message-metadata", SendRun), entries_of("message-metadata", MessageFrame)
+    assert sent
+    assert sent == received
+
+
+def test_keys_properties_and_event_time_of_a_golden_message() -> None:
+    summary = peek(entries_of("message-metadata", SendRun)[0])
+    assert (summary.partition_key, summary.ordering_key) == ("key-1", b"ord")
+    assert summary.sticky_key() == b"ord"
+    assert summary.event_time_ms is not None
+    assert not summary.is_batch
+    batch = peek(entries_of("message-metadata", SendRun)[3])
+    assert batch.is_batch
+    assert batch.num_messages == 3
+
+
+def test_chunks_say_which_is_the_last() -> None:
+    chunks = [peek(entry) for entry in entries_of("chunked", SendRun)]
+    assert [chunk.chunk_id for chunk in chunks[:3]] == [0, 1, 2]
+    assert [chunk.is_last_chunk for chunk in chunks[:3]] == [False, False, True]
+    assert len({chunk.uuid for chunk in chunks[:3]}) == 1
+
+
+def test_broker_entry_metadata_is_read_and_stripped() -> None:
+    entries = entries_of("broker-entry-metadata", MessageFrame)
+    with_index = [entry for entry in entries if entry[:2] == b"\x0e\x02"]
+    inner = seal(metadata(), b"payload")
+    added = BrokerEntryMetadata(broker_timestamp=5, index=9).SerializeToString()
+    entry = b"\x0e\x02" + len(added).to_bytes(4, "big") + added + inner
+    for stored in [*with_index, entry]:
+        assert checksum_matches(stored)
+        found = peek_broker_metadata(stored)
+        assert found is not None
+        assert found.HasField("index") or found.HasField("broker_timestamp")
+        assert bytes(deliverable(stored, broker_metadata=False, checksum=True))[:2] == b"\x0e\x01"
+    assert bytes(deliverable(entry, broker_metadata=False, checksum=True)) == inner
+    assert bytes(deliverable(entry, broker_metadata=False, checksum=False)) == inner[6:]
+    assert deliverable(inner, broker_metadata=False, checksum=True) is inner
+    assert peek_broker_metadata(inner) is None
+    assert peek(entry).sequence_id == 7
+
+
+@given(st.binary(max_size=64), st.integers(0, 10_000))
+def test_a_flipped_bit_behind_the_checksum_is_seen(payload: bytes, where: int) -> None:
+    entry = bytearray(seal(metadata(), payload))
+    assert checksum_matches(entry)
+    position = 6 + where % (len(entry) - 6)
+    entry[position] ^= 1 << where % 8
+    assert not checksum_matches(entry)
+
+
+def test_an_entry_without_a_checksum_agrees_with_everything() -> None:
+    assert checksum_matches(seal(metadata(), b"x")[6:])
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"ordering_key": b"o", "partition_key": "k"}, b"o"),
+        ({"partition_key": "k"}, b"k"),
+        ({"partition_key": "AAE=", "partition_key_b64_encoded": True}, b"\x00\x01"),
+        ({"partition_key": "no base64", "partition_key_b64_encoded": True}, b"no base64"),
+        ({}, b"p-7"),
+        ({"producer_name": ""}, NO_KEY),
+    ],
+)
+def test_the_sticky_key(fields: dict, key: bytes) -> None:
+    assert peek(seal(metadata(**fields), b"")).sticky_key() == key
+
+
+@pytest.mark.parametrize("entry", [b"", b"\x0e\x01", b"\x0e\x02\x00\x00\x00\x09", b"\x00\x00\x00\x09abc", b"\x00" * 4])
+def test_an_entry_that_is_none_is_refused(entry: bytes) -> None:
+    with pytest.raises(PeerProtocolError):
+        peek(entry)
+
+
+def test_optional_fields_are_none_when_absent() -> None:
+    summary = peek(seal(metadata(), b"abc"))
+    assert summary.deliver_at_ms is None
+    assert summary.uuid is None
+    assert summary.marker is None
+    assert not summary.in_transaction
+    assert summary.is_last_chunk
+    full = peek(seal(metadata(deliver_at_time=9, marker_type=21, txnid_least_bits=1, txnid_most_bits=2), b""))
+    assert (full.deliver_at_ms, full.marker, full.in_transaction) == (9, 21, True)
+    assert peek(seal(metadata(highest_sequence_id=12), b"")).highest_sequence_id == 12
