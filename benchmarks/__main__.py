@@ -1,0 +1,143 @@
+"""`make bench`: Quire's standalone against a stock Pulsar, same client, same disk, in turns within one run.
+
+Prints a Markdown table with both sides and their ratio. Absolute figures depend on the machine; the ratios are what
+counts. `--quick` for a look, `--ours` to leave the peer out.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers import PEERS, Pulsar, Quire, cpu_seconds, resident_mb
+
+Side = Quire | Pulsar
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: a mode of the stock client with its options, and the figures to show."""
+
+    name: str
+    mode: str
+    options: tuple[str, ...]
+    figures: tuple[str, ...]
+
+
+CASES = (
+    Case("publish 1 KiB, batched", "produce", ("batch=1", "size=1024"), ("msgs_s", "cpu_us", "client_cores")),
+    Case("publish 1 KiB, unbatched", "produce", ("batch=0", "size=1024"), ("msgs_s", "cpu_us", "client_cores")),
+    Case("publish 100 B, batched", "produce", ("batch=1", "size=100"), ("msgs_s", "cpu_us", "client_cores")),
+    Case("publish 100 B, unbatched", "produce", ("batch=0", "size=100"), ("msgs_s", "cpu_us", "client_cores")),
+    Case("publish 64 KiB, unbatched", "produce", ("batch=0", "size=65536", "pending=200"), ("MB_s", "cpu_us")),
+    Case("one at a time, 1 KiB", "sync", ("size=1024",), ("p50_ms", "p99_ms")),
+    Case(
+        "end to end at 1,000/s, 1 KiB", "latency", ("batch=0", "rate=1000"), ("e2e.p50_ms", "e2e.p95_ms", "e2e.p99_ms")
+    ),
+    Case("tail consume 1 KiB, batched", "tail", ("batch=1", "size=1024"), ("consume_s", "produced_s")),
+    Case("tail consume 1 KiB, unbatched", "tail", ("batch=0", "size=1024"), ("consume_s", "produced_s")),
+)
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="3 s a case and one round")
+    parser.add_argument("--ours", action="store_true", help="leave the stock Pulsar out")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases whose name has this text")
+    parser.add_argument("--json", type=Path, help="also write every measurement to this file")
+    options = parser.parse_args()
+    seconds, rounds = (3, 1) if options.quick else (10, options.rounds)
+    cases = [case for case in CASES if options.only in case.name]
+    with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=os.environ.get("QUIRE_BENCH_DIR")) as folder:
+        print(f"append + fdatasync of 1 KiB on this disk: {probe_disk(Path(folder))}", flush=True)
+        sides: list[Side] = [Quire(Path(folder))] + ([] if options.ours else [Pulsar(Path(folder))])
+        try:
+            for side in sides:
+                side.start()
+                print(f"{side.name}: started in {side.start_s:.2f} s", flush=True)
+            results = {case.name: measure(case, sides, seconds, rounds) for case in cases}
+            for side in sides:
+                print(f"{side.name}: {resident_mb(side.pid)} MiB resident at the end", flush=True)
+        finally:
+            for side in sides:
+                side.stop()
+    print_table(cases, sides, results)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+def probe_disk(folder: Path) -> str:
+    """Median and 99th percentile of writing 1 KiB to a growing file and syncing it."""
+    took = []
+    with (folder / "probe").open("wb", buffering=0) as file:
+        for _ in range(500):
+            begun = time.perf_counter()
+            file.write(bytes(1024))
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - begun) * 1000)
+    took.sort()
+    return f"p50 {statistics.median(took):.3f} ms, p99 {took[len(took) * 99 // 100]:.3f} ms"
+
+
+def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Each side in turn, `rounds` times."""
+    found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            found[side.name].append(run_client(case, side, seconds))
+            print(f"  {case.name}: {side.name} {json.dumps(found[side.name][-1])}", file=sys.stderr, flush=True)
+    return found
+
+
+def run_client(case: Case, side: Side, seconds: int) -> dict[str, Any]:
+    """One run of the stock client in a process of its own, with the server's CPU meanwhile."""
+    before = cpu_seconds(side.pid)
+    common = [f"url={side.url}", f"secs={seconds}", "warm=2", "keep=1"]
+    answer = subprocess.run(
+        [sys.executable, str(PEERS / "bench_pulsar.py"), case.mode, *common, *case.options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60 + 20 * seconds,
+    )
+    used = cpu_seconds(side.pid) - before
+    lines = [line for line in answer.stdout.splitlines() if line.startswith("{")]
+    if answer.returncode or not lines:
+        raise SystemExit(f"{case.name} against {side.name} failed: {answer.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    messages = result.get("total") or result.get("produced") or result.get("received")
+    if messages:
+        result["cpu_us"] = round(used * 1e6 / messages, 1)
+    return result
+
+
+def figure(result: dict[str, Any], path: str) -> float:
+    """A value by its dotted path."""
+    value: Any = result
+    for part in path.split("."):
+        value = value[part]
+    return float(value)
+
+
+def print_table(cases: list[Case], sides: list[Side], results: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
+    """Medians, and Quire's figure over the peer's."""
+    print("\n| case | figure | " + " | ".join(side.name for side in sides) + " | quire / pulsar |")
+    print("|---|---|" + "---|" * (len(sides) + 1))
+    for case in cases:
+        for name in case.figures:
+            medians = [statistics.median(figure(r, name) for r in results[case.name][side.name]) for side in sides]
+            ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) == 2 and medians[1] else ""
+            print(f"| {case.name} | {name} | " + " | ".join(f"{m:,.6g}" for m in medians) + f" | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The two sides of a comparison as processes: Quire's standalone, and a stock Pulsar standalone of the peers' scripts.
+
+Both run one bookie with quorums 1/1/1 and a synced journal on the same disk, and are driven over loopback.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = ROOT / "scripts" / "peers"
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+def resident_mb(pid: int) -> int:
+    """Resident memory of a process in MiB."""
+    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) // 1024 if match else 0
+
+
+class Quire:
+    """`quire standalone` on a fresh folder."""
+
+    name = "quire"
+    url = "pulsar://127.0.0.1:6657"
+
+    def __init__(self, folder: Path, extra: tuple[str, ...] = ()) -> None:
+        self._folder = folder / "quire"
+        self._extra = extra
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start_s = 0.0
+
+    def start(self) -> None:
+        """Start and wait until it is healthy."""
+        command = [str(Path(sys.executable).parent / "quire"), "standalone", "--data", str(self._folder)]
+        command += ["--broker-port", "6657", "--http-port", "8087", "--bookie-port", "3197", *self._extra]
+        begun = time.monotonic()
+        with (self._folder.parent / "quire.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        while True:
+            if self._process.poll() is not None:
+                raise SystemExit(f"quire standalone ended: {(self._folder.parent / 'quire.log').read_text()[-2000:]}")
+            try:
+                with urllib.request.urlopen("http://127.0.0.1:8087/healthz", timeout=1) as answer:
+                    if answer.status == 200:
+                        break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.02)
+        self.start_s = time.monotonic() - begun
+
+    @property
+    def pid(self) -> int:
+        """Of the one process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End it and drop its data."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Pulsar:
+    """A stock Pulsar standalone: one broker and one bookie in one JVM."""
+
+    name = "pulsar"
+    url = "pulsar://127.0.0.1:6655"
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = os.environ | {"RUN": str(folder / "pulsar")}
+        self._pid_file = folder / "pulsar" / "broker" / "pid"
+        self._folder = folder / "pulsar"
+        self.start_s = 0.0
+
+    def start(self) -> None:
+        """Start and wait until it says that it serves."""
+        begun = time.monotonic()
+        answer = subprocess.run(
+            [str(PEERS / "pulsar.sh"), "standalone"], env=self._environment, capture_output=True, text=True, check=False
+        )
+        if "standalone up" not in answer.stdout:
+            raise SystemExit(f"the stock Pulsar did not start (run `make peers` first): {answer.stdout[-2000:]}")
+        self.start_s = time.monotonic() - begun
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return int(self._pid_file.read_text())
+
+    def stop(self) -> None:
+        """End it and drop its data."""
+        subprocess.run([str(PEERS / "pulsar.sh"), "stop"], env=self._environment, check=False, capture_output=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
