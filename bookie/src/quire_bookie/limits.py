@@ -47,6 +47,8 @@ TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
 # Metadata
 METADATA_SESSION_TIMEOUT_S = 30.0
 METADATA_OPERATION_TIMEOUT_S = 30.0
+METADATA_CONNECT_TIMEOUT_S = 10.0  # for the first answer when a store is opened
+METADATA_ATTEMPT_TIMEOUT_S = 5.0  # of one member, before a read is asked of the next
 METADATA_PAGE_KEYS = 1000
 METADATA_TRANSACTION_OPERATIONS_MAX = 100  # checks and operations together; etcd's own default bound is 128
 METADATA_UNKNOWN_RETRIES = 3  # attempts at a write whose outcome stays unknown

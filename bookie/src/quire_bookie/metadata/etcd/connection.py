@@ -1,0 +1,336 @@
+"""Calls to an etcd cluster: endpoint failover, TLS, authentication. Says of each failed call whether it may have
+happened; knows nothing of nodes.
+
+A call is made to one member at a time, the one that answered last. It moves on to the next member when it certainly
+did not happen: no connection could be made, or the member refused it before proposing it (no leader, overloaded). A
+read also moves on after a timeout or a broken connection. A write that was sent and not answered is unknown, and is
+never sent again from here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from quire_bookie.errors import (
+    ConfigError,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+)
+from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
+from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
+from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
+
+_log = logging.getLogger("quire.metadata.etcd")
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 * MIB),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # etcd closes connections that ping more often than every 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of etcd's API."""
+
+    path: str
+    response: type[Message]
+    write: bool = False
+
+
+RANGE = Method("/etcdserverpb.KV/Range", rpc.RangeResponse)
+PUT = Method("/etcdserverpb.KV/Put", rpc.PutResponse, write=True)
+DELETE_RANGE = Method("/etcdserverpb.KV/DeleteRange", rpc.DeleteRangeResponse, write=True)
+TXN = Method("/etcdserverpb.KV/Txn", rpc.TxnResponse, write=True)
+LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", rpc.LeaseGrantResponse)
+LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", rpc.LeaseRevokeResponse)
+LEASE_KEEP_ALIVE = Method("/etcdserverpb.Lease/LeaseKeepAlive", rpc.LeaseKeepAliveResponse)
+WATCH = Method("/etcdserverpb.Watch/Watch", rpc.WatchResponse)
+AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
+
+
+class LeaseGoneError(MetadataError):
+    """etcd does not know the lease (any more). Nothing was written."""
+
+
+class CompactedError(MetadataError):
+    """The revision that was asked for is no longer kept."""
+
+
+class TooLargeError(MetadataError):
+    """The answer is larger than a message may be: ask for less at once."""
+
+
+class Fault(Enum):
+    """What a failed call means."""
+
+    NOT_DONE = "not done"  # certainly; another member, or the same one later, may do it
+    UNKNOWN = "unknown"  # it was sent
+    TOKEN = "token"  # certainly not done: the token of the user expired
+    FATAL = "fatal"  # certainly not done, and will not be
+
+
+def classify(code: grpc.StatusCode, details: str) -> Fault:
+    """The meaning of a status that etcd or gRPC answered."""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        # "etcdserver: no leader" comes from the check before the proposal (the call carries `hasleader`).
+        before = "failed to connect" in details or details == "etcdserver: no leader"
+        return Fault.NOT_DONE if before else Fault.UNKNOWN
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Fault.FATAL if "larger than max" in details else Fault.NOT_DONE
+    if code is grpc.StatusCode.UNAUTHENTICATED or "auth store is old" in details or "user name is empty" in details:
+        return Fault.TOKEN
+    refusals = (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    )
+    return Fault.FATAL if code in refusals else Fault.UNKNOWN
+
+
+def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
+    """The error of a call that etcd refused for good."""
+    if code is grpc.StatusCode.NOT_FOUND and "lease" in details:
+        return LeaseGoneError(details)
+    if code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
+        return CompactedError(details)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return TooLargeError(details)
+    return MetadataError(f"etcd refused the request: {details or code.name}")
+
+
+class EtcdConnection:
+    """One channel per member, one of them in use."""
+
+    def __init__(self, location: EtcdLocation, settings: MetadataSettings) -> None:
+        self._settings = settings
+        self._endpoints = location.endpoints
+        credentials = _credentials(settings) if location.tls or settings.ca_path is not None else None
+        self._channels = [_channel(endpoint, credentials) for endpoint in location.endpoints]
+        self._current = 0
+        self._token: str | None = None
+        self._authenticating = asyncio.Lock()
+        self._closed = False
+        self.calls = 0
+        self.failovers = 0
+
+    async def call(self, method: Method, request: Message, *, timeout_s: float | None = None) -> Any:
+        """One call and its response.
+
+        MetadataUnavailableError: certainly not done within the time. MetadataUnknownError: a write that may have
+        happened. LeaseGoneError, CompactedError, TooLargeError, MetadataError: refused. A cancelled write may have
+        happened.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._settings.operation_timeout_s if timeout_s is None else timeout_s)
+        backoff, backoff_max = METADATA_RETRY_BACKOFF_S
+        reason = "no answer"
+        renewed = False
+        while (left := deadline - loop.time()) > 0:
+            index = await self._ready(deadline)
+            try:
+                return await self._attempt(index, method, request, min(left, self._attempt_timeout(method, left)))
+            except grpc.aio.AioRpcError as error:
+                code, reason = error.code(), error.details() or error.code().name
+                fault = classify(code, reason)
+                if fault is Fault.FATAL:
+                    raise refusal(code, reason) from error
+                if fault is Fault.UNKNOWN and method.write:
+                    self._fail_over(index, reason)
+                    raise MetadataUnknownError(f"etcd did not answer a write: {reason}") from error
+                if fault is Fault.TOKEN and not renewed:
+                    renewed = True
+                    self._token = None
+                    continue
+                if fault is Fault.TOKEN:
+                    raise MetadataError(f"etcd does not accept the user: {reason}") from error
+            except MetadataUnavailableError as error:
+                reason = str(error)  # the member did not authenticate us
+            self._fail_over(index, reason)
+            await asyncio.sleep(min(backoff, max(0.0, deadline - loop.time())))
+            backoff = min(backoff * 2, backoff_max)
+        raise MetadataUnavailableError(f"etcd at {', '.join(self._endpoints)}: {reason}")
+
+    async def stream(self, method: Method, *, timeout_s: float) -> "EtcdStream":
+        """A bidirectional stream to the member in use. MetadataUnavailableError when none can be reached."""
+        index = await self._ready(asyncio.get_running_loop().time() + timeout_s)
+        await self._authenticate(index, timeout_s)
+        call = self._channels[index].stream_stream(
+            method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
+        )
+        return EtcdStream(call(metadata=self._metadata()), lambda reason: self._stream_failed(index, reason))
+
+    async def close(self) -> None:
+        """Close all channels."""
+        self._closed = True
+        await asyncio.gather(*(channel.close() for channel in self._channels))
+
+    def _attempt_timeout(self, method: Method, left: float) -> float:
+        # Giving a write up early would only turn a slow answer into an unknown one.
+        return left if method.write else METADATA_ATTEMPT_TIMEOUT_S
+
+    async def _attempt(self, index: int, method: Method, request: Message, timeout_s: float) -> Any:
+        await self._authenticate(index, timeout_s)
+        self.calls += 1
+        return await self._unary(index, method)(request, metadata=self._metadata(), timeout=timeout_s)
+
+    def _unary(self, index: int, method: Method) -> Any:
+        return self._channels[index].unary_unary(
+            method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
+        )
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        # A member that has no leader answers at once instead of waiting for one.
+        leader = (("hasleader", "true"),)
+        return leader if not self._token else (*leader, ("token", self._token))
+
+    async def _authenticate(self, index: int, timeout_s: float) -> None:
+        """Get a token if a user is configured and there is none. A failure is a call that was not made."""
+        if self._settings.username is None or self._token is not None:
+            return
+        async with self._authenticating:
+            if self._token is not None:
+                return  # another call was faster
+            request = rpc.AuthenticateRequest(name=self._settings.username, password=self._settings.password or "")
+            try:
+                answer = await self._unary(index, AUTHENTICATE)(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                details = error.details() or error.code().name
+                if "authentication is not enabled" in details:
+                    self._token = ""  # as etcd's own clients: a user is then not needed
+                    return
+                if classify(error.code(), details) in (Fault.NOT_DONE, Fault.UNKNOWN):
+                    raise MetadataUnavailableError(f"etcd did not authenticate: {details}") from error
+                raise ConfigError(f"etcd user {self._settings.username!r}: {details}") from error
+            self._token = answer.token
+
+    async def _ready(self, deadline: float) -> int:
+        """The index of a connected member, the one in use first. MetadataUnavailableError at the deadline."""
+        loop = asyncio.get_running_loop()
+        backoff, backoff_max = METADATA_RETRY_BACKOFF_S
+        while True:
+            if self._closed:
+                raise MetadataUnavailableError("the metadata store is closed")
+            for _ in self._channels:
+                index = self._current
+                left = deadline - loop.time()
+                # With several members none may use up the time of all.
+                if await self._connect(index, left if len(self._channels) == 1 else min(left, 2.0)):
+                    return index
+                self._fail_over(index, "cannot connect")
+            left = deadline - loop.time()
+            if left <= 0:
+                raise MetadataUnavailableError(f"no etcd member of {', '.join(self._endpoints)} can be reached")
+            await asyncio.sleep(min(backoff, left))
+            backoff = min(backoff * 2, backoff_max)
+
+    async def _connect(self, index: int, timeout_s: float) -> bool:
+        channel = self._channels[index]
+        state = channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return True
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                        return False
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            return False
+        return True
+
+    def _fail_over(self, index: int, reason: str) -> None:
+        if len(self._channels) > 1 and index == self._current:
+            self._current = (index + 1) % len(self._channels)
+            self.failovers += 1
+            _log.info("etcd member %s: %s; trying %s", self._endpoints[index], reason, self._endpoints[self._current])
+
+    def _stream_failed(self, index: int, error: grpc.aio.AioRpcError) -> None:
+        details = error.details() or error.code().name
+        if classify(error.code(), details) is Fault.TOKEN:
+            self._token = None
+        self._fail_over(index, details)
+
+
+class EtcdStream:
+    """A bidirectional stream. Every failure is MetadataUnavailableError: open another one."""
+
+    def __init__(self, call: Any, on_failure: "Callable[[grpc.aio.AioRpcError], None]") -> None:
+        self._call = call
+        self._on_failure = on_failure
+
+    async def send(self, request: Message) -> None:
+        """Send one message."""
+        try:
+            await self._call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            raise self._failed(error) from error
+
+    async def receive(self) -> Any:
+        """The next message. MetadataUnavailableError when the stream ended."""
+        try:
+            message = await self._call.read()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            raise self._failed(error) from error
+        if message is grpc.aio.EOF:
+            raise MetadataUnavailableError("etcd ended the stream")
+        return message
+
+    def cancel(self) -> None:
+        """Give the stream up."""
+        self._call.cancel()
+
+    def _failed(self, error: Exception) -> MetadataUnavailableError:
+        if isinstance(error, grpc.aio.AioRpcError):
+            self._on_failure(error)
+            return MetadataUnavailableError(f"etcd stream: {error.details() or error.code().name}")
+        return MetadataUnavailableError("the etcd stream is over")
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _parser(response: type[Message]) -> Callable[[bytes], Message]:
+    return response.FromString
+
+
+def _channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
+
+
+def _credentials(settings: MetadataSettings) -> grpc.ChannelCredentials:
+    def read(path: str | None) -> bytes | None:
+        if path is None:
+            return None
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"metadata TLS file {path} cannot be read: {error.strerror}") from error
+
+    return grpc.ssl_channel_credentials(
+        root_certificates=read(settings.ca_path),
+        private_key=read(settings.key_path),
+        certificate_chain=read(settings.cert_path),
+    )

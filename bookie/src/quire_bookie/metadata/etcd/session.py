@@ -1,0 +1,174 @@
+"""The lease under a store's ephemeral nodes. Owns granting, keeping alive and replacing it; never writes nodes.
+
+The lease is granted when the first ephemeral node needs it and kept alive every third of its time. It is LOST when
+etcd says so, or when nothing was heard for 5/6 of its time: from then on the nodes may be gone. When etcd answers
+again with the same lease the state is CONNECTED, else a new lease is granted and the state is RENEWED.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+from quire_bookie.errors import MetadataError, MetadataUnavailableError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata.etcd.connection import (
+    LEASE_GRANT,
+    LEASE_KEEP_ALIVE,
+    LEASE_REVOKE,
+    EtcdConnection,
+    LeaseGoneError,
+)
+from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
+from quire_bookie.metadata.store import SessionState
+
+_log = logging.getLogger("quire.metadata.etcd")
+_LOST_AFTER = 5 / 6
+_REVOKE_TIMEOUT_S = 3.0
+_RENEWAL_TIMEOUT_MIN_S = 0.2
+
+
+class EtcdSession:
+    """One lease at a time."""
+
+    def __init__(self, connection: EtcdConnection, timeout_s: float) -> None:
+        self._connection = connection
+        self._ttl_s = max(1, math.ceil(timeout_s))
+        self._lease = 0
+        self._state = SessionState.CONNECTED
+        self._granting = asyncio.Lock()
+        self._heard_at = 0.0
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._closed = False
+        self.renewals = 0
+
+    @property
+    def lease(self) -> int:
+        """The lease's id, 0 while there is none."""
+        return self._lease
+
+    def on_state(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Be told of each change of the state; returns a function that ends it."""
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    async def ensure(self) -> int:
+        """The lease, granted now if there is none. MetadataUnavailableError."""
+        if self._lease == 0 or self._task is None:
+            async with self._granting:
+                if self._lease == 0:
+                    await self._grant()
+                if self._task is None and not self._closed:
+                    self._task = asyncio.get_running_loop().create_task(self._run(), name="etcd-lease")
+        return self._lease
+
+    def lease_gone(self, lease: int) -> None:
+        """A write was told that `lease` does not exist: have it replaced at once."""
+        if lease == self._lease and lease != 0:
+            self._lease = 0
+            self._set_state(SessionState.LOST)
+            self._wake.set()
+
+    async def close(self) -> None:
+        """Stop keeping alive and revoke the lease, so that its nodes go at once. Never fails."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._lease:
+            try:
+                request = rpc.LeaseRevokeRequest(ID=self._lease)
+                await self._connection.call(LEASE_REVOKE, request, timeout_s=_REVOKE_TIMEOUT_S)
+            except MetadataError as error:
+                _log.warning("the lease could not be revoked and ends by itself: %s", error)
+            self._lease = 0
+
+    async def _run(self) -> None:
+        try:
+            while not self._closed:
+                await self._wait()
+                await self._renew()
+        except Exception:  # noqa: BLE001  the task's root: without a lease the registrations end
+            _log.exception("the session with etcd stopped")
+            self._set_state(SessionState.LOST)
+
+    async def _wait(self) -> None:
+        """Until the next renewal is due or the lease is known to be gone."""
+        try:
+            async with asyncio.timeout(self._ttl_s / 3):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _renew(self) -> None:
+        """Keep the lease alive, or get another; returns once there is one."""
+        low, high = METADATA_RETRY_BACKOFF_S
+        backoff = low
+        while True:
+            try:
+                if self._lease == 0:
+                    async with self._granting:
+                        if self._lease == 0:
+                            await self._grant()
+                    self._set_state(SessionState.RENEWED)
+                else:
+                    await self._keep_alive()
+                    self._set_state(SessionState.CONNECTED)
+                return
+            except LeaseGoneError:
+                self._lease = 0
+                self._set_state(SessionState.LOST)
+            except MetadataError as error:
+                _log.warning("the session with etcd could not be renewed: %s", error)
+                self._check_lost()
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, high, self._ttl_s / 6)
+
+    async def _grant(self) -> None:
+        sent_at = asyncio.get_running_loop().time()
+        answer = await self._connection.call(LEASE_GRANT, rpc.LeaseGrantRequest(TTL=self._ttl_s))
+        self._lease = answer.ID
+        self._heard_at = sent_at
+        self.renewals += 1
+
+    async def _keep_alive(self) -> None:
+        """One renewal on a stream of its own, bounded so that LOST is noticed in time."""
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
+        left = self._heard_at + self._ttl_s * _LOST_AFTER - sent_at
+        timeout_s = min(self._ttl_s / 3, left) if left > _RENEWAL_TIMEOUT_MIN_S else self._ttl_s / 3
+        stream = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._connection.stream(LEASE_KEEP_ALIVE, timeout_s=timeout_s)
+                await stream.send(rpc.LeaseKeepAliveRequest(ID=self._lease))
+                answer = await stream.receive()
+        except TimeoutError as error:
+            raise MetadataUnavailableError("etcd did not renew the lease in time") from error
+        finally:
+            if stream is not None:
+                stream.cancel()
+        if answer.TTL <= 0:
+            raise LeaseGoneError(f"the lease {self._lease:x} expired")
+        self._heard_at = sent_at
+
+    def _check_lost(self) -> None:
+        if asyncio.get_running_loop().time() >= self._heard_at + self._ttl_s * _LOST_AFTER:
+            self._set_state(SessionState.LOST)
+
+    def _set_state(self, state: SessionState) -> None:
+        """Tell the listeners of a change. RENEWED is an event: afterwards the state is CONNECTED."""
+        if self._closed or state is self._state:
+            return
+        _log.info("session with etcd: %s", state.value)
+        self._state = SessionState.CONNECTED if state is SessionState.RENEWED else state
+        for listener in list(self._listeners):
+            listener(state)

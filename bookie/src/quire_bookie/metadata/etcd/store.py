@@ -1,0 +1,216 @@
+"""`EtcdMetadataStore`: the metadata store port on etcd, in the layout of Pulsar's metadata store.
+
+A node is a key: path as UTF-8, value as is, version = etcd's version of the key less one, ephemeral = has a lease.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError, NodeMissingError
+from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
+from quire_bookie.metadata.contract import (
+    after_child,
+    check_key,
+    check_transaction,
+    check_value,
+    prefix_end,
+    sequence_parent,
+)
+from quire_bookie.metadata.etcd.connection import (
+    DELETE_RANGE,
+    PUT,
+    RANGE,
+    TXN,
+    CompactedError,
+    EtcdConnection,
+    LeaseGoneError,
+    TooLargeError,
+)
+from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
+from quire_bookie.metadata.etcd.session import EtcdSession
+from quire_bookie.metadata.etcd.watching import EtcdWatch
+from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
+from quire_bookie.metadata.store import ABSENT, Check, Node, Operation, Put, SessionState
+
+T = TypeVar("T")
+
+
+class EtcdMetadataStore:
+    """Implements `MetadataStore`."""
+
+    def __init__(self, location: EtcdLocation, settings: MetadataSettings) -> None:
+        """Use `open`."""
+        self._settings = settings
+        self._connection = EtcdConnection(location, settings)
+        self._session = EtcdSession(self._connection, settings.session_timeout_s)
+        self._watches: list[EtcdWatch] = []
+        self._closed = False
+
+    @classmethod
+    async def open(cls, location: EtcdLocation, settings: MetadataSettings) -> "EtcdMetadataStore":
+        """Connect. MetadataUnavailableError when no member answers in time, ConfigError for user or TLS files."""
+        store = cls(location, settings)
+        try:
+            request = rpc.RangeRequest(key=b"/", keys_only=True)
+            await store._connection.call(RANGE, request, timeout_s=settings.connect_timeout_s)
+        except BaseException:
+            await store._connection.close()
+            raise
+        return store
+
+    async def get(self, key: str) -> Node | None:
+        """The node, linearizable, or None."""
+        answer = await self._connection.call(RANGE, rpc.RangeRequest(key=key.encode()))
+        return self._node(answer.kvs[0]) if answer.kvs else None
+
+    async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        """Write and return the new version. See the port for errors."""
+        check_key(key)
+        check_value(key, value)
+
+        async def attempt(lease: int) -> int:
+            put = rpc.PutRequest(key=key.encode(), value=bytes(value), lease=lease, prev_kv=expected is None)
+            if expected is None:
+                answer = await self._connection.call(PUT, put)
+                return int(answer.prev_kv.version)
+            await self._compare_and([Check(key, expected)], [rpc.RequestOp(request_put=put)])
+            return expected + 1
+
+        return await self._with_lease(attempt, ephemeral)
+
+    async def put_sequential(self, prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
+        """Count on the parent, then write the child. MetadataUnknownError: the child may exist."""
+        parent = sequence_parent(prefix)
+        number = await self._count(parent)
+        key = f"{prefix}{number}"
+        await self.put(key, value, ephemeral=ephemeral)
+        return key
+
+    async def delete(self, key: str, *, expected: int | None = None) -> None:
+        """Remove. See the port for errors."""
+        check_key(key)
+        request = rpc.DeleteRangeRequest(key=key.encode())
+        if expected is not None:
+            await self._compare_and([Check(key, expected)], [rpc.RequestOp(request_delete_range=request)])
+            return
+        answer = await self._connection.call(DELETE_RANGE, request)
+        if answer.deleted == 0:
+            raise NodeMissingError(f"{key} does not exist")
+
+    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
+        """All or nothing. BadVersionError."""
+        check_transaction(checks, operations)
+
+        async def attempt(lease: int) -> None:
+            await self._compare_and(checks, [_request_op(operation, lease) for operation in operations])
+
+        await self._with_lease(attempt, any(isinstance(each, Put) and each.ephemeral for each in operations))
+
+    async def children(self, key: str) -> list[str]:
+        """Names of the direct children. Many nodes below one child cost one page."""
+        base = key.rstrip("/").encode() + b"/"
+        start, end = base, prefix_end(base)
+        names: set[bytes] = set()
+        while True:
+            request = rpc.RangeRequest(key=start, range_end=end, limit=METADATA_PAGE_KEYS, keys_only=True)
+            answer = await self._connection.call(RANGE, request)
+            names.update(kv.key[len(base) :].partition(b"/")[0] for kv in answer.kvs)
+            if not answer.more:
+                return sorted(name.decode("utf-8", "replace") for name in names)
+            start = after_child(base, answer.kvs[-1].key)
+
+    async def scan(
+        self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
+    ) -> AsyncIterator[list[Node]]:
+        """Pages at the revision of the first one."""
+        start, end = prefix.encode(), prefix_end(prefix.encode())
+        revision, limit = 0, page_keys
+        while True:
+            request = rpc.RangeRequest(key=start, range_end=end, limit=limit, revision=revision, keys_only=keys_only)
+            try:
+                answer = await self._connection.call(RANGE, request)
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            except CompactedError as error:
+                raise MetadataUnavailableError(f"the listing of {prefix} took too long, begin anew: {error}") from error
+            revision = answer.header.revision if revision == 0 else revision
+            if answer.kvs:
+                yield [self._node(kv) for kv in answer.kvs]
+            if not answer.more:
+                return
+            start = answer.kvs[-1].key + b"\0"
+
+    async def watch(self, prefix: str) -> EtcdWatch:
+        """Changes under the prefix from now on."""
+        watch = EtcdWatch(self._connection, prefix)
+        await watch.open(self._settings.operation_timeout_s)
+        self._watches = [known for known in self._watches if not known.closed]
+        self._watches.append(watch)
+        return watch
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Be told of changes of the lease; returns a function that ends it."""
+        return self._session.on_state(listener)
+
+    async def close(self) -> None:
+        """Revoke the lease (its nodes go) and close all connections. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.gather(*(watch.close() for watch in self._watches))
+        await self._session.close()
+        await self._connection.close()
+
+    async def _with_lease(self, attempt: Callable[[int], Awaitable[T]], ephemeral: bool) -> T:
+        """Run a write with the lease it needs; once more with a new lease when etcd does not know the first."""
+        if not ephemeral:
+            return await attempt(0)
+        lease = await self._session.ensure()
+        try:
+            return await attempt(lease)
+        except LeaseGoneError:
+            self._session.lease_gone(lease)
+            return await attempt(await self._session.ensure())
+
+    async def _compare_and(self, checks: Sequence[Check], operations: list[rpc.RequestOp]) -> None:
+        request = rpc.TxnRequest(compare=[_compare(check) for check in checks], success=operations)
+        answer = await self._connection.call(TXN, request)
+        if not answer.succeeded:
+            wanted = ", ".join(f"{check.key} at {_version_text(check.version)}" for check in checks)
+            raise BadVersionError(f"not as expected: {wanted}")
+
+    async def _count(self, parent: str) -> int:
+        """The next number of a counter. A count of unknown outcome is only a number that is skipped."""
+        for _ in range(METADATA_UNKNOWN_RETRIES - 1):
+            try:
+                return await self.put(parent, b"")
+            except MetadataUnknownError:
+                continue
+        return await self.put(parent, b"")
+
+    def _node(self, kv: rpc.KeyValue) -> Node:
+        owned = kv.lease != 0 and kv.lease == self._session.lease
+        return Node(kv.key.decode("utf-8", "replace"), kv.value, kv.version - 1, ephemeral=kv.lease != 0, owned=owned)
+
+
+def _compare(check: Check) -> rpc.Compare:
+    key = check.key.encode()
+    if check.version == ABSENT:
+        return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0)
+    return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.VERSION, key=key, version=check.version + 1)
+
+
+def _request_op(operation: Operation, lease: int) -> rpc.RequestOp:
+    key = operation.key.encode()
+    if isinstance(operation, Put):
+        put = rpc.PutRequest(key=key, value=operation.value, lease=lease if operation.ephemeral else 0)
+        return rpc.RequestOp(request_put=put)
+    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+
+
+def _version_text(version: int) -> str:
+    return "absence" if version == ABSENT else f"version {version}"

@@ -1,0 +1,148 @@
+"""A watch on etcd that outlives its stream: it goes on from its revision, and asks for a RESYNC after compaction.
+
+`_next_revision` is the first revision whose events the reader has not seen. A broken stream is opened anew from
+there, on any member. When that revision is compacted, or the cluster's revision went backwards (a restored backup),
+events are lost: the watch starts from now and the reader is told to list again.
+"""
+
+import asyncio
+import logging
+
+from quire_bookie.errors import MetadataError, MetadataUnavailableError
+from quire_bookie.limits import METADATA_OPERATION_TIMEOUT_S, METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata.contract import prefix_end
+from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
+from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
+from quire_bookie.metadata.event_queue import EventQueue
+from quire_bookie.metadata.store import Event, EventKind
+
+_log = logging.getLogger("quire.metadata.etcd")
+
+
+class EtcdWatch(EventQueue):
+    """Implements `Watch` with a task that reads the stream."""
+
+    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
+        super().__init__(prefix)
+        self._connection = connection
+        self._next_revision = 0
+        self._stream: EtcdStream | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._events_lost = False
+        self.reopened = 0
+
+    async def open(self, timeout_s: float) -> None:
+        """Be watching when this returns. MetadataUnavailableError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        backoff = METADATA_RETRY_BACKOFF_S[0]
+        while True:
+            try:
+                await self._start(max(0.0, deadline - loop.time()))
+                break
+            except MetadataUnavailableError:
+                if loop.time() + backoff >= deadline:
+                    raise
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, METADATA_RETRY_BACKOFF_S[1])
+        self._task = loop.create_task(self._run(), name=f"etcd-watch {self.prefix}")
+
+    async def close(self) -> None:
+        """End the stream and its task."""
+        await super().close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def _run(self) -> None:
+        low, high = METADATA_RETRY_BACKOFF_S
+        backoff = low
+        try:
+            while not self.closed:
+                try:
+                    await self._read()
+                except MetadataError as error:
+                    _log.info("watch of %s: %s; opening it again", self.prefix, error)
+                if await self._reopen():
+                    backoff = low
+                else:
+                    await asyncio.sleep(backoff)
+                    backoff = min(backoff * 2, high)
+        except Exception:  # noqa: BLE001  the task's root
+            _log.exception("the watch of %s stopped", self.prefix)
+
+    async def _reopen(self) -> bool:
+        try:
+            await self._start(METADATA_OPERATION_TIMEOUT_S)
+        except MetadataError as error:
+            _log.info("watch of %s: %s", self.prefix, error)
+            return False
+        self.reopened += 1
+        return True
+
+    async def _start(self, timeout_s: float) -> None:
+        """Open a stream from the next revision (0: from now) and wait until etcd has accepted it."""
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        key = self.prefix.encode()
+        request = rpc.WatchCreateRequest(
+            key=key, range_end=prefix_end(key), start_revision=self._next_revision, progress_notify=True
+        )
+        stream: EtcdStream | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._connection.stream(WATCH, timeout_s=timeout_s)
+                await stream.send(rpc.WatchRequest(create_request=request))
+                answer = await stream.receive()
+        except TimeoutError as error:
+            if stream is not None:
+                stream.cancel()
+            raise MetadataUnavailableError("etcd did not accept the watch in time") from error
+        self._stream = stream
+        if answer.canceled:
+            self._refused(answer)
+        elif answer.header.revision < self._next_revision - 1:
+            self._lost("the cluster's revision went backwards")
+        elif self._next_revision == 0:
+            self._next_revision = answer.header.revision + 1
+            if self._events_lost:
+                self._events_lost = False
+                # From now on nothing is missed; what came before is for the reader to list.
+                self.resync()
+
+    async def _read(self) -> None:
+        """Hand on what the stream brings until it breaks."""
+        if self._stream is None:
+            return
+        while True:
+            answer = await self._stream.receive()
+            if answer.canceled:
+                self._refused(answer)
+            for event in answer.events:
+                self.offer(_event(event))
+            # A progress notification has no events and is only sent when all before it were.
+            if answer.events:
+                self._next_revision = answer.events[-1].kv.mod_revision + 1
+            elif answer.header.revision >= self._next_revision and not answer.created:
+                self._next_revision = answer.header.revision + 1
+
+    def _refused(self, answer: rpc.WatchResponse) -> None:
+        if answer.compact_revision > 0:
+            self._lost(f"events before revision {answer.compact_revision} are compacted")
+        raise MetadataUnavailableError(f"etcd cancelled the watch: {answer.cancel_reason}")
+
+    def _lost(self, reason: str) -> None:
+        """Start from now with the next stream, and let the reader know once it is open."""
+        self._next_revision = 0
+        self._events_lost = True
+        raise MetadataUnavailableError(reason)
+
+
+def _event(event: rpc.Event) -> Event:
+    key = event.kv.key.decode("utf-8", "replace")
+    if event.type == rpc.Event.DELETE:
+        return Event(EventKind.DELETED, key)
+    return Event(EventKind.CREATED if event.kv.version == 1 else EventKind.MODIFIED, key)

@@ -1,0 +1,94 @@
+"""Settings of the metadata store, and the forms in which a person writes where it is."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.limits import (
+    METADATA_CONNECT_TIMEOUT_S,
+    METADATA_OPERATION_TIMEOUT_S,
+    METADATA_SESSION_TIMEOUT_S,
+)
+
+_ETCD_PORT = 2379
+_FORMS = "use local:<folder> or etcd://host:port[,host:port...]"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """How to use a metadata store. Paths are PEM files; TLS is on with `ca_path` or an https endpoint."""
+
+    session_timeout_s: float = METADATA_SESSION_TIMEOUT_S
+    operation_timeout_s: float = METADATA_OPERATION_TIMEOUT_S
+    connect_timeout_s: float = METADATA_CONNECT_TIMEOUT_S
+    username: str | None = None
+    password: str | None = None
+    ca_path: str | None = None
+    cert_path: str | None = None
+    key_path: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what belongs together. ConfigError."""
+        if self.session_timeout_s < 1:
+            raise ConfigError(f"metadata session timeout of {self.session_timeout_s} s: etcd's leases last 1 s or more")
+        for name in ("operation_timeout_s", "connect_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"metadata {name} of {getattr(self, name)} is not above 0")
+        if (self.username is None) != (self.password is None):
+            raise ConfigError("metadata user and password: give both or neither")
+        if (self.cert_path is None) != (self.key_path is None):
+            raise ConfigError("metadata TLS certificate and key: give both or neither")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLocation:
+    """The embedded store in a folder."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdLocation:
+    """An etcd cluster: `host:port` of each member that may be asked."""
+
+    endpoints: tuple[str, ...]
+    tls: bool
+
+
+def parse_metadata_url(url: str) -> LocalLocation | EtcdLocation:
+    """Where the metadata is.
+
+    Taken are `local:<folder>`, `etcd://h1:2379,h2:2379`, `etcd:http://h1:2379,http://h2:2379` (Pulsar's form) and
+    `metadata-store:` in front of any of them with `;` for `,` (BookKeeper's form). ConfigError for anything else.
+    """
+    text = url.strip().removeprefix("metadata-store:").replace(";", ",")
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme == "local":
+        folder = rest.removeprefix("//")
+        if not folder:
+            raise ConfigError(f"metadata store {url!r} names no folder; {_FORMS}")
+        return LocalLocation(folder)
+    if colon and scheme == "etcd":
+        return _parse_etcd(url, rest.removeprefix("//") if rest.startswith("//") else rest)
+    raise ConfigError(f"metadata store {url!r} is of no kind that Quire knows; {_FORMS}")
+
+
+def _parse_etcd(url: str, members: str) -> EtcdLocation:
+    endpoints: list[str] = []
+    schemes: set[str] = set()
+    for member in members.split(","):
+        text = member.strip() if "://" in member else f"http://{member.strip()}"
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port or _ETCD_PORT
+        except ValueError as error:
+            raise ConfigError(f"metadata store {url!r}: {member!r} is no host:port ({error})") from error
+        if not host or parts.scheme not in ("http", "https") or parts.username or parts.path not in ("", "/"):
+            raise ConfigError(f"metadata store {url!r}: {member!r} is no host:port; {_FORMS}")
+        if parts.query or parts.fragment:
+            raise ConfigError(f"metadata store {url!r}: {member!r} has parts that mean nothing here; {_FORMS}")
+        schemes.add(parts.scheme)
+        endpoints.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    if len(schemes) > 1:
+        raise ConfigError(f"metadata store {url!r} mixes http and https; use one of them for all members")
+    return EtcdLocation(tuple(dict.fromkeys(endpoints)), schemes == {"https"})
