@@ -1,0 +1,109 @@
+"""A `quire standalone` process that a test starts, kills and starts again on the same folder and ports."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+START_TIMEOUT_S = 60.0
+QUIRE = str(Path(sys.executable).parent / "quire")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on at the moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class StandaloneProcess:
+    """One data folder and its ports; at most one process at a time."""
+
+    def __init__(
+        self, folder: Path, *, bookies: int = 1, settings: tuple[str, ...] = (), metadata: str | None = None
+    ) -> None:
+        self.data = folder / "data"
+        self.log = folder / "standalone.log"
+        broker, http = free_ports(2)
+        self.url = f"pulsar://127.0.0.1:{broker}"
+        self.http = f"http://127.0.0.1:{http}"
+        self._command = [QUIRE, "standalone", "--data", str(self.data), "--bookies", str(bookies)]
+        self._command += ["--broker-port", str(broker), "--http-port", str(http), "--bookie-port", "0"]
+        self._command += ["--advertise", "127.0.0.1", "--set", "bindAddress=127.0.0.1"]
+        self._command += [part for setting in settings for part in ("--set", setting)]
+        self._command += ["--metadata", metadata] if metadata else []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start and wait until it is healthy."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise AssertionError(f"standalone ended with {self._process.returncode}:\n{self.tail()}")
+            if self.is_healthy():
+                return
+            time.sleep(0.05)  # another process: there is no event to wait on
+        raise AssertionError(f"standalone was not healthy after {START_TIMEOUT_S} s:\n{self.tail()}")
+
+    def is_healthy(self) -> bool:
+        """Whether /healthz answers 200."""
+        try:
+            with urllib.request.urlopen(self.http + "/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is flushed."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
+    def close(self) -> None:
+        """End it whatever it does."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-6000:] if self.log.exists() else ""
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """A REST call; returns the decoded answer or None."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.http + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+
+def environment() -> dict[str, str]:
+    """The environment without settings of ours, for tests of the command line."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}
