@@ -1,0 +1,61 @@
+"""When a ledger is full. Pure: decides from numbers, performs nothing."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+
+class RollReason(Enum):
+    """Why a ledger gets a successor."""
+
+    ENTRIES = "entries"
+    SIZE = "size"
+    AGE = "age"
+    DEGRADED = "a replica is missing"
+    ASKED = "asked"
+    FAILED = "an append failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLoad:
+    """What counts about the ledger being written: everything submitted to it, whether confirmed or not."""
+
+    entries: int
+    size_bytes: int
+    age_s: float
+    degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a roll needs from outside."""
+
+    metadata_reachable: bool
+    writable_bookies: int
+
+
+def may_roll(around: Surroundings, settings: ManagedLedgerSettings) -> bool:
+    """Whether a successor could be made now. Otherwise the open ledger goes on, however full."""
+    return around.metadata_reachable and around.writable_bookies >= settings.ensemble_size
+
+
+def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollReason | None:
+    """Which rule says that the ledger is full; None: it is not.
+
+    The minimum age holds back the three rules about size and age. A missing replica does not wait for it, only for a
+    short interval: each further entry in the degraded ledger is one with too few copies.
+    """
+    if load.entries == 0:
+        return None
+    if load.degraded and load.age_s >= settings.degraded_rollover_interval_s:
+        return RollReason.DEGRADED
+    if settings.rollover_age_min_s > 0 and load.age_s <= settings.rollover_age_min_s:
+        return None
+    if load.entries >= settings.ledger_entries_max:
+        return RollReason.ENTRIES
+    if load.size_bytes >= settings.ledger_bytes_max:
+        return RollReason.SIZE
+    if load.age_s >= settings.rollover_age_max_s:
+        return RollReason.AGE
+    return None

@@ -1,0 +1,88 @@
+"""Bounds and timings of managed ledgers, with the defaults that operators of this design know.
+
+Names of the keys that fill them are `managedLedger*`; units are last in our names.
+"""
+
+from dataclasses import dataclass
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
+from quire_bookie.model import DigestType
+
+NOTHING_KEPT = 0
+"""As a retention: consumed ledgers go at once (on this account)."""
+
+UNLIMITED = -1
+"""As a retention: nothing goes on this account."""
+
+_STATE_HEADROOM_BYTES = 64 * KIB  # header, digest and protocol fields around one entry of a cursor ledger
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedLedgerSettings:
+    """Everything that a user may set. Durations in seconds, sizes in bytes. ConfigError when values contradict."""
+
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    digest_type: DigestType = DigestType.CRC32C
+    password: bytes = b""
+
+    ledger_entries_max: int = 50_000
+    ledger_bytes_max: int = 2048 * MIB
+    rollover_age_max_s: float = 240 * 60.0
+    rollover_age_min_s: float = 10 * 60.0
+    degraded_rollover_interval_s: float = 10.0
+    """A ledger that misses a replica is replaced at most this often."""
+
+    cursor_ledger_entries_max: int = 50_000
+    cursor_ledger_age_max_s: float = 4 * 3600.0
+    cursor_persist_acks: int = 100
+    cursor_persist_interval_s: float = 1.0
+    unacked_ranges_max: int = 10_000
+    unacked_ranges_in_node_max: int = 1_000
+    batch_acks_max: int = 10_000
+    cursor_state_bytes_max: int = FRAME_BYTES_MAX - _STATE_HEADROOM_BYTES
+    cursor_node_bytes_max: int = METADATA_VALUE_BYTES_MAX // 2
+    persist_batch_acks: bool = True
+
+    retention_s: float = NOTHING_KEPT
+    retention_bytes: int = NOTHING_KEPT
+    trim_interval_s: float = 120.0
+
+    cache_bytes: int = 64 * MIB
+    """All managed ledgers of a factory together; the factory's own settings count."""
+
+    cache_age_max_s: float = 30.0
+    cache_backlog_max: int = 1_000
+    """A cursor further behind than this does not make appended entries worth caching."""
+
+    open_readers_max: int = 16
+    """Handles of closed ledgers kept open for reads, per managed ledger."""
+
+    metadata_patience_s: float = 60.0
+    """How long opening, new cursors and deletions wait for a metadata store that is away."""
+
+    append_patience_s: float = 20.0
+    """How long pending appends wait for a new ledger after theirs failed."""
+
+    retry_backoff_s: tuple[float, float] = (0.1, 5.0)
+    tick_interval_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work together."""
+        if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size:
+            raise ConfigError(
+                f"quorums {self.ensemble_size}/{self.write_quorum}/{self.ack_quorum}: "
+                "needed is ensemble size >= write quorum >= ack quorum >= 1"
+            )
+        for name in ("ledger_entries_max", "ledger_bytes_max", "cursor_ledger_entries_max", "cursor_persist_acks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; needed is 1 or more")
+        if self.rollover_age_min_s > self.rollover_age_max_s:
+            raise ConfigError(
+                f"minimum rollover time of {self.rollover_age_min_s} s is above the maximum "
+                f"of {self.rollover_age_max_s} s"
+            )
+        if self.retention_s < UNLIMITED or self.retention_bytes < UNLIMITED:
+            raise ConfigError("a retention is -1 (unlimited), 0 or positive")

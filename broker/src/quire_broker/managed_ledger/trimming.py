@@ -1,0 +1,62 @@
+"""Which ledgers may go. Pure: decides from the list, performs nothing.
+
+A ledger is a candidate when every durable cursor has passed it; it then goes when the retention by time or the one by
+size no longer keeps it (0 keeps nothing on that account, -1 everything). The ledger that is written, and the newest one
+in any case, stays. Without a durable cursor nothing goes unless a retention is set: somebody who publishes first and
+subscribes later finds the messages. (The stock system deletes them.)
+"""
+
+from collections.abc import Iterable, Sequence
+
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+
+def trimmable(
+    ledgers: Sequence[LedgerRecord],
+    *,
+    tail: int | None,
+    slowest: Position | None,
+    now_ms: int,
+    settings: ManagedLedgerSettings,
+) -> list[int]:
+    """Ids of the ledgers that may go, oldest first.
+
+    `ledgers`: all, oldest first, with counts; `slowest`: the lowest mark-delete of the durable cursors.
+    """
+    if not ledgers or (slowest is None and not _retention_set(settings)):
+        return []
+    keep_from = min(ledgers[-1].ledger_id, tail if tail is not None else ledgers[-1].ledger_id)
+    total = sum(ledger.size_bytes for ledger in ledgers)
+    gone: list[int] = []
+    freed = 0
+    for ledger in ledgers:
+        if ledger.ledger_id >= keep_from or not _passed(ledger, slowest):
+            break
+        freed += ledger.size_bytes
+        if not _expired(ledger, total - freed, now_ms, settings):
+            break
+        gone.append(ledger.ledger_id)
+    return gone
+
+
+def slowest_mark_delete(marks: Iterable[Position]) -> Position | None:
+    """The lowest of the durable cursors' mark-deletes; None without a durable cursor."""
+    return min(marks, default=None)
+
+
+def _passed(ledger: LedgerRecord, slowest: Position | None) -> bool:
+    if slowest is None:
+        return True
+    return slowest >= Position(ledger.ledger_id, ledger.entries - 1)
+
+
+def _retention_set(settings: ManagedLedgerSettings) -> bool:
+    return settings.retention_s != 0 or settings.retention_bytes != 0
+
+
+def _expired(ledger: LedgerRecord, kept_bytes: int, now_ms: int, settings: ManagedLedgerSettings) -> bool:
+    too_old = settings.retention_s >= 0 and now_ms - ledger.closed_ms >= settings.retention_s * 1000
+    too_much = settings.retention_bytes >= 0 and kept_bytes >= settings.retention_bytes
+    return too_old or too_much
