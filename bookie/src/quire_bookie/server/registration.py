@@ -1,0 +1,224 @@
+"""A bookie's registration: an ephemeral node under `available/` or `available/readonly`. Keeps the store saying what
+the bookie is; decides nothing about being writable.
+
+One task compares what the store holds with what it should hold, and acts: after a change of mode, when the session
+was renewed, and when one of the bookie's own nodes was deleted. It reads before it writes, so a write of unknown
+outcome is simply looked at again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataError,
+    MetadataUnavailableError,
+    NodeMissingError,
+    StartupError,
+)
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, METADATA_SESSION_TIMEOUT_S
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.service_info import BookieServiceInfo, encode_service_info
+from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, SessionState, Watch
+from quire_bookie.model import BookieId
+
+_log = logging.getLogger("quire.server.registration")
+_STOP_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationSettings:
+    """How long a start waits for another holder of the same id to go (its lease, and a little more)."""
+
+    takeover_timeout_s: float = METADATA_SESSION_TIMEOUT_S + 5.0
+
+
+@dataclass(slots=True)
+class RegistrationStats:
+    """Counters for the metrics collector."""
+
+    registrations: int = 0
+    takeovers: int = 0
+    sessions_lost: int = 0
+
+
+class _HeldByOtherError(MetadataError):
+    """Another value is registered under our id."""
+
+
+class BookieRegistration:
+    """The registration of one bookie. `start`, change the mode, `stop`."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookie: BookieId,
+        info: BookieServiceInfo,
+        settings: RegistrationSettings | None = None,
+    ) -> None:
+        self._store = store
+        self._bookie = bookie
+        self._value = encode_service_info(info)
+        self._settings = settings or RegistrationSettings()
+        self._read_only = False
+        self._registered = False
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watch: Watch | None = None
+        self._stopped = False
+        self._forget_session: Callable[[], None] = lambda: None
+        self.stats = RegistrationStats()
+
+    @property
+    def registered(self) -> bool:
+        """Whether the store held the right node when it was last looked at."""
+        return self._registered
+
+    @property
+    def read_only(self) -> bool:
+        """The mode that is registered, or about to be."""
+        return self._read_only
+
+    async def start(self, *, read_only: bool = False) -> None:
+        """Register, taking over a stale registration of this bookie's previous run at once.
+
+        StartupError when another address stays registered under this id; MetadataUnavailableError.
+        """
+        self._read_only = read_only
+        self._watch = await self._store.watch(f"{layout.AVAILABLE}/")
+        self._forget_session = self._store.on_session(self._on_session)
+        try:
+            await self._register_first()
+        except BaseException:
+            self._forget_session()
+            await self._watch.close()
+            raise
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._keep(), name=f"registration {self._bookie}"),
+            loop.create_task(self._follow(self._watch), name=f"registration watch {self._bookie}"),
+        ]
+
+    async def set_read_only(self, read_only: bool) -> None:
+        """Move between the two folders. Returns once the store says so, however long the store is away."""
+        if read_only != self._read_only:
+            self._read_only = read_only
+            self._poke()
+        await self._settled.wait()
+
+    async def stop(self) -> None:
+        """Remove the registration and stop keeping it. Never fails: the node goes with the lease at the latest."""
+        self._stopped = True
+        self._forget_session()
+        if self._watch is not None:
+            await self._watch.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._registered = False
+        self._settled.set()
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await self._remove(layout.writable_path(self._bookie))
+                await self._remove(layout.read_only_path(self._bookie))
+        except (MetadataError, TimeoutError) as error:
+            _log.warning("the registration of %s could not be removed and ends with its lease: %s", self._bookie, error)
+
+    async def _register_first(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.takeover_timeout_s
+        low, high = METADATA_RETRY_BACKOFF_S
+        backoff = low
+        while True:
+            try:
+                await self._reconcile()
+                return
+            except _HeldByOtherError as error:
+                if loop.time() >= deadline:
+                    raise StartupError(str(error)) from error
+            except MetadataUnavailableError:
+                raise
+            except MetadataError as error:
+                if loop.time() >= deadline:
+                    raise StartupError(f"bookie {self._bookie} could not be registered: {error}") from error
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, high)
+
+    async def _keep(self) -> None:
+        """The task's root: makes the store right whenever something may have changed it."""
+        low, high = METADATA_RETRY_BACKOFF_S
+        backoff = low
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._reconcile()
+                backoff = low
+            except MetadataError as error:
+                _log.warning("bookie %s is not registered: %s", self._bookie, error)
+                self._registered = False
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, high)
+                self._wake.set()
+
+    async def _follow(self, watch: Watch) -> None:
+        mine = (layout.writable_path(self._bookie), layout.read_only_path(self._bookie))
+        async for event in watch:
+            if event.kind is EventKind.RESYNC or (event.kind is EventKind.DELETED and event.key in mine):
+                self._poke()
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.stats.sessions_lost += 1
+            self._registered = False
+        else:
+            self._poke()
+
+    def _poke(self) -> None:
+        self._settled.clear()
+        self._wake.set()
+
+    async def _reconcile(self) -> None:
+        """Delete the node of the other mode, then create the one of this mode."""
+        read_only = self._read_only
+        wanted, other = layout.writable_path(self._bookie), layout.read_only_path(self._bookie)
+        if read_only:
+            wanted, other = other, wanted
+        # First gone, then there: a client must never see the bookie in both modes.
+        await self._remove(other)
+        await self._create(wanted)
+        self._registered = True
+        if read_only == self._read_only and not self._wake.is_set():
+            self._settled.set()
+
+    async def _remove(self, path: str) -> None:
+        """Delete the node if it is ours, of whichever run."""
+        node = await self._store.get(path)
+        if node is None or node.value != self._value:
+            return
+        try:
+            await self._store.delete(path, expected=node.version)
+        except (BadVersionError, NodeMissingError):
+            if await self._store.get(path) is not None:
+                raise
+
+    async def _create(self, path: str) -> None:
+        node = await self._store.get(path)
+        if node is not None:
+            if node.value != self._value:
+                raise _HeldByOtherError(
+                    f"bookie {self._bookie} is registered with another address; stop that process, "
+                    "or wait until its lease ends"
+                )
+            if node.owned:
+                return
+            # Ours, but of a lease that is about to end: with it the node would vanish under us.
+            await self._store.delete(path, expected=node.version)
+            self.stats.takeovers += 1
+        if self._stopped:
+            return
+        await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
+        self.stats.registrations += 1
