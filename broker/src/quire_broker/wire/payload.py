@@ -1,0 +1,118 @@
+"""The messages inside a stored entry: decompressed, and unpacked when it is a batch. For readers, never the broker.
+
+    batch payload = { singleMetadataSize(4) SingleMessageMetadata payload(payload_size) } ...
+
+Source: spec pulsar-wire, section 4. Encrypted payloads stay as they are: only their owner has the key.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cramjam
+from google.protobuf.message import DecodeError
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+from quire_broker.wire.entry import EntrySummary, peek
+from quire_broker.wire.proto.pulsar_pb2 import SingleMessageMetadata
+
+_U32 = struct.Struct(">I")
+NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
+CODECS = ("none", "lz4", "zlib", "zstd", "snappy")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `batch_index` is -1 outside a batch; times are ms since the epoch."""
+
+    batch_index: int
+    key: str | None
+    properties: dict[str, str]
+    payload: bytes
+    publish_time_ms: int
+    event_time_ms: int | None
+    producer_name: str
+    sequence_id: int
+    chunk_id: int
+    num_chunks: int
+    uuid: str | None
+
+
+def messages_of(entry: Buffer) -> list[Message]:
+    """Every message of a stored entry, in order. PeerProtocolError when it cannot be unpacked."""
+    summary = peek(entry)
+    payload = bytes(memoryview(entry)[summary.payload_offset :])
+    metadata = summary.metadata
+    if len(metadata.encryption_keys) == 0:
+        payload = decompress(payload, metadata.compression, metadata.uncompressed_size)
+        if summary.is_batch:
+            return list(_unpack(payload, summary))
+    properties = {each.key: each.value for each in metadata.properties}
+    return [
+        Message(
+            -1,
+            summary.partition_key,
+            properties,
+            payload,
+            summary.publish_time_ms,
+            summary.event_time_ms,
+            summary.producer_name,
+            summary.sequence_id,
+            summary.chunk_id,
+            summary.num_chunks,
+            summary.uuid,
+        )
+    ]
+
+
+def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
+    position = 0
+    for index in range(summary.num_messages):
+        try:
+            start = position + 4
+            end = start + _U32.unpack_from(payload, position)[0]
+            single = SingleMessageMetadata.FromString(payload[start:end])
+        except (struct.error, DecodeError) as error:
+            raise PeerProtocolError(f"message {index} of a batch of {summary.num_messages} is unreadable") from error
+        position = end + single.payload_size
+        if position > len(payload):
+            raise PeerProtocolError(f"message {index} of a batch ends {position - len(payload)} bytes behind the batch")
+        if single.compacted_out:
+            continue
+        yield Message(
+            index,
+            single.partition_key if single.HasField("partition_key") else None,
+            {each.key: each.value for each in single.properties},
+            payload[end:position],
+            summary.publish_time_ms,
+            single.event_time or None,
+            summary.producer_name,
+            single.sequence_id if single.HasField("sequence_id") else summary.sequence_id + index,
+            0,
+            0,
+            None,
+        )
+
+
+def decompress(payload: bytes, codec: int, size: int) -> bytes:
+    """The plain bytes; `size` is what the metadata says they are. PeerProtocolError when they are not."""
+    try:
+        if codec == NONE:
+            return payload
+        if codec == LZ4:
+            plain = bytes(cramjam.lz4.decompress_block(payload, output_len=size))
+        elif codec == ZLIB:
+            plain = zlib.decompressobj().decompress(payload, size + 1)
+        elif codec == ZSTD:
+            plain = bytes(cramjam.zstd.decompress(payload, output_len=size))
+        elif codec == SNAPPY:
+            plain = bytes(cramjam.snappy.decompress_raw(payload))
+        else:
+            raise PeerProtocolError(f"compression {codec} is not one of {', '.join(CODECS)}")
+    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
+        raise PeerProtocolError(f"a payload that {CODECS[codec]} cannot decompress") from error
+    if len(plain) != size:
+        raise PeerProtocolError(f"{CODECS[codec]} gave {len(plain)} bytes, the metadata says {size}")
+    return plain
