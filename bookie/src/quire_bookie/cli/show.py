@@ -40,7 +40,8 @@ def register(commands: Commands) -> None:
         model = commands.config_model(process)
         loaded = load(
             model,
-            flags=parse_settings(model, set_),
+            flags={},
+            assigned=parse_settings(model, set_),
             environment=os.environ,
             file=config,
             also_known=commands.known_keys(),

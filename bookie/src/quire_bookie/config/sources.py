@@ -70,11 +70,12 @@ def load(
     model: type[C],
     *,
     flags: Mapping[str, Any],
+    assigned: Mapping[str, Any] | None = None,
     environment: Mapping[str, str],
     file: Path | None = None,
     also_known: frozenset[str] = frozenset(),
 ) -> Loaded[C]:
-    """Merge and check. `flags` maps field names to values, None meaning *not given*.
+    """Merge and check. `flags` maps field names to values, None meaning *not given*; `assigned` is what `--set` gave.
 
     `also_known`: keys of other kinds of process, which one shared file may carry. Raises ConfigError.
     """
@@ -83,6 +84,7 @@ def load(
     for source in (
         _from_file(model, file, also_known),
         _from_environment(model, environment),
+        {n: (v, Origin(f"--set {model.key_of(n)}")) for n, v in (assigned or {}).items()},
         {n: (v, Origin("flag --" + n.replace("_", "-"))) for n, v in flags.items() if v is not None},
     ):
         for name, (value, origin) in source.items():

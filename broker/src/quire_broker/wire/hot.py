@@ -67,3 +67,10 @@ class MessageHeads:
             body += b"\x28" + varint(consumer_epoch)
         command = b"%b%b%b" % (_MESSAGE, varint(len(body)), body)
         return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command
+
+
+def encode_send(producer_id: int, sequence_id: int, entry: bytes) -> bytes:
+    """A SEND of one message, as a client writes it."""
+    body = b"\x08%b\x10%b" % (varint(producer_id), varint(sequence_id))
+    command = b"\x08\x06\x32%b%b" % (varint(len(body)), body)
+    return _SIZES.pack(len(command) + 4 + len(entry), len(command)) + command + entry

@@ -1,0 +1,352 @@
+"""A small Pulsar client on our own wire module, for `quire produce` and `quire consume`. One connection a broker.
+
+It knows lookup, partitions, producing one message after the other with a window, and reading from the start or
+with a subscription. It must not grow into a client library: programs use Pulsar's own clients.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from quire_bookie.errors import ConfigError, PeerProtocolError, QuireError
+from quire_broker.errors import ServerError
+from quire_broker.wire import commands
+from quire_broker.wire.entry import seal
+from quire_broker.wire.frames import Frame, FrameDecoder, MessageFrame, SendRun, encode
+from quire_broker.wire.hot import encode_send
+from quire_broker.wire.kinds import PROTOCOL_VERSION, InitialPosition, Kind, LookupType, SubscriptionType
+from quire_broker.wire.payload import Message, messages_of
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+ANSWER_TIMEOUT_S = 30.0
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+WINDOW_MESSAGES = 1000
+REDIRECTS_MAX = 20
+
+_REPLIES = {
+    Kind.SUCCESS: "success",
+    Kind.ERROR: "error",
+    Kind.PRODUCER_SUCCESS: "producer_success",
+    Kind.PARTITIONED_METADATA_RESPONSE: "partition_metadata_response",
+    Kind.LOOKUP_RESPONSE: "lookup_response",
+    Kind.GET_LAST_MESSAGE_ID_RESPONSE: "get_last_message_id_response",
+}
+
+
+class BrokerRefusedError(QuireError):
+    """The broker answered with an error, or the connection broke; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message with where it stands."""
+
+    ledger_id: int
+    entry_id: int
+    partition: int
+    message: Message
+
+
+class Connection(asyncio.Protocol):
+    """One connection: requests by id, and what comes unasked by callback."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder(FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._next_id = 0
+        self.connected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.on_frame: dict[tuple[int, int], Callable[[Any], None]] = {}
+        self.on_lost: list[Callable[[], None]] = []
+
+    # ---- asyncio's protocol
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say CONNECT at once."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        hello = pb.CommandConnect(client_version="quire-cli", protocol_version=PROTOCOL_VERSION)
+        transport.write(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)))
+
+    def data_received(self, data: bytes) -> None:
+        """Give every frame to whom it belongs."""
+        try:
+            for frame in self._decoder.feed(data):
+                self._dispatch(frame)
+        except PeerProtocolError as error:
+            self._fail(BrokerRefusedError(f"the broker broke the protocol: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail whoever waits."""
+        self._fail(BrokerRefusedError("the broker closed the connection" + (f": {exc}" if exc else "")))
+
+    def _fail(self, error: QuireError) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        for future in [self.connected, *self._waiting.values()]:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # mark as seen: not everybody is waited for
+        self._waiting.clear()
+        for lost in self.on_lost:
+            lost()
+
+    def _dispatch(self, frame: Frame) -> None:
+        if isinstance(frame, MessageFrame):
+            self._tell(Kind.MESSAGE, frame.command.message.consumer_id, frame)
+        elif isinstance(frame, SendRun):
+            raise PeerProtocolError("a broker does not SEND")
+        elif frame.type == Kind.PING:
+            self.write(commands.PONG)
+        elif frame.type == Kind.CONNECTED:
+            self.connected.set_result(frame.connected.max_message_size)
+        elif frame.type == Kind.SEND_RECEIPT:
+            self._tell(Kind.SEND_RECEIPT, frame.send_receipt.producer_id, frame.send_receipt)
+        elif frame.type == Kind.SEND_ERROR:
+            self._tell(Kind.SEND_ERROR, frame.send_error.producer_id, frame.send_error)
+        elif frame.type == Kind.CLOSE_PRODUCER:
+            self._fail(BrokerRefusedError("the broker closed the producer"))
+        elif frame.type == Kind.CLOSE_CONSUMER:
+            self._fail(BrokerRefusedError("the broker closed the consumer"))
+        elif frame.type in _REPLIES:
+            self._answer(getattr(frame, _REPLIES[Kind(frame.type)]))
+
+    def _tell(self, kind: Kind, number: int, what: Any) -> None:
+        if receiver := self.on_frame.get((kind, number)):
+            receiver(what)
+
+    def _answer(self, reply: Any) -> None:
+        future = self._waiting.pop(reply.request_id, None)
+        if future is None or future.done():
+            return
+        if isinstance(reply, pb.CommandError):
+            future.set_exception(BrokerRefusedError(f"{ServerError(reply.error).name}: {reply.message}"))
+        else:
+            future.set_result(reply)
+
+    # ---- for our side
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def next_id(self) -> int:
+        """A number that is unique on this connection, for requests, producers and consumers."""
+        self._next_id += 1
+        return self._next_id
+
+    async def ask(self, kind: Kind, field: str, body: Any) -> Any:
+        """Send a request that has a `request_id` and wait for its answer."""
+        body.request_id = self.next_id()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[body.request_id] = future
+        command = pb.BaseCommand(type=kind)
+        getattr(command, field).CopyFrom(body)
+        self.write(encode(command))
+        try:
+            return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
+        except TimeoutError as error:
+            raise BrokerRefusedError(
+                f"the broker did not answer {kind.name} within {ANSWER_TIMEOUT_S:.0f} s"
+            ) from error
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Client:
+    """Topics of one cluster, found from one broker's address."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connections: dict[str, Connection] = {}
+
+    async def connection(self, url: str) -> Connection:
+        """The connection to a broker, opened when there is none."""
+        if url in self._connections:
+            return self._connections[url]
+        parts = urlsplit(url)
+        try:
+            port = parts.port or 6650
+        except ValueError:
+            port = 0
+        if parts.scheme != "pulsar" or not parts.hostname or not port:
+            raise ConfigError(f"'{url}' is no broker address; expected pulsar://host:port")
+        try:
+            _, protocol = await asyncio.get_running_loop().create_connection(Connection, parts.hostname, port)
+        except OSError as error:
+            raise BrokerRefusedError(
+                f"no broker answers at {url} ({error.strerror or error}); is `quire standalone` running?"
+            ) from error
+        await asyncio.wait_for(protocol.connected, ANSWER_TIMEOUT_S)
+        self._connections[url] = protocol
+        return protocol
+
+    async def partitions(self, topic: str) -> list[str]:
+        """The topics to use: the partitions, or the topic itself."""
+        body = pb.CommandPartitionedTopicMetadata(topic=topic, metadata_auto_creation_enabled=True)
+        reply = await (await self.connection(self._url)).ask(Kind.PARTITIONED_METADATA, "partition_metadata", body)
+        if reply.response == 1:
+            raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
+        return [f"{topic}-partition-{k}" for k in range(reply.partitions)] or [topic]
+
+    async def owner(self, topic: str) -> Connection:
+        """The connection to the broker that owns a topic."""
+        url, authoritative = self._url, False
+        for _ in range(REDIRECTS_MAX):
+            body = pb.CommandLookupTopic(topic=topic, authoritative=authoritative)
+            reply = await (await self.connection(url)).ask(Kind.LOOKUP, "lookup_topic", body)
+            if reply.response == LookupType.FAILED:
+                raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
+            url, authoritative = reply.brokerServiceUrl, reply.authoritative
+            if reply.response == LookupType.CONNECT:
+                return await self.connection(url)
+        raise BrokerRefusedError(f"{topic}: redirected {REDIRECTS_MAX} times")
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for connection in self._connections.values():
+            connection.close()
+
+
+class Producer:
+    """Sends to one topic, `WINDOW_MESSAGES` unanswered at most."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._id = connection.next_id()
+        self._name = ""
+        self._sequence = 0
+        self._pending: deque[int] = deque()
+        self._room = asyncio.Event()
+        self._error: QuireError | None = None
+        connection.on_frame[(Kind.SEND_RECEIPT, self._id)] = self._on_receipt
+        connection.on_frame[(Kind.SEND_ERROR, self._id)] = self._on_error
+        connection.on_lost.append(lambda: self._stop(BrokerRefusedError("the connection broke while sending")))
+
+    async def open(self, topic: str) -> None:
+        """Register with the broker."""
+        body = pb.CommandProducer(topic=topic, producer_id=self._id)
+        reply = await self._connection.ask(Kind.PRODUCER, "producer", body)
+        self._name, self._sequence = reply.producer_name, reply.last_sequence_id + 1
+
+    async def send(self, payload: bytes, *, key: str | None, properties: dict[str, str], now_ms: int) -> None:
+        """Send one message; waits while the window is full, not for its receipt."""
+        while len(self._pending) >= WINDOW_MESSAGES and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+        if self._error is not None:
+            raise self._error
+        metadata = pb.MessageMetadata(producer_name=self._name, sequence_id=self._sequence, publish_time=now_ms)
+        if key is not None:
+            metadata.partition_key = key
+        for name, value in properties.items():
+            metadata.properties.add(key=name, value=value)
+        self._pending.append(self._sequence)
+        self._connection.write(encode_send(self._id, self._sequence, seal(metadata, payload)))
+        self._sequence += 1
+
+    async def flush(self) -> None:
+        """Until every send has its receipt; raises what the broker refused."""
+        while self._pending and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:
+        if self._pending and self._pending[0] == receipt.sequence_id:
+            self._pending.popleft()
+        self._room.set()
+
+    def _on_error(self, error: pb.CommandSendError) -> None:
+        self._stop(BrokerRefusedError(f"{ServerError(error.error).name}: {error.message}"))
+
+    def _stop(self, error: QuireError) -> None:
+        self._error = self._error or error
+        self._room.set()
+
+
+class Consumer:
+    """Reads one topic: by a durable subscription, or without leaving a trace."""
+
+    PERMITS = 1000
+
+    def __init__(self, connection: Connection, partition: int, queue: "asyncio.Queue[Received | QuireError]") -> None:
+        self._connection = connection
+        self._id = connection.next_id()
+        self._partition = partition
+        self._queue = queue
+        self._used = 0
+        self._durable = False
+        connection.on_frame[(Kind.MESSAGE, self._id)] = self._on_message
+        connection.on_lost.append(lambda: queue.put_nowait(BrokerRefusedError("the connection broke while reading")))
+
+    async def open(self, topic: str, subscription: str | None, *, earliest: bool) -> None:
+        """Subscribe and ask for messages."""
+        self._durable = subscription is not None
+        body = pb.CommandSubscribe(
+            topic=topic,
+            subscription=subscription or f"reader-quire-cli-{self._id}",
+            subType=SubscriptionType.SHARED if self._durable else SubscriptionType.EXCLUSIVE,
+            consumer_id=self._id,
+            durable=self._durable,
+            initialPosition=InitialPosition.EARLIEST if earliest else InitialPosition.LATEST,
+        )
+        if not self._durable:
+            edge = -1 if earliest else (1 << 63) - 1
+            body.start_message_id.ledgerId = body.start_message_id.entryId = edge & 0xFFFFFFFFFFFFFFFF
+        await self._connection.ask(Kind.SUBSCRIBE, "subscribe", body)
+        self._flow(self.PERMITS)
+
+    async def last_position(self) -> tuple[int, int]:
+        """(ledger, entry) of the topic's last message; (-1, -1) when it is empty."""
+        body = pb.CommandGetLastMessageId(consumer_id=self._id)
+        reply = await self._connection.ask(Kind.GET_LAST_MESSAGE_ID, "get_last_message_id", body)
+        last = reply.last_message_id
+        return _signed(last.ledgerId), _signed(last.entryId)
+
+    def acknowledge(self, received: Received) -> None:
+        """Acknowledge the entry of a message; nothing happens without a subscription."""
+        if self._durable:
+            body = pb.CommandAck(consumer_id=self._id, ack_type=0)
+            body.message_id.add(ledgerId=received.ledger_id, entryId=received.entry_id)
+            self._connection.write(encode(pb.BaseCommand(type=Kind.ACK, ack=body)))
+
+    def _on_message(self, frame: MessageFrame) -> None:
+        position = frame.command.message.message_id
+        try:
+            messages = messages_of(frame.entry)
+        except PeerProtocolError as error:
+            self._queue.put_nowait(error)
+            return
+        for message in messages:
+            self._queue.put_nowait(Received(position.ledgerId, position.entryId, self._partition, message))
+        self._used += len(messages)
+        if self._used >= self.PERMITS // 2:
+            self._flow(self._used)
+            self._used = 0
+
+    def _flow(self, permits: int) -> None:
+        body = pb.CommandFlow(consumer_id=self._id, messagePermits=permits)
+        self._connection.write(encode(pb.BaseCommand(type=Kind.FLOW, flow=body)))
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+@contextlib.asynccontextmanager
+async def open_client(url: str) -> AsyncIterator[Client]:
+    """A client that is closed at the end."""
+    client = Client(url)
+    try:
+        await client.connection(url)
+        yield client
+    finally:
+        client.close()
