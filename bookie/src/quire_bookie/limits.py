@@ -30,10 +30,12 @@ ENTRY_LOG_WRITE_BYTES = 1 * MIB
 FLUSH_INTERVAL_S = 60.0
 INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
 LEDGER_STATES_MAX = 100_000  # cached in memory
+OPEN_LOGS_MAX = 256  # file handles kept for reads
 DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
 DISK_USAGE_THRESHOLD = 0.95
 DISK_USAGE_LOW_WATERMARK = 0.90
 DISK_CHECK_INTERVAL_S = 10.0
+LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
 
 # Client
@@ -42,6 +44,9 @@ READ_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 WRITER_PENDING_BYTES_MAX = 64 * MIB
 RECOVERY_READS_IN_FLIGHT = 16
+READ_WINDOW_BYTES = 4 * MIB  # single reads under way for one range, by the expected size of their answers
+READ_ENTRIES_IN_FLIGHT_MAX = 256  # the same by count
+SUSPECT_BOOKIE_S = 30.0  # a bookie that could not be reached is avoided for new ledgers for so long
 TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
 
 # Metadata

@@ -1,0 +1,281 @@
+"""The disk port on a real file system.
+
+Owns a small pool of threads for everything that blocks, and the choice of how a journal group is submitted. Must
+never acknowledge a name before its folder is synced where the port promises durability, and never retry a sync.
+"""
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Literal, TypeVar
+
+from quire_bookie.env import journal_submit_aio
+from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
+from quire_bookie.env.journal_submit_aio import AioJournalFile
+from quire_bookie.env.journal_submit_thread import ThreadJournalFile
+from quire_bookie.errors import DiskFullError
+from quire_bookie.limits import LOCAL_DISK_THREADS, MIB
+from quire_bookie.model import Buffer
+
+log = logging.getLogger("quire.disk")
+
+JournalSubmit = Literal["auto", "aio", "thread"]
+T = TypeVar("T")
+_ZEROS = bytes(4 * MIB)
+_BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
+
+
+@contextmanager
+def _no_space_as_disk_full(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"{path}: {error.strerror}") from error
+        raise
+
+
+def _write_all(fd: int, offset: int, buffers: Sequence[Buffer]) -> None:
+    """Write every byte, also where the system takes only a part at a time."""
+    for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
+        part = buffers[start : start + _BUFFERS_PER_CALL_MAX]
+        size = sum(map(len, part))
+        written = os.pwritev(fd, part, offset)
+        if written < size:
+            rest = memoryview(b"".join(part))
+            while written < size:
+                written += os.pwrite(fd, rest[written:], offset + written)
+        offset += size
+
+
+def _read_all(fd: int, offset: int, size: int) -> bytes:
+    data = os.pread(fd, size, offset)
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    have = len(data)
+    while have < size and (data := os.pread(fd, size - have, offset + have)):
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
+
+
+def _sync_dir(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _make_dirs(path: str) -> None:
+    missing = []
+    folder = path.rstrip("/") or "/"
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder) or "."
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+        _sync_dir(os.path.dirname(folder) or ".")
+
+
+def _create_journal(path: str, size: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            # Allocated in one piece first: fewer extents, and a full disk shows before anything is written.
+            os.posix_fallocate(fd, 0, size)
+            for offset in range(0, size, len(_ZEROS)):
+                _write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _sync_dir(os.path.dirname(path))
+    except OSError:
+        # Half a file is of no use, and on a full disk it would keep the space.
+        os.unlink(path)
+        raise
+
+
+def _replace_file(path: str, content: bytes) -> None:
+    temporary = f"{path}.new"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(fd, 0, [content])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
+    _sync_dir(os.path.dirname(path))
+
+
+def _read_file(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class _Pool:
+    """Runs blocking calls on threads and names no-space errors."""
+
+    def __init__(self, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="disk")
+
+    async def run(self, path: str, call: Callable[..., T], *arguments: object) -> T:
+        with _no_space_as_disk_full(path):
+            return await asyncio.get_running_loop().run_in_executor(self._executor, call, *arguments)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+
+
+class LocalFile:
+    """Implements `DiskFile`. A cancelled call may still happen; wait for all calls before `close`."""
+
+    def __init__(self, pool: _Pool, path: str, fd: int) -> None:
+        self._pool = pool
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> str:
+        """The path it was opened with."""
+        return self._path
+
+    async def size(self) -> int:
+        """Length in bytes."""
+        return (await self._pool.run(self._path, os.fstat, self._fd)).st_size
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes at `offset`; fewer only at the end of the file."""
+        return await self._pool.run(self._path, _read_all, self._fd, offset, size)
+
+    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers one after the other. Not durable before `sync`."""
+        await self._pool.run(self._path, _write_all, self._fd, offset, buffers)
+
+    async def sync(self) -> None:
+        """Make everything written durable, the length included."""
+        await self._pool.run(self._path, os.fdatasync, self._fd)
+
+    async def truncate(self, size: int) -> None:
+        """Cut or extend the file to `size` bytes."""
+        await self._pool.run(self._path, os.ftruncate, self._fd, size)
+
+    async def close(self) -> None:
+        """Release the handle. Says nothing about durability."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            await self._pool.run(self._path, os.close, fd)
+
+
+class LocalDirectoryLock:
+    """Implements `DirectoryLock` by `flock` on the folder itself: no file is left behind."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def release(self) -> None:
+        """Give the folder free; a second call changes nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class LocalDisk:
+    """Implements `Disk`. `journal_submit` chooses how groups are submitted; see docs/decisions/0002."""
+
+    def __init__(self, *, journal_submit: JournalSubmit = "auto", threads: int = LOCAL_DISK_THREADS) -> None:
+        self._pool = _Pool(threads)
+        self._journal_submit = journal_submit
+        self._aio_works: dict[int, bool] = {}
+
+    def close(self) -> None:
+        """End the threads once every call has returned."""
+        self._pool.close()
+
+    async def make_dirs(self, path: str) -> None:
+        """Create the folder and its missing parents, durably."""
+        await self._pool.run(path, _make_dirs, path)
+
+    async def list_dir(self, path: str) -> list[str]:
+        """Names in a folder, sorted; FileNotFoundError when there is none."""
+        return sorted(await self._pool.run(path, os.listdir, path))
+
+    async def exists(self, path: str) -> bool:
+        """Whether a file or folder has that path."""
+        return await self._pool.run(path, os.path.exists, path)
+
+    async def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """Open for reading and writing. `create` makes an empty file and fails where one exists."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return LocalFile(self._pool, path, await self._pool.run(path, os.open, path, flags, 0o644))
+
+    async def open_read_only(self, path: str) -> DiskFile:
+        """Open for reading."""
+        return LocalFile(self._pool, path, await self._pool.run(path, os.open, path, os.O_RDONLY | os.O_CLOEXEC))
+
+    async def create_journal(self, path: str, size: int) -> None:
+        """Make a file of `size` zeros, all written and durable, and its name too. Nothing is left on an error."""
+        await self._pool.run(path, _create_journal, path, size)
+
+    async def open_journal(self, path: str) -> JournalFile:
+        """Open an existing preallocated file for durable submissions, in the way that was chosen."""
+        if self._journal_submit != "thread" and await self._aio_is_possible(os.path.dirname(path)):
+            return AioJournalFile(path)
+        return ThreadJournalFile(path)
+
+    async def _aio_is_possible(self, folder: str) -> bool:
+        device = (await self._pool.run(folder, os.stat, folder)).st_dev
+        known = self._aio_works.get(device)
+        if known is None:
+            known = True
+            try:
+                await self._pool.run(folder, journal_submit_aio.probe, folder)
+            except OSError as error:
+                known = False
+                log.warning("%s: no direct asynchronous writes here (%s); the journal uses a thread", folder, error)
+            self._aio_works[device] = known
+        return known
+
+    async def read_file(self, path: str) -> bytes:
+        """The whole content of a small file."""
+        return await self._pool.run(path, _read_file, path)
+
+    async def replace_file(self, path: str, content: bytes) -> None:
+        """Replace a small file in one step, durably: after a crash the old or the new content is there."""
+        await self._pool.run(path, _replace_file, path, content)
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename, replacing the target. Durable after `sync_dir` of both folders."""
+        await self._pool.run(target, os.replace, source, target)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file. Durable after `sync_dir`."""
+        await self._pool.run(path, os.unlink, path)
+
+    async def sync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in this folder durable."""
+        await self._pool.run(path, _sync_dir, path)
+
+    async def usage(self, path: str) -> DiskUsage:
+        """Space of the file system below `path`."""
+        found = await self._pool.run(path, os.statvfs, path)
+        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def lock_dir(self, path: str) -> DirectoryLock:
+        """Lock a folder; raises BlockingIOError when another process (or this one) holds it."""
+        return LocalDirectoryLock(path)
