@@ -1,0 +1,51 @@
+"""Frames of the bookie protocol in a stream of buffers: int32 length, then that many bytes. Never looks inside one.
+
+A buffer is walked in place by the codec; only the one frame that straddles two buffers is put together here.
+"""
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+
+LENGTH_BYTES = 4
+
+
+def check_length(length: int, frame_bytes_max: int) -> None:
+    """Raise PeerProtocolError for a length that no frame may have."""
+    if length <= 0 or length > frame_bytes_max:
+        raise PeerProtocolError(f"frame of {length} bytes; allowed are 1 to {frame_bytes_max}")
+
+
+class Straddler:
+    """The beginning of a frame whose rest has not arrived."""
+
+    __slots__ = ("_frame_bytes_max", "_have", "_need", "_parts")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._parts: list[Buffer] = []
+        self._have = 0
+        self._need = LENGTH_BYTES
+
+    @property
+    def pending(self) -> bool:
+        """Whether some bytes of a frame are waiting for the rest."""
+        return self._have > 0
+
+    def take(self, data: bytes, position: int) -> tuple[int, bytes | None]:
+        """Add bytes from `position` on; gives the position behind them and the frame (with length) when complete."""
+        while True:
+            wanted = min(self._need - self._have, len(data) - position)
+            if wanted:
+                self._parts.append(memoryview(data)[position : position + wanted])
+                self._have += wanted
+                position += wanted
+            if self._have < self._need:
+                return position, None
+            if self._need > LENGTH_BYTES:
+                frame = b"".join(self._parts)
+                self._parts.clear()
+                self._have, self._need = 0, LENGTH_BYTES
+                return position, frame
+            length = int.from_bytes(b"".join(self._parts), "big", signed=True)
+            check_length(length, self._frame_bytes_max)
+            self._need = LENGTH_BYTES + length

@@ -1,0 +1,291 @@
+"""Requests and responses of the bookie protocol as values, the same for V2 and V3. Never knows bytes of a frame.
+
+A request carries an `origin`: what its answer must repeat. Adds are handed on as runs: one `AddRequest` holds
+consecutive entries of one ledger, sent with one key and one set of flags, so that nothing is done per entry.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.wire.status import Status, error_of
+
+__all__ = [
+    "AddRequest",
+    "AddResponse",
+    "AuthRequest",
+    "AuthResponse",
+    "BatchReadRequest",
+    "BatchReadResponse",
+    "BookieInfoRequest",
+    "BookieInfoResponse",
+    "ForceRequest",
+    "ListEntriesRequest",
+    "ListEntriesResponse",
+    "Origin",
+    "ReadLacRequest",
+    "ReadLacResponse",
+    "ReadRequest",
+    "ReadResponse",
+    "RefusedRequest",
+    "Request",
+    "Response",
+    "Status",
+    "StatusResponse",
+    "V2Origin",
+    "V3Origin",
+    "WriteLacRequest",
+    "error_of",
+]
+
+AUTH_DISABLED_PLUGIN = "AuthDisabledPlugin"
+TOTAL_DISK_CAPACITY = 0x01
+FREE_DISK_SPACE = 0x02
+
+
+@dataclass(frozen=True, slots=True)
+class V2Origin:
+    """`header` is the first word of the answer: the request's version and opcode, no flags."""
+
+    header: int
+
+
+@dataclass(frozen=True, slots=True)
+class V3Origin:
+    """`operation` and `transaction` (txnId) as the answer repeats them."""
+
+    operation: int
+    transaction: int
+
+
+Origin: TypeAlias = V2Origin | V3Origin
+
+
+@dataclass(slots=True)
+class AddRequest:
+    """A run of adds. `transactions[i]` is the txnId of entry i over V3; None over V2.
+
+    `reply_ledger`, `reply_first`: the ids that the answers repeat. They differ from the run's only in a V3 request
+    whose body names other ids; such a request is a run of its own. `short`: the one entry has ids but no complete
+    header: the ledger is created all the same and the answer is BAD_REQUEST.
+    """
+
+    run: Run
+    master_key: bytes
+    recovery: bool
+    high_priority: bool
+    deferred_sync: bool
+    reply_ledger: LedgerId
+    reply_first: EntryId
+    header: int
+    transactions: list[int] | None = None
+    short: bool = False
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """One entry; `entry` NO_ENTRY asks for the last one. `master_key` is there whenever `fence` is.
+
+    `previous_lac`, `timeout_ms`, `piggyback`: V3 long polls.
+    """
+
+    origin: Origin
+    ledger: LedgerId
+    entry: EntryId
+    fence: bool = False
+    high_priority: bool = False
+    master_key: bytes | None = None
+    previous_lac: EntryId | None = None
+    timeout_ms: int | None = None
+    piggyback: bool = False
+
+
+@dataclass(slots=True)
+class BatchReadRequest:
+    """Consecutive entries from `first`; `entries_max` <= 0: no limit; `bytes_max` counts the answer's frame."""
+
+    origin: V2Origin
+    ledger: LedgerId
+    first: EntryId
+    request_id: int
+    entries_max: int
+    bytes_max: int
+    fence: bool = False
+    high_priority: bool = False
+    master_key: bytes | None = None
+
+
+@dataclass(slots=True)
+class WriteLacRequest:
+    """Store `packet` verbatim as the explicit LAC. `lac` is what the envelope says."""
+
+    origin: V3Origin
+    ledger: LedgerId
+    lac: EntryId
+    master_key: bytes
+    packet: bytes
+    high_priority: bool = False
+
+
+@dataclass(slots=True)
+class ReadLacRequest:
+    """The explicit LAC and the last entry."""
+
+    origin: V3Origin
+    ledger: LedgerId
+
+
+@dataclass(slots=True)
+class ForceRequest:
+    """Sync the journal up to now."""
+
+    origin: V3Origin
+    ledger: LedgerId
+
+
+@dataclass(slots=True)
+class BookieInfoRequest:
+    """Disk capacity; `requested` holds TOTAL_DISK_CAPACITY and FREE_DISK_SPACE bits."""
+
+    origin: V3Origin
+    requested: int
+
+
+@dataclass(slots=True)
+class ListEntriesRequest:
+    """Which entries of a ledger the bookie holds."""
+
+    origin: V3Origin
+    ledger: LedgerId
+
+
+@dataclass(slots=True)
+class AuthRequest:
+    """One step of an authentication exchange."""
+
+    origin: Origin
+    plugin: str
+    payload: bytes
+
+
+@dataclass(slots=True)
+class RefusedRequest:
+    """A request to which the protocol itself gives the answer: `answer` is the complete frame."""
+
+    status: Status
+    answer: bytes
+
+
+Request: TypeAlias = (
+    AddRequest
+    | ReadRequest
+    | BatchReadRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | ForceRequest
+    | BookieInfoRequest
+    | ListEntriesRequest
+    | AuthRequest
+    | RefusedRequest
+)
+
+
+@dataclass(slots=True)
+class AddResponse:
+    """Answers to `count` adds of consecutive ids with one status. V3: count 1, matched by `transaction`."""
+
+    status: Status
+    ledger: LedgerId
+    first: EntryId
+    count: int = 1
+    transaction: int | None = None
+
+
+@dataclass(slots=True)
+class ReadResponse:
+    """`ledger` and `entry` are the request's ids. `data`: the stored entry. `max_lac`: V3 plain reads.
+
+    `lac_update_ms` (since the epoch): when the update came that woke a parked V3 long poll.
+    """
+
+    status: Status
+    ledger: LedgerId
+    entry: EntryId
+    data: Buffer | None = None
+    max_lac: EntryId | None = None
+    transaction: int | None = None
+    lac_update_ms: int | None = None
+
+
+@dataclass(slots=True)
+class BatchReadResponse:
+    """Matched by `request_id`."""
+
+    status: Status
+    ledger: LedgerId
+    first: EntryId
+    request_id: int
+    entries: Sequence[Buffer] = ()
+
+
+@dataclass(slots=True)
+class ReadLacResponse:
+    """`packet`: the explicit LAC as stored; `last_entry`: the complete last entry. Either may be absent."""
+
+    status: Status
+    ledger: LedgerId
+    packet: bytes | None
+    last_entry: bytes | None
+    transaction: int
+
+
+@dataclass(slots=True)
+class BookieInfoResponse:
+    """Bytes over the ledger directories; None: not asked for."""
+
+    status: Status
+    total_bytes: int | None
+    free_bytes: int | None
+    transaction: int
+
+
+@dataclass(slots=True)
+class ListEntriesResponse:
+    """`availability`: the encoded list (see `availability`)."""
+
+    status: Status
+    ledger: LedgerId
+    availability: bytes | None
+    transaction: int
+
+
+@dataclass(slots=True)
+class AuthResponse:
+    """One step of the exchange; V2 has no transaction."""
+
+    status: Status
+    plugin: str
+    payload: bytes
+    transaction: int | None = None
+
+
+@dataclass(slots=True)
+class StatusResponse:
+    """A V3 answer that is only a status: WriteLac, Force, StartTLS, or a refusal without a body."""
+
+    status: Status
+    operation: int
+    transaction: int
+
+
+Response: TypeAlias = (
+    AddResponse
+    | ReadResponse
+    | BatchReadResponse
+    | ReadLacResponse
+    | BookieInfoResponse
+    | ListEntriesResponse
+    | AuthResponse
+    | StatusResponse
+)

@@ -1,0 +1,129 @@
+"""A bookie's end of one connection: bytes to requests, outcomes to bytes. Never touches a socket.
+
+A connection begins as V3. The first frame that is no V3 request turns it to V2 for good; a V3 frame after that ends it.
+"""
+
+from collections.abc import Sequence
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.limits import FRAME_BYTES_MAX
+from quire_bookie.model import Buffer, EntryId
+from quire_bookie.wire import server_v2, server_v3, v2
+from quire_bookie.wire.framing import Straddler, check_length
+from quire_bookie.wire.messages import (
+    AUTH_DISABLED_PLUGIN,
+    AddRequest,
+    AuthRequest,
+    AuthResponse,
+    BatchReadRequest,
+    ReadRequest,
+    Request,
+    Status,
+    V2Origin,
+)
+from quire_bookie.wire.proto import bookkeeper_pb2 as pb
+from quire_bookie.wire.protobuf import parse
+
+
+class ServerCodec:
+    """Turns what a socket brings into requests. Entries are views into the buffers that were fed."""
+
+    __slots__ = ("_frame_bytes_max", "_is_v2", "_straddler", "failure")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._straddler = Straddler(frame_bytes_max)
+        self._is_v2 = False
+        self.failure: PeerProtocolError | None = None
+        """Set by the first bytes that the protocol does not allow: close, once what precedes them is answered."""
+
+    def feed(self, data: bytes) -> list[Request]:
+        """The requests completed by `data`, in order. After `failure` nothing more is read. Never raises."""
+        requests: list[Request] = []
+        if self.failure is None:
+            try:
+                self._feed(data, requests)
+            except PeerProtocolError as error:
+                self.failure = error
+        return requests
+
+    def _feed(self, data: bytes, requests: list[Request]) -> None:
+        position = 0
+        if self._straddler.pending:
+            position, whole = self._straddler.take(data, position)
+            if whole is None:
+                return
+            self._decode(whole, 0, requests)
+        position = self._decode(data, position, requests)
+        if position < len(data):
+            self._straddler.take(data, position)
+
+    def _decode(self, data: bytes, position: int, requests: list[Request]) -> int:
+        if not self._is_v2:
+            position = self._decode_v3(data, position, requests)
+        if self._is_v2:
+            position = server_v2.decode(data, position, self._frame_bytes_max, requests)
+        return position
+
+    def _decode_v3(self, data: bytes, position: int, requests: list[Request]) -> int:
+        view = memoryview(data)
+        while len(data) - position > 4:
+            length = int.from_bytes(view[position : position + 4], "big", signed=True)
+            check_length(length, self._frame_bytes_max)
+            stop = position + 4 + length
+            if stop > len(data):
+                break
+            if data[position + 4] != server_v2.V3_FIRST_BYTE:
+                self._is_v2 = True
+                break
+            request = server_v3.request_of(parse(pb.Request, view[position + 4 : stop]))
+            if not server_v3.extend_run(requests[-1] if requests else None, request):
+                requests.append(request)
+            position = stop
+        return position
+
+
+def encode_adds(request: AddRequest, status: Status) -> bytes:
+    """The answers to every add of a run."""
+    if request.transactions is None:
+        return server_v2.encode_adds(request, status)
+    return server_v3.encode_adds(request, status)
+
+
+def encode_read(
+    request: ReadRequest,
+    status: Status,
+    data: Buffer | None = None,
+    max_lac: EntryId | None = None,
+    lac_update_ms: int | None = None,
+) -> list[Buffer]:
+    """The answer to a read as buffers to write one after the other.
+
+    V3 only: `max_lac` to plain reads answered OK, `lac_update_ms` to a long poll that an update woke.
+    """
+    origin = request.origin
+    if isinstance(origin, V2Origin):
+        return server_v2.encode_read(origin, request.ledger, request.entry, status, data)
+    return [server_v3.encode_read(origin, request.ledger, request.entry, status, data, max_lac, lac_update_ms)]
+
+
+def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The answer to a batch read as buffers to write one after the other."""
+    return server_v2.encode_batch(request, status, entries)
+
+
+def entry_bytes_within(request: BatchReadRequest, batch_bytes_max: int) -> int:
+    """The bytes of entries, each with its 4 of length, that the answer to a batch read may hold; maybe 0 or less.
+
+    The first entry is sent whatever its size.
+    """
+    return min(request.bytes_max, batch_bytes_max) - v2.BATCH_RESPONSE_FIXED_BYTES
+
+
+def encode_auth_disabled(request: AuthRequest) -> bytes:
+    """The answer of a bookie without authentication: the client may go on."""
+    answer = AuthResponse(Status.OK, AUTH_DISABLED_PLUGIN, b"")
+    origin = request.origin
+    if isinstance(origin, V2Origin):
+        return server_v2.encode_auth(origin, answer)
+    return server_v3.encode_auth(origin, answer)

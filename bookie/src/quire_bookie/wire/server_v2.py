@@ -1,0 +1,207 @@
+"""The bookie's side of protocol V2: requests out of a buffer, answers as bytes. Keeps no state between calls.
+
+Adds are parsed in the tightest loop of the product: while frames continue a run, a frame costs one unpack, one compare
+of 32 bytes (header, key, ledger) and one view. Everything else takes the general path.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.wire import v2
+from quire_bookie.wire.framing import check_length
+from quire_bookie.wire.messages import (
+    AddRequest,
+    AuthRequest,
+    AuthResponse,
+    BatchReadRequest,
+    ReadRequest,
+    RefusedRequest,
+    Request,
+    Status,
+    V2Origin,
+)
+from quire_bookie.wire.proto import bookkeeper_pb2 as pb
+from quire_bookie.wire.protobuf import parse
+from quire_bookie.wire.status import V2_CODES
+
+_IDS = Struct(">qq")
+_ENTRY_LENGTH = Struct(">i")
+_FULL_ADD_LENGTH = v2.ADD_REQUEST_FIXED_BYTES + ENTRY_HEADER_BYTES
+V3_FIRST_BYTE = 0x0A
+"""Field 1, length-delimited: the header of a V3 request. No version of V2 has that number."""
+_KEY = slice(4, 4 + MASTER_KEY_BYTES)
+
+
+def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Request]) -> int:
+    """Append the requests of all whole frames from `position` on; gives the position behind the last of them.
+
+    Raises PeerProtocolError for bytes that close the connection; what precedes them is in `requests`.
+    """
+    end = len(data)
+    view = memoryview(data)
+    unpack, fixed_bytes = v2.ADD_REQUEST.unpack_from, v2.ADD_REQUEST.size
+    open_runs: dict[bytes, AddRequest] = {}
+    run: Run | None = None
+    run_prefix: bytes | None = None
+    entries: list[Buffer] = []
+    next_entry = highest_lac = size_bytes = 0
+    try:
+        while end - position >= 8:
+            if end - position >= fixed_bytes:
+                length, prefix, entry, lac = unpack(data, position)
+                if prefix == run_prefix and entry == next_entry and _FULL_ADD_LENGTH <= length <= frame_bytes_max:
+                    stop = position + 4 + length
+                    if stop > end:
+                        break
+                    entries.append(view[position + 28 : stop])
+                    next_entry += 1
+                    size_bytes += length - 24
+                    if lac > highest_lac:
+                        highest_lac = lac
+                    position = stop
+                    continue
+            if run is not None:
+                run.size_bytes, run.lac = size_bytes, EntryId(highest_lac)
+                run, run_prefix = None, None
+            length, header = v2.LENGTH_AND_HEADER.unpack_from(data, position)
+            check_length(length, frame_bytes_max)
+            stop = position + 4 + length
+            if stop > end:
+                break
+            version, opcode, flags = v2.parse_header(header)
+            if opcode == v2.ADD and length >= _FULL_ADD_LENGTH and version <= v2.VERSION:
+                # The next turn of the loop takes the entry itself.
+                request = open_runs.get(prefix)
+                if request is None or request.reply_first + len(request.run.entries) != entry:
+                    request = open_runs[prefix] = _begin_adds(prefix, entry, version, flags)
+                    requests.append(request)
+                run, run_prefix, next_entry = request.run, prefix, entry
+                entries, size_bytes, highest_lac = run.entries, run.size_bytes, run.lac  # type: ignore[assignment]
+                continue
+            open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
+            requests.append(_decode_other(view[position:stop], version, opcode, flags))
+            position = stop
+    finally:
+        if run is not None:
+            run.size_bytes, run.lac = size_bytes, EntryId(highest_lac)
+    return position
+
+
+def _begin_adds(prefix: bytes, entry: int, version: int, flags: int) -> AddRequest:
+    ledger = LedgerId(int.from_bytes(prefix[24:32], "big", signed=True))
+    first = EntryId(entry)
+    return AddRequest(
+        run=Run(ledger, first, [], EntryId(-(1 << 63)), 0),
+        master_key=prefix[_KEY],
+        recovery=bool(flags & v2.RECOVERY_ADD),
+        high_priority=bool(flags & v2.HIGH_PRIORITY),
+        deferred_sync=False,
+        reply_ledger=ledger,
+        reply_first=first,
+        header=v2.answer_header(version, v2.ADD),
+    )
+
+
+def _decode_other(frame: memoryview, version: int, opcode: int, flags: int) -> Request:
+    """Any whole frame except an add with a complete entry header."""
+    size = len(frame)
+    header = v2.answer_header(version, opcode)
+    if version == V3_FIRST_BYTE:
+        raise PeerProtocolError("a V3 request on a connection that speaks V2")
+    if opcode == v2.AUTH and size > 8:
+        message = parse(pb.AuthMessage, frame[8:])
+        return AuthRequest(V2Origin(v2.answer_header(v2.VERSION, v2.AUTH)), message.authPluginName, message.payload)
+    if opcode == v2.ADD and size >= v2.ADD_ENTRY_OFFSET + _IDS.size:
+        return _decode_odd_add(frame, version, flags, header)
+    if opcode == v2.READ and size >= v2.READ_REQUEST.size:
+        _, _, ledger, entry = v2.READ_REQUEST.unpack_from(frame)
+        if version > v2.VERSION:
+            return _bad_version(header, ledger, entry)
+        fence = bool(flags & v2.DO_FENCING)
+        key = _fencing_key(frame, v2.READ_REQUEST.size, fence)
+        high_priority = bool(flags & v2.HIGH_PRIORITY)
+        return ReadRequest(V2Origin(header), LedgerId(ledger), EntryId(entry), fence, high_priority, key)
+    if opcode == v2.BATCH_READ and size >= v2.BATCH_REQUEST.size:
+        _, _, ledger, first, request_id, entries_max, bytes_max = v2.BATCH_REQUEST.unpack_from(frame)
+        if version > v2.VERSION:
+            return _bad_version(header, ledger, first)
+        fence = bool(flags & v2.DO_FENCING)
+        key = _fencing_key(frame, v2.BATCH_REQUEST.size, fence)
+        return BatchReadRequest(
+            V2Origin(header),
+            LedgerId(ledger),
+            EntryId(first),
+            request_id,
+            entries_max,
+            bytes_max,
+            fence,
+            bool(flags & v2.HIGH_PRIORITY),
+            key,
+        )
+    raise PeerProtocolError(f"V2 request of opcode {opcode} and {size - 4} bytes")
+
+
+def _decode_odd_add(frame: memoryview, version: int, flags: int, header: int) -> Request:
+    ledger, entry = _IDS.unpack_from(frame, v2.ADD_ENTRY_OFFSET)
+    if version > v2.VERSION:
+        return _bad_version(header, ledger, entry)
+    request = _begin_adds(bytes(frame[4:36]), entry, version, flags)
+    request.short = True
+    request.run.entries = [frame[v2.ADD_ENTRY_OFFSET :]]
+    request.run.size_bytes = len(frame) - v2.ADD_ENTRY_OFFSET
+    request.run.lac = NO_ENTRY
+    return request
+
+
+def _fencing_key(frame: memoryview, offset: int, fence: bool) -> bytes | None:
+    if not fence:
+        return None
+    if len(frame) < offset + MASTER_KEY_BYTES:
+        raise PeerProtocolError("a fencing read without master key")
+    return bytes(frame[offset : offset + MASTER_KEY_BYTES])
+
+
+def _bad_version(header: int, ledger: int, entry: int) -> RefusedRequest:
+    return RefusedRequest(Status.BAD_VERSION, _answer(header, Status.BAD_VERSION, ledger, entry))
+
+
+def _answer(header: int, status: Status, ledger: int, entry: int, more_bytes: int = 0) -> bytes:
+    return v2.RESPONSE.pack(v2.ADD_RESPONSE_LENGTH + more_bytes, header, V2_CODES[status], ledger, entry)
+
+
+def encode_adds(request: AddRequest, status: Status) -> bytes:
+    """The answers to every entry of a run, one after the other."""
+    pack, length, header, ledger = v2.RESPONSE.pack, v2.ADD_RESPONSE_LENGTH, request.header, request.reply_ledger
+    code, first = V2_CODES[status], request.reply_first
+    count = len(request.run.entries)
+    if count == 1:
+        return pack(length, header, code, ledger, first)
+    return b"".join([pack(length, header, code, ledger, entry) for entry in range(first, first + count)])
+
+
+def encode_read(
+    origin: V2Origin, ledger: LedgerId, entry: EntryId, status: Status, data: Buffer | None
+) -> list[Buffer]:
+    """The answer to a read: head, and the entry when there is one."""
+    if data is None:
+        return [_answer(origin.header, status, ledger, entry)]
+    return [_answer(origin.header, status, ledger, entry, len(data)), data]
+
+
+def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Buffer]) -> list[Buffer]:
+    """The answer to a batch read. Keeping within its limits is the caller's (see `batch_within`)."""
+    more_bytes = 8 + sum(map(len, entries)) + 4 * len(entries)
+    head = _answer(request.origin.header, status, request.ledger, request.first, more_bytes)
+    answer: list[Buffer] = [head + request.request_id.to_bytes(8, "big", signed=True)]
+    for entry in entries:
+        answer.append(_ENTRY_LENGTH.pack(len(entry)))
+        answer.append(entry)
+    return answer
+
+
+def encode_auth(origin: V2Origin, answer: AuthResponse) -> bytes:
+    """A step of the authentication exchange."""
+    body: bytes = pb.AuthMessage(authPluginName=answer.plugin, payload=answer.payload).SerializeToString()
+    return v2.LENGTH_AND_HEADER.pack(4 + len(body), origin.header) + body
