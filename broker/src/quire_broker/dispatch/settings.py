@@ -1,0 +1,41 @@
+"""The settings of dispatch with their defaults. Names that Pulsar's operators know are in brackets."""
+
+from dataclasses import dataclass
+
+from quire_bookie.limits import MIB
+
+READ_BATCH_ENTRIES = 100  # dispatcherMaxReadBatchSize
+READ_BATCH_BYTES = 5 * MIB  # dispatcherMaxReadSizeBytes
+ROUND_ROBIN_MESSAGES = 20  # dispatcherMaxRoundRobinBatchSize
+UNACKED_PER_CONSUMER_MAX = 50_000  # maxUnackedMessagesPerConsumer
+UNACKED_PER_SUBSCRIPTION_MAX = 200_000  # maxUnackedMessagesPerSubscription
+FAILOVER_DELAY_S = 1.0  # activeConsumerFailoverDelayTimeMillis
+DELAYED_TICK_MS = 1000  # delayedDeliveryTickTimeMillis
+DELAYED_ENTRIES_MAX = 500_000  # above it nothing new is read until some are due
+LOOK_AHEAD_PER_CONSUMER = 2_000  # keySharedLookAheadMsgInReplayThresholdPerConsumer
+LOOK_AHEAD_MAX = 20_000  # keySharedLookAheadMsgInReplayThresholdPerSubscription
+CHUNKED_MESSAGES_MAX = 10_000  # messages whose chunks are being delivered; beyond it the oldest may be split
+PERMITS_MAX = 2**31 - 1  # more than this a client cannot ask for in one FLOW
+READ_RETRY_FIRST_S = 0.1
+READ_RETRY_MAX_S = 15.0  # dispatcherReadFailureBackoffMaxTimeInMs
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSettings:
+    """How subscriptions read and deliver. 0 unacked messages mean no limit."""
+
+    read_batch_entries: int = READ_BATCH_ENTRIES
+    read_batch_bytes: int = READ_BATCH_BYTES
+    round_robin_messages: int = ROUND_ROBIN_MESSAGES
+    unacked_per_consumer_max: int = UNACKED_PER_CONSUMER_MAX
+    unacked_per_subscription_max: int = UNACKED_PER_SUBSCRIPTION_MAX
+    failover_delay_s: float = FAILOVER_DELAY_S
+    delayed_tick_ms: int = DELAYED_TICK_MS
+    delayed_entries_max: int = DELAYED_ENTRIES_MAX
+    look_ahead_per_consumer: int = LOOK_AHEAD_PER_CONSUMER
+    look_ahead_max: int = LOOK_AHEAD_MAX
+    chunked_messages_max: int = CHUNKED_MESSAGES_MAX
+    key_shared_consistent_hashing: bool = True
+    batch_index_acks: bool = False
+    read_retry_first_s: float = READ_RETRY_FIRST_S
+    read_retry_max_s: float = READ_RETRY_MAX_S
