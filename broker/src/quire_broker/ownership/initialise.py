@@ -1,0 +1,47 @@
+"""The first broker of a cluster: cluster, tenants and namespaces in a store that has none.
+
+Each node is created only where it is missing, so that any number of brokers may do this at once, and nothing of a
+cluster that somebody set up is touched.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from quire_broker.errors import ConflictError
+from quire_broker.limits import DEFAULT_NAMESPACE_BUNDLES
+from quire_broker.ownership.bundles import Bundles
+from quire_broker.ownership.policies import Json, PolicyStore
+from quire_broker.topic.topic_names import NamespaceName
+
+_CLIENT_DEFAULTS: Json = {
+    "brokerClientTlsEnabled": False,
+    "tlsAllowInsecureConnection": False,
+    "brokerClientTlsEnabledWithKeyStore": False,
+    "brokerClientTlsTrustStoreType": "JKS",
+    "brokerClientTlsKeyStoreType": "JKS",
+    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+PUBLIC_DEFAULT = NamespaceName("public", "default")
+SYSTEM = NamespaceName("pulsar", "system")
+
+
+async def initialise_cluster(store: PolicyStore, service_url: str, broker_url: str) -> None:
+    """Create what a new cluster needs. URLs are `http://host:port` and `pulsar://host:port`."""
+    data = {"serviceUrl": service_url, "brokerServiceUrl": broker_url, **_CLIENT_DEFAULTS}
+    if store.cluster not in await store.clusters():
+        await _unless_there(store.create_cluster(store.cluster, data))
+        await _unless_there(store.create_cluster("global", dict(_CLIENT_DEFAULTS)))
+    tenants = await store.tenants()
+    for namespace in (PUBLIC_DEFAULT, SYSTEM):
+        if namespace.tenant not in tenants:
+            info: Json = {"adminRoles": [], "allowedClusters": [store.cluster]}
+            await _unless_there(store.create_tenant(namespace.tenant, info))
+            bundles = Bundles.even(DEFAULT_NAMESPACE_BUNDLES).to_json()
+            await _unless_there(store.create_namespace(namespace, {"bundles": bundles}))
+
+
+async def _unless_there(creation: Coroutine[Any, Any, None]) -> None:
+    try:
+        await creation
+    except ConflictError:
+        return

@@ -1,0 +1,169 @@
+"""Which broker owns a bundle: ephemeral nodes, taken at the first lookup.
+
+    /namespace/<t>/<ns>/<bundle>   {"nativeUrl", "httpUrl", "disabled", "advertisedListeners"}
+
+A bundle is ours only while our session made its node. When the session is lost every bundle is dropped at once
+(`on_lost` unloads its topics) before anything is taken again: the next owner fences the ledgers, so a late write
+of ours fails and is never acknowledged. Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire_bookie.errors import BadVersionError, MetadataUnknownError, NodeMissingError
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
+from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.ownership.policies import PolicyStore, decode_json, encode_json
+from quire_broker.topic.topic_names import NamespaceName, TopicName
+
+OWNERS = "/namespace"
+ATTEMPTS_MAX = 5
+log = logging.getLogger("quire.broker.ownership")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUrls:
+    """Where a broker is reached: `pulsar://host:port` and `http://host:port`."""
+
+    native: str
+    http: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One bundle of one namespace."""
+
+    namespace: NamespaceName
+    range: str
+
+    @property
+    def key(self) -> str:
+        """Its owner node."""
+        return f"{OWNERS}/{self.namespace}/{self.range}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The answer to a lookup."""
+
+    urls: BrokerUrls
+    ours: bool
+
+
+class Owners:
+    """Takes bundles and answers who has the others."""
+
+    def __init__(self, metadata: MetadataStore, policies: PolicyStore, urls: BrokerUrls) -> None:
+        self._metadata = metadata
+        self._policies = policies
+        self._urls = urls
+        self._value = encode_json(
+            {"nativeUrl": urls.native, "httpUrl": urls.http, "disabled": False, "advertisedListeners": {}}
+        )
+        self._held: set[Bundle] = set()
+        self._taking: dict[Bundle, asyncio.Lock] = {}
+        self._closed = False
+        self._sessions_lost = 0
+        self.on_lost: Callable[[Bundle], None] = lambda bundle: None
+        """Called, without waiting, for each bundle that a lost session took from us."""
+        self._forget_session = metadata.on_session(self._session_changed)
+
+    @property
+    def urls(self) -> BrokerUrls:
+        """Our own."""
+        return self._urls
+
+    @property
+    def held(self) -> frozenset[Bundle]:
+        """The bundles that are ours."""
+        return frozenset(self._held)
+
+    async def bundle_of(self, topic: TopicName) -> Bundle:
+        """The bundle a topic belongs to; NotFoundError when its namespace does not exist."""
+        bundles = await self._policies.bundles(topic.namespace)
+        if bundles is None:
+            raise NotFoundError("Namespace not found")
+        return Bundle(topic.namespace, bundles.bundle_of(str(topic)))
+
+    def holds(self, bundle: Bundle) -> bool:
+        """Whether the bundle is ours now."""
+        return bundle in self._held
+
+    async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
+        """Who owns the bundle. Free ones become ours with `take`, else the answer is None."""
+        if bundle in self._held:
+            return Owner(self._urls, ours=True)
+        lock = self._taking.setdefault(bundle, asyncio.Lock())
+        async with lock:
+            try:
+                for _ in range(ATTEMPTS_MAX):
+                    if bundle in self._held:
+                        return Owner(self._urls, ours=True)
+                    node = await self._metadata.get(bundle.key)
+                    if node is None and not take:
+                        return None
+                    owner = await self._take(bundle, node)
+                    if owner is not None:
+                        return owner
+            finally:
+                self._taking.pop(bundle, None)
+        raise ServiceNotReadyError(f"the owner of {bundle.namespace}/{bundle.range} keeps changing; look up again")
+
+    async def _take(self, bundle: Bundle, node: Node | None) -> Owner | None:
+        """One attempt; None when somebody else moved in between."""
+        if self._closed:
+            raise ServiceNotReadyError("this broker is shutting down")
+        if node is not None and not node.owned:
+            if node.value != self._value:
+                return self._foreign(bundle, node)
+            # Our own urls under an older session: a previous run of this broker, which is dead.
+            try:
+                await self._metadata.delete(bundle.key, expected=node.version)
+            except BadVersionError:
+                return None
+        losses = self._sessions_lost
+        if node is None or not node.owned:
+            try:
+                await self._metadata.put(bundle.key, self._value, expected=ABSENT, ephemeral=True)
+            except (BadVersionError, MetadataUnknownError):
+                return None  # the next attempt reads back whose it is
+        if losses != self._sessions_lost:
+            return None
+        self._held.add(bundle)
+        return Owner(self._urls, ours=True)
+
+    def _foreign(self, bundle: Bundle, node: Node) -> Owner:
+        value = decode_json(bundle.key, node.value)
+        native, http = value.get("nativeUrl"), value.get("httpUrl")
+        if value.get("disabled") or not native:
+            raise ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
+        return Owner(BrokerUrls(str(native), str(http or "")), ours=False)
+
+    async def release(self, bundle: Bundle) -> None:
+        """Give a bundle up. Its topics must have been unloaded."""
+        if bundle not in self._held:
+            return
+        self._held.discard(bundle)
+        try:
+            await self._metadata.delete(bundle.key)
+        except NodeMissingError:
+            return
+
+    async def close(self) -> None:
+        """Release everything and take nothing any more."""
+        self._closed = True
+        self._forget_session()
+        for bundle in list(self._held):
+            await self.release(bundle)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            return
+        self._sessions_lost += 1
+        lost, self._held = self._held, set()
+        if lost:
+            log.warning("the metadata session was lost: %d bundles are given up", len(lost))
+        for bundle in lost:
+            self.on_lost(bundle)

@@ -1,0 +1,291 @@
+"""Clusters, tenants, namespaces and partitioned topics as nodes of the metadata store, in stock Pulsar's JSON.
+
+    /admin/clusters/<c>                                  ClusterData
+    /admin/policies/<t>                                  TenantInfo
+    /admin/policies/<t>/<ns>                             Policies; keys that we do not know are kept as they are
+    /admin/local-policies/<t>/<ns>                       the bundles in force; written when a namespace is first used
+    /admin/partitioned-topics/<t>/<ns>/<domain>/<topic>  {"partitions": n}
+
+Reads of policies and bundles are cached for a few seconds, and for as long as the store is away: what was true
+before an outage serves until it ends. It must never invent policies for a namespace that it could not read.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataFormatError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
+from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.limits import NAMESPACE_BUNDLES, POLICIES_CACHE_S
+from quire_broker.ownership.bundles import Bundles
+from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
+
+Json: TypeAlias = dict[str, Any]
+
+CLUSTERS = "/admin/clusters"
+POLICIES = "/admin/policies"
+LOCAL_POLICIES = "/admin/local-policies"
+PARTITIONED_TOPICS = "/admin/partitioned-topics"
+
+
+def encode_json(value: object) -> bytes:
+    """As the stock store writes it: no spaces, UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_json(key: str, value: bytes) -> Json:
+    """A JSON object; MetadataFormatError names the node otherwise."""
+    try:
+        decoded = json.loads(value)
+    except ValueError as error:
+        raise MetadataFormatError(f"{key}: not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise MetadataFormatError(f"{key}: expected a JSON object")
+    return decoded
+
+
+def new_policies(cluster: str, bundles: Bundles) -> Json:
+    """What a stock broker writes for a new namespace."""
+    return {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": [cluster],
+        "allowed_clusters": [],
+        "bundles": bundles.to_json(),
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": False,
+    }
+
+
+@dataclass(slots=True)
+class _Cached:
+    value: Any
+    until: float
+
+
+class PolicyStore:
+    """Reads and writes those nodes. Errors of the store come through as they are."""
+
+    def __init__(self, metadata: MetadataStore, cluster: str) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._cache: dict[str, _Cached] = {}
+
+    @property
+    def cluster(self) -> str:
+        """Name of our own cluster."""
+        return self._cluster
+
+    async def _read(self, key: str) -> Json | None:
+        """The JSON of a node, from the cache while that is fresh or the store is away."""
+        now = asyncio.get_running_loop().time()
+        cached = self._cache.get(key)
+        if cached is not None and now < cached.until:
+            return cached.value  # type: ignore[no-any-return]
+        try:
+            node = await self._metadata.get(key)
+        except (MetadataUnavailableError, MetadataUnknownError):
+            if cached is None:
+                raise
+            return cached.value  # type: ignore[no-any-return]
+        if node is None:
+            self._cache.pop(key, None)
+            return None
+        value = decode_json(key, node.value)
+        self._cache[key] = _Cached(value, now + POLICIES_CACHE_S)
+        return value
+
+    async def _create(self, key: str, value: Json, what: str) -> None:
+        try:
+            await self._metadata.put(key, encode_json(value), expected=ABSENT)
+        except BadVersionError as error:
+            raise ConflictError(f"{what} already exists") from error
+        self._cache.pop(key, None)
+
+    async def _update(self, key: str, change: Callable[[Json], None], what: str) -> Json:
+        while True:
+            node = await self._metadata.get(key)
+            if node is None:
+                raise NotFoundError(f"{what} does not exist")
+            value = decode_json(key, node.value)
+            change(value)
+            try:
+                await self._metadata.put(key, encode_json(value), expected=node.version)
+            except BadVersionError:
+                continue
+            self._cache.pop(key, None)
+            return value
+
+    async def _delete(self, key: str, what: str) -> None:
+        try:
+            await self._metadata.delete(key)
+        except NodeMissingError as error:
+            raise NotFoundError(f"{what} does not exist") from error
+        finally:
+            self._cache.pop(key, None)
+
+    # clusters and tenants
+
+    async def clusters(self) -> list[str]:
+        """Names of the clusters, without the placeholder `global`."""
+        return [name for name in await self._metadata.children(CLUSTERS) if name != "global"]
+
+    async def read_cluster(self, name: str) -> Json:
+        """ClusterData; NotFoundError."""
+        found = await self._read(f"{CLUSTERS}/{name}")
+        if found is None:
+            raise NotFoundError("Cluster does not exist")
+        return found
+
+    async def create_cluster(self, name: str, data: Json) -> None:
+        """ConflictError when it exists."""
+        await self._create(f"{CLUSTERS}/{name}", data, f"Cluster {name}")
+
+    async def update_cluster(self, name: str, data: Json) -> None:
+        """Merge `data` into it; NotFoundError."""
+        await self._update(f"{CLUSTERS}/{name}", lambda value: value.update(data), f"Cluster {name}")
+
+    async def delete_cluster(self, name: str) -> None:
+        """NotFoundError when there is none."""
+        await self._delete(f"{CLUSTERS}/{name}", f"Cluster {name}")
+
+    async def tenants(self) -> list[str]:
+        """Names of the tenants."""
+        return await self._metadata.children(POLICIES)
+
+    async def read_tenant(self, tenant: str) -> Json:
+        """TenantInfo; NotFoundError."""
+        found = await self._read(f"{POLICIES}/{tenant}")
+        if found is None:
+            raise NotFoundError("Tenant does not exist")
+        return found
+
+    async def create_tenant(self, tenant: str, info: Json) -> None:
+        """ConflictError when it exists."""
+        await self._create(f"{POLICIES}/{tenant}", info, f"Tenant {tenant}")
+
+    async def update_tenant(self, tenant: str, info: Json) -> None:
+        """Replace its info; NotFoundError."""
+        await self._update(f"{POLICIES}/{tenant}", lambda value: value.update(info), f"Tenant {tenant}")
+
+    async def delete_tenant(self, tenant: str) -> None:
+        """ConflictError while it has namespaces, NotFoundError when there is none."""
+        if await self.namespaces(tenant):
+            raise ConflictError("The tenant still has active namespaces")
+        await self._delete(f"{POLICIES}/{tenant}", f"Tenant {tenant}")
+
+    # namespaces
+
+    async def namespaces(self, tenant: str) -> list[str]:
+        """Local names of a tenant's namespaces."""
+        return await self._metadata.children(f"{POLICIES}/{tenant}")
+
+    async def policies(self, namespace: NamespaceName) -> Json | None:
+        """Policies of a namespace, None when it does not exist. Do not change the result."""
+        return await self._read(f"{POLICIES}/{namespace}")
+
+    async def create_namespace(self, namespace: NamespaceName, policies: Json | None = None) -> None:
+        """With 4 bundles unless `policies` says otherwise. NotFoundError without its tenant, ConflictError."""
+        await self.read_tenant(namespace.tenant)
+        wanted = dict(policies or {})
+        asked = wanted.pop("bundles", None)
+        if isinstance(asked, dict) and asked.get("boundaries"):
+            bundles = Bundles.from_json(asked)
+        else:
+            count = asked.get("numBundles") if isinstance(asked, dict) else None
+            bundles = Bundles.even(int(count) if count else NAMESPACE_BUNDLES)
+        value = new_policies(self._cluster, bundles)
+        value.update({key: item for key, item in wanted.items() if item is not None})
+        if not value["replication_clusters"]:
+            value["replication_clusters"] = [self._cluster]
+        await self._create(f"{POLICIES}/{namespace}", value, f"Namespace {namespace}")
+
+    async def update_policies(self, namespace: NamespaceName, change: Callable[[Json], None]) -> Json:
+        """Compare-and-set `change` on the policies; NotFoundError."""
+        return await self._update(f"{POLICIES}/{namespace}", change, f"Namespace {namespace}")
+
+    async def delete_namespace(self, namespace: NamespaceName) -> None:
+        """Remove policies and bundles. The caller has made sure that no topic is left."""
+        await self._delete(f"{POLICIES}/{namespace}", f"Namespace {namespace}")
+        try:
+            await self._delete(f"{LOCAL_POLICIES}/{namespace}", f"Namespace {namespace}")
+        except NotFoundError:
+            return  # it was never used
+
+    async def bundles(self, namespace: NamespaceName) -> Bundles | None:
+        """The bundles in force, None when the namespace does not exist. First use fixes them in the local policies."""
+        key = f"{LOCAL_POLICIES}/{namespace}"
+        policies = await self.policies(namespace)
+        if policies is None:
+            return None
+        local = await self._read(key)
+        if local is None:
+            stored = policies.get("bundles")
+            bundles = Bundles.from_json(stored) if stored else Bundles.even(NAMESPACE_BUNDLES)
+            try:
+                value = {"bundles": bundles.to_json(), "migrated": False}
+                await self._metadata.put(key, encode_json(value), expected=ABSENT)
+            except BadVersionError:
+                self._cache.pop(key, None)  # another broker was first: its bundles count
+                local = await self._read(key)
+            else:
+                return bundles
+        return Bundles.from_json((local or {}).get("bundles"))
+
+    # partitioned topics
+
+    @staticmethod
+    def _partitioned_key(topic: TopicName) -> str:
+        return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 when it is none (or none that exists)."""
+        found = await self._read(self._partitioned_key(topic))
+        return 0 if found is None or found.get("deleted") else int(found.get("partitions", 0))
+
+    async def create_partitions(self, topic: TopicName, count: int) -> None:
+        """Record a partitioned topic; ConflictError when there is one."""
+        await self._create(self._partitioned_key(topic), {"partitions": count, "deleted": False}, "This topic")
+
+    async def grow_partitions(self, topic: TopicName, count: int) -> None:
+        """More partitions; ConflictError when `count` is not more, NotFoundError when it is not partitioned."""
+
+        def change(value: Json) -> None:
+            if count <= int(value.get("partitions", 0)):
+                raise ConflictError(f"the topic has {value.get('partitions')} partitions already; they only grow")
+            value["partitions"] = count
+
+        await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")
+
+    async def delete_partitions(self, topic: TopicName) -> None:
+        """Forget that the topic is partitioned; NotFoundError when it is not."""
+        await self._delete(self._partitioned_key(topic), f"Partitioned Topic {topic}")
+
+    async def partitioned_topics(self, namespace: NamespaceName, domain: str) -> AsyncIterator[TopicName]:
+        """All partitioned topics of a namespace."""
+        for name in await self._metadata.children(f"{PARTITIONED_TOPICS}/{namespace}/{domain}"):
+            yield topic_of(domain, namespace, decode_name(name))

@@ -1,0 +1,110 @@
+"""A broker's own nodes: that it is there, and the number that makes its generated producer names unique.
+
+    /loadbalance/brokers/<host:http port>   ephemeral, broker data in JSON
+    /counters/producer-name/-<n>            ephemeral and empty; n is this start's instance number
+
+Both come back with a renewed session.
+"""
+
+import asyncio
+import logging
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
+from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
+from quire_broker.ownership.owners import BrokerUrls
+from quire_broker.ownership.policies import Json, encode_json
+
+BROKERS = "/loadbalance/brokers"
+COUNTER = "/counters/producer-name"
+log = logging.getLogger("quire.broker.ownership")
+
+
+def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
+    """What other brokers and tools read about us. Usage figures are zero: nothing is balanced by them yet."""
+    idle = {"usage": 0.0, "limit": 100.0}
+    return {
+        "webServiceUrl": urls.http,
+        "pulsarServiceUrl": urls.native,
+        "persistentTopicsEnabled": True,
+        "nonPersistentTopicsEnabled": False,
+        "cpu": idle,
+        "memory": idle,
+        "directMemory": idle,
+        "bandwidthIn": idle,
+        "bandwidthOut": idle,
+        "msgThroughputIn": 0.0,
+        "msgThroughputOut": 0.0,
+        "msgRateIn": 0.0,
+        "msgRateOut": 0.0,
+        "lastUpdate": now_ms,
+        "lastStats": {},
+        "numTopics": 0,
+        "numBundles": 0,
+        "numConsumers": 0,
+        "numProducers": 0,
+        "bundles": [],
+        "lastBundleGains": [],
+        "lastBundleLosses": [],
+        "brokerVersionString": version,
+        "protocols": {},
+        "advertisedListeners": {},
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "startTimestamp": now_ms,
+        "maxResourceUsage": 0.0,
+        "loadReportType": "LocalBrokerData",
+    }
+
+
+class Registration:
+    """Keeps the broker's node alive for as long as `run` runs."""
+
+    def __init__(
+        self, metadata: MetadataStore, broker_id: str, urls: BrokerUrls, version: str, clock: WallClock
+    ) -> None:
+        self._metadata = metadata
+        self._key = f"{BROKERS}/{broker_id}"
+        self._urls, self._version, self._clock = urls, version, clock
+        self._renewed = asyncio.Event()
+        self._forget_session = metadata.on_session(self._session_changed)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.RENEWED:
+            self._renewed.set()
+
+    async def register(self) -> None:
+        """Create our node, replacing one that an earlier run of this broker left behind."""
+        value = encode_json(broker_data(self._urls, self._version, self._clock.now_ms()))
+        node = await self._metadata.get(self._key)
+        if node is not None and not node.owned:
+            try:
+                await self._metadata.delete(self._key, expected=node.version)
+            except BadVersionError:
+                log.info("%s changed hands while it was taken over", self._key)
+        if node is None or not node.owned:
+            await self._metadata.put(self._key, value, expected=ABSENT, ephemeral=True)
+
+    async def instance_number(self) -> int:
+        """A number that no other start of a broker in this cluster has."""
+        key = await self._metadata.put_sequential(f"{COUNTER}/-", b"", ephemeral=True)
+        return int(key.rsplit("-", 1)[1])
+
+    async def run(self, retry_s: float = 1.0) -> None:
+        """Register again after each renewed session, until cancelled."""
+        while True:
+            await self._renewed.wait()
+            self._renewed.clear()
+            try:
+                await self.register()
+            except MetadataError as error:
+                log.warning("cannot register the broker again yet: %s", error)
+                self._renewed.set()
+                await asyncio.sleep(retry_s)
+
+    async def close(self) -> None:
+        """Remove our node."""
+        self._forget_session()
+        try:
+            await self._metadata.delete(self._key)
+        except NodeMissingError:
+            return

@@ -1,0 +1,224 @@
+"""One TCP connection: bytes in, frames to the session; bytes out; keep-alive; when to stop reading.
+
+Reading stops for three reasons that are kept apart: too many unanswered publishes of this connection, the common
+publish budget, and a client that does not take its answers. It resumes when all of them are gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from enum import Flag, auto
+from typing import Protocol
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+from quire_broker import limits
+from quire_broker.server.budget import PublishBudget
+from quire_broker.wire import commands
+from quire_broker.wire.frames import Frame, FrameDecoder
+
+log = logging.getLogger("quire.broker.connection")
+
+
+class Handler(Protocol):
+    """What a connection feeds: a session."""
+
+    def handle(self, frame: Frame) -> None:
+        """One frame, in order. PeerProtocolError closes the connection."""
+        ...
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        ...
+
+
+class _Paused(Flag):
+    NOT = 0
+    PENDING = auto()
+    BUDGET = auto()
+    WRITES = auto()
+
+
+class Connection(asyncio.Protocol):
+    """The transport side of a session."""
+
+    def __init__(
+        self,
+        budget: PublishBudget,
+        frame_bytes_max: int,
+        keep_alive_s: float,
+        pending_max: int,
+        make_handler: "Callable[[Connection], Handler]",
+    ) -> None:
+        self._budget = budget
+        self._decoder = FrameDecoder(frame_bytes_max)
+        self._keep_alive_s = keep_alive_s
+        self._pending_max = pending_max
+        self._handler = make_handler(self)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = self._loop.time()
+        self._paused = _Paused.NOT
+        self._pending = 0
+        self._pending_bytes = 0
+        self._when_heard: list[asyncio.Future[bool]] = []
+        self._when_writable: list[Callable[[], None]] = []
+        self.peer = "unknown"
+        self.bytes_in = 0
+
+    # asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
+        address = transport.get_extra_info("peername")
+        self.peer = f"/{address[0]}:{address[1]}" if address else "unknown"
+        self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
+
+    def data_received(self, data: bytes) -> None:
+        """Split and hand on; a peer that breaks the protocol is dropped, alone."""
+        self._heard_at = self._loop.time()
+        self.bytes_in += len(data)
+        if self._when_heard:
+            self._heard(True)
+        handle = self._handler.handle
+        try:
+            for frame in self._decoder.feed(data):
+                if self._transport is None:
+                    return
+                handle(frame)
+        except PeerProtocolError as error:
+            log.warning("%s is disconnected: %s", self.peer, error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, by whomever."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._heard(False)
+        writable, self._when_writable = self._when_writable, []
+        for callback in writable:
+            callback()
+        self._handler.lost()
+
+    def pause_writing(self) -> None:
+        """The client does not take what we send: take no more from it either."""
+        self._pause(_Paused.WRITES)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._resume(_Paused.WRITES)
+        writable, self._when_writable = self._when_writable, []
+        for callback in writable:
+            callback()
+
+    # writing
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None
+
+    @property
+    def writable(self) -> bool:
+        """Whether the send buffer is below its bound."""
+        return self._transport is not None and not self._paused & _Paused.WRITES
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call back once, when `writable` is true again or the connection is gone."""
+        self._when_writable.append(callback)
+
+    def write(self, data: bytes) -> None:
+        """Send; nothing happens on a closed connection."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def write_all(self, parts: Sequence[Buffer]) -> None:
+        """Send several buffers in one gathering write."""
+        if self._transport is not None:
+            self._transport.writelines(parts)
+
+    def close(self) -> None:
+        """Send what is buffered, then close. No more frames are handled."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    # back-pressure
+
+    def publish_taken(self, count: int, size_bytes: int) -> None:
+        """So many SENDs arrived and are not answered yet."""
+        self._pending += count
+        self._pending_bytes += size_bytes
+        self._budget.take(size_bytes)
+        if self._pending >= self._pending_max or self._pending_bytes >= limits.CONNECTION_PUBLISH_BYTES_MAX:
+            self._pause(_Paused.PENDING)
+        if self._budget.exhausted and not self._paused & _Paused.BUDGET:
+            self._pause(_Paused.BUDGET)
+            self._budget.wait(self._budget_freed)
+
+    def publish_done(self, count: int, size_bytes: int) -> None:
+        """So many are answered."""
+        self._pending -= count
+        self._pending_bytes -= size_bytes
+        self._budget.give(size_bytes)
+        if (
+            self._paused & _Paused.PENDING
+            and self._pending <= self._pending_max // 2
+            and self._pending_bytes <= limits.CONNECTION_PUBLISH_BYTES_MAX // 2
+        ):
+            self._resume(_Paused.PENDING)
+
+    def _budget_freed(self) -> None:
+        self._resume(_Paused.BUDGET)
+
+    def _pause(self, reason: _Paused) -> None:
+        if not self._paused and self._transport is not None:
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: _Paused) -> None:
+        was = self._paused
+        self._paused &= ~reason
+        if was and not self._paused and self._transport is not None:
+            self._heard_at = self._loop.time()  # the silence was ours
+            self._transport.resume_reading()
+
+    # life signs
+
+    def _check_alive(self) -> None:
+        silence = self._loop.time() - self._heard_at
+        if self._paused & ~_Paused.WRITES:
+            silence = 0.0  # we do not listen: its silence says nothing
+        if silence >= 2 * self._keep_alive_s:
+            log.info("%s is disconnected: silent for %.0f s", self.peer, silence)
+            self.close()
+            return
+        if silence >= self._keep_alive_s * 0.9:
+            self.write(commands.PING)
+        self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
+
+    async def alive(self) -> bool:
+        """Whether the client answers a PING within a few seconds; one that does not is dropped."""
+        if self._transport is None:
+            return False
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._when_heard.append(future)
+        self.write(commands.PING)
+        try:
+            async with asyncio.timeout(limits.LIVENESS_CHECK_S):
+                return await future
+        except TimeoutError:
+            log.info("%s is disconnected: no answer to PING", self.peer)
+            self.close()
+            return False
+
+    def _heard(self, alive: bool) -> None:
+        waiting, self._when_heard = self._when_heard, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(alive)

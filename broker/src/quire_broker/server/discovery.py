@@ -1,0 +1,71 @@
+"""Requests that come before producing or consuming: partitions, lookup, topics of a namespace, schemas."""
+
+from crc32c import crc32c
+
+from quire_broker.errors import ServerError
+from quire_broker.server.parts import BrokerParts
+from quire_broker.topic.topic_names import TopicName, parse_namespace, parse_topic
+from quire_broker.wire import commands
+from quire_broker.wire.kinds import Kind, LookupType, TopicsMode
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+SCHEMA_NONE = 0
+STRUCTURED_SCHEMAS = frozenset({2, 3, 4, 15, 20})
+"""Json, Protobuf, Avro, KeyValue, ProtobufNative: useless without a registry, which is not served yet."""
+
+
+def topics_hash(names: list[str]) -> str:
+    """CRC-32C of the sorted names, as stock brokers print it."""
+    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+
+
+async def partitions(parts: BrokerParts, request: pb.CommandPartitionedTopicMetadata) -> bytes:
+    """How many partitions a topic has."""
+    name = parse_topic(request.topic)
+    count = await parts.topics.partitions_for_client(name, auto_create=request.metadata_auto_creation_enabled)
+    return commands.partitions(request.request_id, count)
+
+
+async def lookup(parts: BrokerParts, request: pb.CommandLookupTopic) -> bytes:
+    """Where a topic is served."""
+    parts.stats.lookups += 1
+    owner = await parts.lookups.find(parse_topic(request.topic))
+    if owner is None:
+        return commands.lookup_failed(request.request_id, ServerError.SERVICE_NOT_READY, "no broker owns the topic")
+    kind = LookupType.CONNECT if owner.ours else LookupType.REDIRECT
+    return commands.lookup(request.request_id, kind, owner.urls.native, authoritative=True)
+
+
+async def topics_of_namespace(parts: BrokerParts, request: pb.CommandGetTopicsOfNamespace) -> bytes:
+    """The topics of a namespace. Patterns are left to the client: `filtered` is false.
+
+    A client's pattern is a regular expression of another engine and can be made to run for ever in ours.
+    """
+    found: list[TopicName] = []
+    if request.mode in (TopicsMode.PERSISTENT, TopicsMode.ALL):
+        found = await parts.topics.list(parse_namespace(request.namespace))
+    names = [str(name) for name in found if not name.is_system]
+    current = topics_hash(names)
+    changed = not request.topics_hash or request.topics_hash != current
+    return commands.topics_of_namespace(
+        request.request_id, names if changed else [], current, filtered=False, changed=changed
+    )
+
+
+def get_schema(request: pb.CommandGetSchema) -> bytes:
+    """No topic has a registered schema yet."""
+    return commands.schema_failed(
+        Kind.GET_SCHEMA_RESPONSE, request.request_id, ServerError.TOPIC_NOT_FOUND, "Topic not found or no-schema"
+    )
+
+
+def get_or_create_schema(request: pb.CommandGetOrCreateSchema) -> bytes:
+    """Schemas are not registered yet; the type None needs no registering."""
+    if request.schema.type == SCHEMA_NONE:
+        return commands.schema_of_none(request.request_id)
+    return commands.schema_failed(
+        Kind.GET_OR_CREATE_SCHEMA_RESPONSE,
+        request.request_id,
+        ServerError.INCOMPATIBLE_SCHEMA,
+        "schemas are not served yet",
+    )

@@ -1,0 +1,69 @@
+"""What every session of a broker shares: settings, topics, lookup, budget, counters. Values only."""
+
+from dataclasses import dataclass, field
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_broker import limits
+from quire_broker.ownership.lookup import Lookups
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.server.budget import PublishBudget
+from quire_broker.topic.background import Background
+from quire_broker.topic.topics import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Bounds of a connection."""
+
+    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    keep_alive_s: float = limits.KEEP_ALIVE_INTERVAL_S
+    pending_publishes_max: int = limits.PENDING_PUBLISHES_MAX
+    requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
+    server_version: str = "Quire"
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Counted since the broker started."""
+
+    connections_opened: int = 0
+    connections_closed: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    requests: int = 0
+    requests_failed: int = 0
+    lookups: int = 0
+
+
+@dataclass(slots=True)
+class ProducerNames:
+    """Names for producers without one: `<cluster>-<instance>-<n>`, never twice in a cluster."""
+
+    cluster: str
+    instance: int
+    made: int = 0
+
+    def next(self) -> str:
+        """The next name."""
+        name = f"{self.cluster}-{self.instance}-{self.made}"
+        self.made += 1
+        return name
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    """The shared parts of one broker."""
+
+    settings: SessionSettings
+    topics: Topics
+    lookups: Lookups
+    policies: PolicyStore
+    names: ProducerNames
+    budget: PublishBudget
+    background: Background
+    clock: WallClock
+    chance: Chance
+    stats: ServerStats = field(default_factory=ServerStats)

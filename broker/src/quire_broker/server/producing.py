@@ -1,0 +1,210 @@
+"""The producers of one session: PRODUCER, SEND, CLOSE_PRODUCER, and the answers to sends."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_broker import limits
+from quire_broker.errors import SchemaError, ServiceNotReadyError, TooManyOperationsError, server_error_of
+from quire_broker.managed_ledger.position import LATEST
+from quire_broker.server.connection import Connection
+from quire_broker.server.discovery import STRUCTURED_SCHEMAS
+from quire_broker.server.parts import BrokerParts
+from quire_broker.topic.producers import Producer, Receipt
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topic_names import parse_topic
+from quire_broker.wire import commands
+from quire_broker.wire.frames import SendRun
+from quire_broker.wire.hot import encode_receipts
+from quire_broker.wire.kinds import AccessMode
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+
+class Producing:
+    """A ProducerLink, and the producers behind it."""
+
+    def __init__(self, parts: BrokerParts, connection: Connection, call_soon: Callable[[Callable[[], None]], object]):
+        self._parts = parts
+        self._connection = connection
+        self._call_soon = call_soon
+        self._producers: dict[int, tuple[Topic, Producer]] = {}
+        self._being_made: set[int] = set()
+        self._abandoned: set[int] = set()
+        self._recently_closed: OrderedDict[int, None] = OrderedDict()
+        self._answering: list[Producer] = []
+        self.client_version = ""
+
+    @property
+    def count(self) -> int:
+        """Producers of this connection."""
+        return len(self._producers)
+
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+        return self._connection.peer
+
+    # PRODUCER, CLOSE_PRODUCER
+
+    async def create(self, request: pb.CommandProducer) -> bytes | None:
+        """Admit a producer; the answer, or None when the client closed it meanwhile."""
+        producer_id = request.producer_id
+        existing = self._producers.get(producer_id)
+        if existing is not None and not existing[1].closed:
+            last = existing[0].deduplication
+            known = -1 if last is None else last.last_of(existing[1].name)
+            return self._made(request.request_id, existing[1], known)
+        if producer_id in self._being_made:
+            raise ServiceNotReadyError("Producer is already present on the connection")
+        if len(self._producers) + len(self._being_made) >= limits.PRODUCERS_PER_CONNECTION_MAX:
+            raise TooManyOperationsError(f"{limits.PRODUCERS_PER_CONNECTION_MAX} producers on one connection")
+        if request.schema.type in STRUCTURED_SCHEMAS:
+            raise SchemaError("schemas are not served yet: use bytes, or a primitive schema")
+        self._being_made.add(producer_id)
+        try:
+            return await self._create(request)
+        finally:
+            self._being_made.discard(producer_id)
+            self._abandoned.discard(producer_id)
+
+    async def _create(self, request: pb.CommandProducer) -> bytes | None:
+        producer_id = request.producer_id
+        topic = await self._parts.topics.get(parse_topic(request.topic))
+        producer = Producer(
+            producer_id=producer_id,
+            name=request.producer_name or self._parts.names.next(),
+            link=self,
+            epoch=request.epoch,
+            mode=_access_mode(request.producer_access_mode),
+            generated_name=not request.producer_name,
+            metadata={item.key: item.value for item in request.metadata},
+            connected_since_ms=self._parts.clock.now_ms(),
+            request_id=request.request_id,
+        )
+        presented = request.topic_epoch if request.HasField("topic_epoch") else None
+        if request.initial_subscription_name:
+            await topic.subscription(request.initial_subscription_name, create=True, initial=LATEST)
+        last = await topic.add_producer(producer, presented)
+        if self._connection.closed or producer_id in self._abandoned:
+            topic.remove_producer(producer)
+            return None
+        self._recently_closed.pop(producer_id, None)
+        self._producers[producer_id] = (topic, producer)
+        return self._made(request.request_id, producer, last)
+
+    def _made(self, request_id: int, producer: Producer, last: int) -> bytes:
+        epoch = producer.topic_epoch if producer.ready else None
+        return commands.producer_success(request_id, producer.name, last, topic_epoch=epoch, ready=producer.ready)
+
+    def close(self, request: pb.CommandCloseProducer) -> bytes:
+        """The client closes a producer: SUCCESS, also for one we do not know."""
+        producer_id = request.producer_id
+        if producer_id in self._being_made:
+            self._abandoned.add(producer_id)
+        self._forget(producer_id)
+        return commands.success(request.request_id)
+
+    def _forget(self, producer_id: int) -> None:
+        found = self._producers.pop(producer_id, None)
+        if found is None:
+            return
+        topic, producer = found
+        self._remember_closed(producer_id)
+        topic.remove_producer(producer)
+
+    def _remember_closed(self, producer_id: int) -> None:
+        self._recently_closed[producer_id] = None
+        while len(self._recently_closed) > limits.RECENTLY_CLOSED_PRODUCERS_MAX:
+            self._recently_closed.popitem(last=False)
+
+    def lost(self) -> None:
+        """The connection is gone, its producers with it."""
+        for producer_id in list(self._producers):
+            self._forget(producer_id)
+
+    # SEND
+
+    def publish(self, run: SendRun) -> None:
+        """Hand a run to its topic. PeerProtocolError for a producer that never was."""
+        found = self._producers.get(run.producer_id)
+        if found is None or found[1].closed or not found[1].ready:
+            if found is None and run.producer_id not in self._recently_closed:
+                raise PeerProtocolError(f"SEND of unknown producer {run.producer_id}")
+            return  # what was on its way when the producer was closed; the client sends it again
+        topic, producer = found
+        size_bytes = messages = 0
+        for send in run.sends:
+            size_bytes += len(send.entry)
+            messages += send.num_messages
+        stats = self._parts.stats
+        stats.messages_in += messages
+        stats.bytes_in += size_bytes
+        self._connection.publish_taken(len(run.sends), size_bytes)
+        before = len(run.sends)
+        taken = topic.publish(producer, run.sends)
+        if taken < before:  # the topic failed in between: the rest is dropped, the client sends it again
+            rest = run.sends[taken:]
+            self._connection.publish_done(len(rest), sum(len(send.entry) for send in rest))
+
+    # ProducerLink
+
+    def answers_ready(self, producer: Producer) -> None:
+        """Flush at the end of this turn of the loop, together with what else becomes ready."""
+        if not self._answering:
+            self._call_soon(self._flush)
+        self._answering.append(producer)
+
+    def _flush(self) -> None:
+        producers, self._answering = self._answering, []
+        parts: list[bytes] = []
+        for producer in producers:
+            answers, producer.answers = producer.answers, []
+            receipts: list[Receipt] = []
+            for answer in answers:
+                if isinstance(answer, Receipt):
+                    receipts.append(answer)
+                    continue
+                if receipts:
+                    parts.append(encode_receipts(producer.producer_id, receipts))
+                    receipts = []
+                parts.append(
+                    commands.send_error(producer.producer_id, answer.sequence_id, answer.code, answer.message)
+                )
+            if receipts:
+                parts.append(encode_receipts(producer.producer_id, receipts))
+        self._connection.write(b"".join(parts))
+
+    def publish_done(self, count: int, size_bytes: int) -> None:
+        """Budget comes back."""
+        self._connection.publish_done(count, size_bytes)
+
+    def close_producer(self, producer: Producer) -> None:
+        """The broker closes a producer; what the client already sent to it is ignored."""
+        if self._answering:
+            self._flush()  # receipts of what is stored go first
+        if self._producers.get(producer.producer_id, (None, None))[1] is producer:
+            del self._producers[producer.producer_id]
+        self._remember_closed(producer.producer_id)
+        self._connection.write(commands.close_producer(producer.producer_id))
+
+    def producer_ready(self, producer: Producer) -> None:
+        """The wait for exclusive access is over."""
+        deduplication = producer.deduplication
+        last = -1 if deduplication is None else deduplication.last_of(producer.name)
+        self._connection.write(self._made(producer.request_id, producer, last))
+
+    def producer_refused(self, producer: Producer, error: QuireError) -> None:
+        """It never will be."""
+        self._producers.pop(producer.producer_id, None)
+        self._connection.write(commands.error(producer.request_id, server_error_of(error), str(error)))
+
+    async def alive(self) -> bool:
+        """Whether the client answers."""
+        return await self._connection.alive()
+
+
+def _access_mode(value: int) -> AccessMode:
+    try:
+        return AccessMode(value)
+    except ValueError as error:
+        raise PeerProtocolError(f"unknown producer access mode {value}") from error

@@ -1,0 +1,212 @@
+"""One client's session: what each command does in each state, and that every request is answered.
+
+    state      command        does
+    NEW        CONNECT        -> CONNECTED, state READY
+    NEW        anything else  close the connection
+    READY      CONNECT        close the connection
+    READY      known command  as the table `_commands` says
+    READY      unknown        close the connection (its length is known, its meaning is not)
+    any        connection lost: producers and consumers leave their topics
+
+A request that needs waiting runs as a task of its own; SEND, ACK, FLOW and what belongs to their order run at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+
+from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_broker.errors import ServerError, server_error_of
+from quire_broker.server import discovery
+from quire_broker.server.connection import Connection
+from quire_broker.server.consuming import Consuming
+from quire_broker.server.parts import BrokerParts
+from quire_broker.server.producing import Producing
+from quire_broker.wire import commands
+from quire_broker.wire.frames import Frame, SendRun
+from quire_broker.wire.kinds import PROTOCOL_VERSION, Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+log = logging.getLogger("quire.broker.session")
+Refuse = Callable[[int, ServerError, str], bytes]
+
+
+class _State(Enum):
+    NEW = auto()
+    READY = auto()
+
+
+class Session:
+    """The commands of one connection."""
+
+    def __init__(self, parts: BrokerParts, connection: Connection, on_lost: "Callable[[Session], None]") -> None:
+        self._parts = parts
+        self._connection = connection
+        self._on_lost = on_lost
+        self._state = _State.NEW
+        self._running = 0
+        call_soon = asyncio.get_running_loop().call_soon
+        self.producing = Producing(parts, connection, call_soon)
+        self.consuming = Consuming(parts, connection)
+        self._commands: dict[int, Callable[[pb.BaseCommand], None]] = {
+            Kind.ACK: lambda command: self.consuming.acknowledge(command.ack),
+            Kind.FLOW: lambda command: self.consuming.flow(command.flow),
+            Kind.PING: self._ping,
+            Kind.PONG: self._pong,
+            Kind.PRODUCER: self._producer,
+            Kind.SUBSCRIBE: self._subscribe,
+            Kind.CLOSE_PRODUCER: lambda command: connection.write(self.producing.close(command.close_producer)),
+            Kind.CLOSE_CONSUMER: self._close_consumer,
+            Kind.REDELIVER: lambda command: self.consuming.redeliver(command.redeliver),
+            Kind.UNSUBSCRIBE: self._unsubscribe,
+            Kind.SEEK: self._seek,
+            Kind.GET_LAST_MESSAGE_ID: self._last_message_id,
+            Kind.CONSUMER_STATS: lambda command: connection.write(self.consuming.stats(command.consumer_stats)),
+            Kind.PARTITIONED_METADATA: self._partitions,
+            Kind.LOOKUP: self._lookup,
+            Kind.GET_TOPICS_OF_NAMESPACE: self._topics,
+            Kind.GET_SCHEMA: lambda command: connection.write(discovery.get_schema(command.get_schema)),
+            Kind.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
+            Kind.AUTH_RESPONSE: lambda command: None,  # authentication is off: whatever comes is accepted
+            Kind.WATCH_TOPIC_LIST: lambda command: self._not_served(command.watch_topic_list.request_id, command),
+            Kind.WATCH_TOPIC_LIST_CLOSE: lambda command: connection.write(
+                commands.success(command.watch_topic_list_close.request_id)
+            ),
+        }
+
+    def handle(self, frame: Frame) -> None:
+        """One frame, in the order of arrival."""
+        if isinstance(frame, SendRun):
+            self._require_ready("SEND")
+            self.producing.publish(frame)
+            return
+        if not isinstance(frame, pb.BaseCommand):
+            raise PeerProtocolError("MESSAGE is for clients only")
+        if frame.type == Kind.CONNECT:
+            self._connect(frame.connect)
+            return
+        self._require_ready(str(frame.type))
+        command = self._commands.get(frame.type)
+        if command is not None:
+            command(frame)
+            return
+        refused = commands.transaction_failed(frame, ServerError.NOT_ALLOWED, "transactions are not served yet")
+        if refused is None:
+            raise PeerProtocolError(f"unknown command type {frame.type}")
+        self._connection.write(refused[1])
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.producing.lost()
+        self.consuming.lost()
+        self._on_lost(self)
+
+    def close(self) -> None:
+        """Drop the client."""
+        self._connection.close()
+
+    def _require_ready(self, what: str) -> None:
+        if self._state is not _State.READY:
+            raise PeerProtocolError(f"command {what} before CONNECT")
+
+    def _connect(self, request: pb.CommandConnect) -> None:
+        if self._state is not _State.NEW:
+            raise PeerProtocolError("a second CONNECT")
+        self._state = _State.READY
+        version = min(PROTOCOL_VERSION, request.protocol_version)
+        self.producing.client_version = request.client_version
+        self.consuming.client_connected(request.client_version, version, request.feature_flags)
+        settings = self._parts.settings
+        self._connection.write(commands.connected(settings.server_version, version, settings.message_bytes_max))
+
+    def _ping(self, command: pb.BaseCommand) -> None:
+        self._connection.write(commands.PONG)
+
+    def _pong(self, command: pb.BaseCommand) -> None:
+        """Nothing: that something was heard is all there is to it."""
+
+    # requests with an id
+
+    def _request(
+        self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse = commands.error
+    ) -> None:
+        """Run `work` as a task; its result is the answer, its failure the refusal."""
+        self._parts.stats.requests += 1
+        if self._running >= self._parts.settings.requests_max:
+            self._parts.stats.requests_failed += 1
+            if asyncio.iscoroutine(work):
+                work.close()
+            self._connection.write(refuse(request_id, ServerError.TOO_MANY_REQUESTS, "too many requests at once"))
+            return
+        self._running += 1
+        self._parts.background.start(self._answer(request_id, work, what, refuse), what)
+
+    async def _answer(self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse) -> None:
+        try:
+            answer = await work
+        except PeerProtocolError as error:
+            log.warning("%s is disconnected: %s", self._connection.peer, error)
+            self._connection.close()
+            return
+        except QuireError as error:
+            answer = self._refused(request_id, error, what, refuse)
+        except Exception as error:
+            log.exception("%s of %s failed", what, self._connection.peer)
+            answer = self._refused(request_id, error, what, refuse)
+        finally:
+            self._running -= 1
+        if answer is not None:
+            self._connection.write(answer)
+
+    def _refused(self, request_id: int, error: Exception, what: str, refuse: Refuse) -> bytes:
+        self._parts.stats.requests_failed += 1
+        log.debug("%s of %s is refused: %s", what, self._connection.peer, error)
+        message = str(error) if isinstance(error, QuireError) else f"internal error: {type(error).__name__}"
+        return refuse(request_id, server_error_of(error), message)
+
+    def _producer(self, command: pb.BaseCommand) -> None:
+        request = command.producer
+        self._request(request.request_id, self.producing.create(request), "PRODUCER")
+
+    def _subscribe(self, command: pb.BaseCommand) -> None:
+        request = command.subscribe
+        self._request(request.request_id, self.consuming.subscribe(request), "SUBSCRIBE")
+
+    def _close_consumer(self, command: pb.BaseCommand) -> None:
+        request = command.close_consumer
+        self._request(request.request_id, self.consuming.close(request), "CLOSE_CONSUMER")
+
+    def _unsubscribe(self, command: pb.BaseCommand) -> None:
+        request = command.unsubscribe
+        self._request(request.request_id, self.consuming.unsubscribe(request), "UNSUBSCRIBE")
+
+    def _seek(self, command: pb.BaseCommand) -> None:
+        request = command.seek
+        self._request(request.request_id, self.consuming.seek(request), "SEEK")
+
+    def _last_message_id(self, command: pb.BaseCommand) -> None:
+        request = command.get_last_message_id
+        self._request(request.request_id, self.consuming.last_message_id(request), "GET_LAST_MESSAGE_ID")
+
+    def _partitions(self, command: pb.BaseCommand) -> None:
+        request = command.partition_metadata
+        work = discovery.partitions(self._parts, request)
+        self._request(request.request_id, work, "PARTITIONED_METADATA", commands.partitions_failed)
+
+    def _lookup(self, command: pb.BaseCommand) -> None:
+        request = command.lookup
+        work = discovery.lookup(self._parts, request)
+        self._request(request.request_id, work, "LOOKUP", commands.lookup_failed)
+
+    def _topics(self, command: pb.BaseCommand) -> None:
+        request = command.get_topics_of_namespace
+        work = discovery.topics_of_namespace(self._parts, request)
+        self._request(request.request_id, work, "GET_TOPICS_OF_NAMESPACE")
+
+    def _get_or_create_schema(self, command: pb.BaseCommand) -> None:
+        self._connection.write(discovery.get_or_create_schema(command.get_or_create_schema))
+
+    def _not_served(self, request_id: int, command: pb.BaseCommand) -> None:
+        message = f"command {Kind(command.type).name} is not served yet"
+        self._connection.write(commands.error(request_id, ServerError.NOT_ALLOWED, message))

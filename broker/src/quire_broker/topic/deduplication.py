@@ -1,0 +1,190 @@
+"""Deduplication of a producer's sends by sequence id.
+
+Per producer name it keeps the highest sequence id pushed to the ledger and the highest persisted. The compare uses
+the SEND's sequence id, the update the higher of that and its highest sequence id. Of a chunked message only the last
+chunk is checked and recorded. The map is kept as properties of the cursor `pulsar.dedup`, whose mark-delete says up
+to where it holds; loading replays what came after. Source: spec pulsar-wire section 7, managed-ledger section 6.7.
+
+It must never forget a persisted id of a producer that is connected.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from quire_bookie.errors import PeerProtocolError
+from quire_broker.limits import (
+    DEDUPLICATION_ENTRIES_INTERVAL,
+    DEDUPLICATION_IDLE_S,
+    DEDUPLICATION_INTERVAL_S,
+    DEDUPLICATION_PRODUCERS_MAX,
+    DEDUPLICATION_REPLAY_ENTRIES,
+)
+from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.wire.entry import EntrySummary, peek
+
+CURSOR = "pulsar.dedup"
+REPLAY_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Verdict(Enum):
+    """What to do with a SEND."""
+
+    PUSH = "push"
+    DUPLICATE = "duplicate"  # it is stored: acknowledge it without an id
+    UNKNOWN = "unknown"  # on its way: whether it will be stored is open, the client must ask again
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicationSettings:
+    """When the map is written down, and how much it may hold."""
+
+    entries_interval: int = DEDUPLICATION_ENTRIES_INTERVAL
+    interval_s: float = DEDUPLICATION_INTERVAL_S
+    producers_max: int = DEDUPLICATION_PRODUCERS_MAX
+    idle_s: float = DEDUPLICATION_IDLE_S
+
+
+class SequenceIds:
+    """The map itself. Pure: the caller says what time it is."""
+
+    def __init__(self, persisted: Mapping[str, int] | None = None) -> None:
+        self._persisted: dict[str, int] = dict(persisted or {})
+        self._pushed: dict[str, int] = dict(self._persisted)
+        self._gone_since: dict[str, float] = {}
+
+    @property
+    def persisted(self) -> Mapping[str, int]:
+        """Highest persisted sequence id by producer name."""
+        return self._persisted
+
+    def last_of(self, producer: str) -> int:
+        """Highest persisted sequence id of a producer; -1 when nothing is known of it."""
+        return self._persisted.get(producer, -1)
+
+    def push(self, producer: str, sequence_id: int, highest: int) -> Verdict:
+        """Judge a SEND; PUSH also records it as pushed."""
+        pushed = self._pushed.get(producer, -1)
+        if sequence_id <= pushed:
+            return Verdict.DUPLICATE if sequence_id <= self._persisted.get(producer, -1) else Verdict.UNKNOWN
+        self._pushed[producer] = max(sequence_id, highest)
+        return Verdict.PUSH
+
+    def stored(self, producer: str, highest: int) -> None:
+        """A pushed entry is durable."""
+        if highest > self._persisted.get(producer, -1):
+            self._persisted[producer] = highest
+        if highest > self._pushed.get(producer, -1):
+            self._pushed[producer] = highest
+
+    def replay(self, summaries: Iterable[EntrySummary]) -> None:
+        """Learn from entries that were stored after the snapshot."""
+        for summary in summaries:
+            if summary.marker is None and summary.is_last_chunk:
+                self.stored(summary.producer_name, summary.highest_sequence_id)
+
+    def connected(self, producer: str) -> None:
+        """The producer is here: it is not forgotten."""
+        self._gone_since.pop(producer, None)
+
+    def disconnected(self, producer: str, now_s: float) -> None:
+        """From now on the producer counts as idle."""
+        if producer in self._persisted:
+            self._gone_since[producer] = now_s
+
+    def forget_idle(self, now_s: float, idle_s: float, producers_max: int) -> None:
+        """Drop producers that are gone for long, and the longest gone above the bound."""
+        longest_gone_first = sorted(self._gone_since.items(), key=lambda item: item[1])
+        excess = len(self._persisted) - producers_max
+        for name, since in longest_gone_first:
+            if now_s - since < idle_s and excess <= 0:
+                break
+            excess -= 1
+            del self._gone_since[name]
+            self._persisted.pop(name, None)
+            self._pushed.pop(name, None)
+
+
+class Deduplication:
+    """The map of one topic with its cursor."""
+
+    def __init__(self, cursor: Cursor, settings: DeduplicationSettings, now_s: Callable[[], float]) -> None:
+        self._cursor = cursor
+        self._settings = settings
+        self._now_s = now_s
+        self._ids = SequenceIds(dict(cursor.properties))
+        self._last: Position | None = None
+        self._since_snapshot = 0
+        self._snapshot_at = now_s()
+
+    async def recover(self) -> None:
+        """Replay the entries behind the snapshot."""
+        self._cursor.rewind()
+        now = self._now_s()
+        while self._cursor.has_more:
+            entries = await self._cursor.read(entries_max=DEDUPLICATION_REPLAY_ENTRIES, bytes_max=REPLAY_BYTES_MAX)
+            if not entries:
+                break
+            self._ids.replay(_summaries(entries))
+            self._last = entries[-1].position
+            self._since_snapshot += len(entries)
+        for name in list(self._ids.persisted):
+            self._ids.disconnected(name, now)
+        self.snapshot_when_due()
+
+    def last_of(self, producer: str) -> int:
+        """What PRODUCER_SUCCESS tells the client to go on from."""
+        return self._ids.last_of(producer)
+
+    def connected(self, producer: str) -> None:
+        """A producer of that name joined."""
+        self._ids.connected(producer)
+
+    def disconnected(self, producer: str) -> None:
+        """It left."""
+        self._ids.disconnected(producer, self._now_s())
+
+    def judge(self, producer: str, sequence_id: int, highest: int, summary: EntrySummary) -> Verdict:
+        """Judge a SEND. Markers and chunks before the last are always pushed."""
+        if summary.marker is not None or not summary.is_last_chunk:
+            return Verdict.PUSH
+        return self._ids.push(producer, sequence_id, highest)
+
+    def stored(self, producer: str, highest: int | None, position: Position) -> None:
+        """An entry is durable; `highest` is None for what is not recorded (markers, chunks before the last)."""
+        if highest is not None:
+            self._ids.stored(producer, highest)
+        self._last = position
+        self._since_snapshot += 1
+        if self._since_snapshot >= self._settings.entries_interval:
+            self.snapshot()
+
+    def snapshot_when_due(self) -> None:
+        """Called now and then: write the map down when enough has happened or enough time has passed."""
+        due = self._now_s() - self._snapshot_at >= self._settings.interval_s
+        if self._since_snapshot and (due or self._since_snapshot >= self._settings.entries_interval):
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Hand the map and the position up to which it holds to the cursor, which persists both in one record."""
+        if self._last is None:
+            return
+        self._ids.forget_idle(self._now_s(), self._settings.idle_s, self._settings.producers_max)
+        self._cursor.set_properties(self._ids.persisted)
+        self._cursor.acknowledge_cumulative(self._last)
+        self._since_snapshot = 0
+        self._snapshot_at = self._now_s()
+
+    async def close(self) -> None:
+        """Write the last state down."""
+        self.snapshot()
+        await self._cursor.flush()
+
+
+def _summaries(entries: Iterable[StoredEntry]) -> Iterable[EntrySummary]:
+    for entry in entries:
+        try:
+            yield peek(entry.data)
+        except PeerProtocolError:
+            continue  # stored by something that is not a Pulsar producer: it has no sequence id

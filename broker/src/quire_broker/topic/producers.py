@@ -1,0 +1,305 @@
+"""The producers of one topic: who may publish, and the way of each one's sends and receipts.
+
+Receipts go out in the order of the sends, also where one was refused or a duplicate. A producer whose entry failed
+publishes nothing more: the client must reconnect and send again from the failed one on, else a later send would
+overtake it. It never acknowledges what the ledger has not confirmed.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from quire_bookie.errors import QuireError
+from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
+from quire_broker.managed_ledger.position import Position
+from quire_broker.topic.deduplication import Deduplication
+from quire_broker.wire.kinds import AccessMode
+
+NO_POSITION = Position(-1, -1)
+
+
+class ProducerLink(Protocol):
+    """The connection of a producer, as far as its topic knows it."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+        ...
+
+    @property
+    def client_version(self) -> str:
+        """What the client calls itself."""
+        ...
+
+    def answers_ready(self, producer: "Producer") -> None:
+        """`producer.answers` became non-empty: send them soon, joined with those of others."""
+        ...
+
+    def publish_done(self, count: int, size_bytes: int) -> None:
+        """So many sends of this connection are answered: its budget is free again."""
+        ...
+
+    def close_producer(self, producer: "Producer") -> None:
+        """Tell the client that the broker closed its producer."""
+        ...
+
+    def producer_ready(self, producer: "Producer") -> None:
+        """A waiting producer got the topic: the second PRODUCER_SUCCESS."""
+        ...
+
+    def producer_refused(self, producer: "Producer", error: QuireError) -> None:
+        """A waiting producer will never get the topic."""
+        ...
+
+    async def alive(self) -> bool:
+        """Whether the client answers a PING."""
+        ...
+
+
+class Receipt(NamedTuple):
+    """A SEND that is answered with ids; (-1, -1) for a duplicate."""
+
+    sequence_id: int
+    highest_sequence_id: int
+    ledger_id: int
+    entry_id: int
+
+
+class Refusal(NamedTuple):
+    """A SEND that is answered with an error."""
+
+    sequence_id: int
+    code: ServerError
+    message: str
+
+
+class _Pending(NamedTuple):
+    sequence_id: int
+    highest_sequence_id: int
+    size_bytes: int
+    recorded: int | None  # highest sequence id for deduplication, None: not recorded
+    answer: Receipt | Refusal | None  # already decided, only waits for its turn
+
+
+@dataclass(slots=True)
+class ProducerStats:
+    """Counted since the producer was made."""
+
+    messages: int = 0
+    entries: int = 0
+    size_bytes: int = 0
+    chunks: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    """One producer of one connection."""
+
+    producer_id: int
+    name: str
+    link: ProducerLink
+    epoch: int = 0
+    mode: AccessMode = AccessMode.SHARED
+    generated_name: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    connected_since_ms: int = 0
+    request_id: int = -1
+    topic_epoch: int | None = None
+    ready: bool = True
+    closed: bool = False
+    deduplication: Deduplication | None = None
+    on_failure: Callable[[QuireError], None] = lambda error: None
+    stats: ProducerStats = field(default_factory=ProducerStats)
+    answers: list[Receipt | Refusal] = field(default_factory=list)
+    _pending: deque[_Pending] = field(default_factory=deque)
+
+    @property
+    def pending(self) -> int:
+        """Sends that are not answered yet."""
+        return len(self._pending)
+
+    def pushed(self, sequence_id: int, highest_sequence_id: int, size_bytes: int, recorded: int | None) -> None:
+        """A send goes to the ledger; call before the append, whose `done` is `stored`."""
+        self._pending.append(_Pending(sequence_id, highest_sequence_id, size_bytes, recorded, None))
+
+    def answered(self, size_bytes: int, answer: Receipt | Refusal) -> None:
+        """A send that does not go to the ledger; its answer takes its turn."""
+        if self._pending:
+            self._pending.append(_Pending(answer.sequence_id, 0, size_bytes, None, answer))
+            return
+        self._answer(answer)
+        self.link.publish_done(1, size_bytes)
+
+    def stored(self, position: Position | None, error: QuireError | None) -> None:
+        """The oldest pending send is durable, or failed. Runs once per entry, in the order of the appends."""
+        pending = self._pending.popleft()
+        if position is None:
+            self.on_failure(error or ServiceNotReadyError("the entry was not stored"))
+        else:
+            if self.deduplication is not None:
+                self.deduplication.stored(self.name, pending.recorded, position)
+            self._answer(
+                Receipt(pending.sequence_id, pending.highest_sequence_id, position.ledger_id, position.entry_id)
+            )
+        count, size_bytes = 1, pending.size_bytes
+        while self._pending and (answer := self._pending[0].answer) is not None:
+            size_bytes += self._pending.popleft().size_bytes
+            count += 1
+            self._answer(answer)
+        self.link.publish_done(count, size_bytes)
+
+    def refuse(self, sequence_id: int, code: ServerError, message: str) -> None:
+        """Answer a failed send at once; used for errors that end the producer anyway."""
+        self._answer(Refusal(sequence_id, code, message))
+
+    def _answer(self, answer: Receipt | Refusal) -> None:
+        if self.closed:
+            return
+        if not self.answers:
+            self.link.answers_ready(self)
+        self.answers.append(answer)
+
+
+EpochWriter = Callable[[int], Awaitable[None]]
+
+
+class Producers:
+    """Admission by name and access mode. After each await the state is looked at again."""
+
+    def __init__(self, topic_epoch: int | None, write_epoch: EpochWriter) -> None:
+        self._by_name: dict[str, Producer] = {}
+        self._exclusive: Producer | None = None
+        self._waiting: deque[Producer] = deque()
+        self._topic_epoch = topic_epoch
+        self._write_epoch = write_epoch
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def connected(self) -> list[Producer]:
+        """Those that may publish."""
+        return list(self._by_name.values())
+
+    @property
+    def waiting(self) -> int:
+        """Producers that wait for exclusive access."""
+        return len(self._waiting)
+
+    @property
+    def topic_epoch(self) -> int | None:
+        """Epoch of the newest exclusive producer there ever was."""
+        return self._topic_epoch
+
+    async def add(self, producer: Producer, presented_epoch: int | None) -> None:
+        """Admit a producer; `ready` says whether it may publish already.
+
+        ProducerBusyError: the name is in use, or the topic is held; ProducerFencedError: somebody else owns it.
+        """
+        await self._displace(producer)
+        match producer.mode:
+            case AccessMode.SHARED:
+                if self._exclusive is not None or self._waiting:
+                    raise ProducerBusyError("Topic has an existing exclusive producer")
+                self._by_name[producer.name] = producer
+            case AccessMode.EXCLUSIVE:
+                if self._by_name or self._exclusive or self._waiting:
+                    raise ProducerFencedError("Topic has existing producers; exclusive access is not possible")
+                await self._hold(producer, presented_epoch)
+            case AccessMode.EXCLUSIVE_WITH_FENCING:
+                self._fence_all()
+                await self._hold(producer, presented_epoch)
+            case AccessMode.WAIT_FOR_EXCLUSIVE:
+                if self._by_name or self._exclusive or self._waiting:
+                    producer.ready = False
+                    self._waiting.append(producer)
+                else:
+                    await self._hold(producer, presented_epoch)
+
+    async def _displace(self, producer: Producer) -> None:
+        """Make room for the name, where its holder is this one's predecessor or dead."""
+        existing = self._by_name.get(producer.name)
+        if existing is None:
+            return
+        successor = (
+            existing.link is producer.link
+            and existing.producer_id == producer.producer_id
+            and producer.epoch > existing.epoch
+        )
+        if not successor:
+            if existing.link is producer.link or await existing.link.alive():
+                raise ProducerBusyError(f"Producer with name '{producer.name}' is already connected to topic")
+            if self._by_name.get(producer.name) is not existing:
+                await self._displace(producer)
+                return
+        existing.closed = True
+        self._by_name.pop(producer.name, None)
+        if self._exclusive is existing:
+            self._exclusive = None
+
+    async def _hold(self, producer: Producer, presented: int | None) -> None:
+        current = self._topic_epoch
+        if presented is not None and current is not None and presented < current:
+            raise ProducerFencedError(f"Topic epoch {presented} was overtaken by {current}")
+        self._exclusive = producer  # before the await: nobody slips in
+        if presented is None or current is None or presented > current:
+            epoch = 0 if current is None else current + 1
+            if presented is not None:
+                epoch = max(epoch, presented)
+            written = False
+            try:
+                await self._write_epoch(epoch)
+                written = True
+            finally:
+                if not written and self._exclusive is producer:
+                    self._exclusive = None
+            self._topic_epoch = epoch
+        if self._exclusive is not producer:
+            raise ProducerFencedError("Another exclusive producer took the topic over")
+        producer.topic_epoch = self._topic_epoch
+        producer.ready = True
+        self._by_name[producer.name] = producer
+
+    def _fence_all(self) -> None:
+        for existing in list(self._by_name.values()):
+            existing.closed = True
+            existing.link.close_producer(existing)
+        for waiter in self._waiting:
+            waiter.closed = True
+            waiter.link.producer_refused(waiter, ProducerFencedError("Another exclusive producer took the topic over"))
+        self._by_name.clear()
+        self._waiting.clear()
+        self._exclusive = None
+
+    def remove(self, producer: Producer) -> bool:
+        """The producer left. True when a waiting one can be promoted now."""
+        producer.closed = True
+        if self._by_name.get(producer.name) is producer:
+            del self._by_name[producer.name]
+        if producer in self._waiting:
+            self._waiting.remove(producer)
+        if self._exclusive is producer:
+            self._exclusive = None
+        return bool(self._waiting) and not self._by_name and self._exclusive is None
+
+    async def promote(self) -> None:
+        """Give the topic to the producer that waits longest."""
+        while self._waiting and not self._by_name and self._exclusive is None:
+            waiter = self._waiting.popleft()
+            try:
+                await self._hold(waiter, None)
+            except QuireError as error:
+                waiter.closed = True
+                waiter.link.producer_refused(waiter, error)
+                continue
+            waiter.link.producer_ready(waiter)
+
+    def disconnect_all(self) -> None:
+        """Close every producer from the broker's side: the clients look the topic up again."""
+        for producer in [*self._by_name.values(), *self._waiting]:
+            producer.closed = True
+            producer.link.close_producer(producer)
+        self._by_name.clear()
+        self._waiting.clear()
+        self._exclusive = None

@@ -1,0 +1,309 @@
+"""One topic: a managed ledger with its producers and subscriptions. The facade that sessions and REST talk to.
+
+    Producer SENDs -> publish: checksum, metadata, deduplication -> ManagedLedger.append, all in one loop step
+    ManagedLedger confirms -> Producer.stored, in order -> receipts of the batch in one write
+
+A failed append ends the topic's life in this process (`on_failed`): it is unloaded, and the next use opens it again
+from what is durable. Otherwise a later send of the same producer could overtake the failed one. It must never delete
+itself because it is idle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_broker.errors import (
+    BrokerError,
+    ConflictError,
+    ServerError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+    TopicTerminatedError,
+)
+from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.topic.background import Background
+from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
+from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
+from quire_broker.topic.subscription import Subscription, SubscriptionSettings
+from quire_broker.topic.topic_names import TopicName
+from quire_broker.wire.entry import checksum_matches, peek
+from quire_broker.wire.frames import Send
+
+EPOCH_PROPERTY = "pulsar.topic.epoch"
+_RESERVED_CURSORS = (CURSOR, "__compaction")
+log = logging.getLogger("quire.broker.topic")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What holds for all topics of a broker, or of a namespace where its policies say so."""
+
+    deduplication: bool = False
+    deduplication_snapshots: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+    subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+
+
+@dataclass(slots=True)
+class TopicStats:
+    """Counted since the topic was loaded."""
+
+    messages_in: int = 0
+    entries_in: int = 0
+    bytes_in: int = 0
+    chunks_in: int = 0
+    duplicates: int = 0
+    checksum_errors: int = 0
+
+
+class Topic:
+    """A loaded topic. `load` makes one; `close` ends it."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        ledger: ManagedLedger,
+        settings: TopicSettings,
+        background: Background,
+        clock: WallClock,
+        on_failed: "Callable[[Topic, QuireError], None]",
+    ) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.settings = settings
+        self.stats = TopicStats()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.deduplication: Deduplication | None = None
+        self._background = background
+        self._clock = clock
+        self._on_failed = on_failed
+        self._failure: QuireError | None = None
+        self._closing = False
+        epoch = ledger.properties.get(EPOCH_PROPERTY)
+        self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
+        self._opening = asyncio.Lock()  # making a subscription is rare: one at a time
+        ledger.on_fenced = self._fenced
+
+    async def load(self) -> None:
+        """Open the durable subscriptions and, where it is on, the deduplication map."""
+        if self.settings.deduplication:
+            await self._load_deduplication()
+        for cursor_name in list(self.ledger.cursors):
+            if cursor_name not in _RESERVED_CURSORS and cursor_name not in self.subscriptions:
+                cursor = await self.ledger.open_cursor(cursor_name)
+                self._add_subscription(cursor)
+
+    async def _load_deduplication(self) -> None:
+        cursor = await self.ledger.open_cursor(CURSOR, EARLIEST)
+        loop = asyncio.get_running_loop()
+        deduplication = Deduplication(cursor, self.settings.deduplication_snapshots, loop.time)
+        await deduplication.recover()
+        self.deduplication = deduplication
+
+    def _add_subscription(self, cursor: Cursor) -> Subscription:
+        subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock)
+        self.subscriptions[cursor.name] = subscription
+        return subscription
+
+    async def _write_epoch(self, epoch: int) -> None:
+        await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
+
+    # state
+
+    @property
+    def closing(self) -> bool:
+        """Whether the topic no longer takes anything."""
+        return self._closing or self._failure is not None
+
+    @property
+    def terminated(self) -> bool:
+        """Whether nothing may be published any more."""
+        return self.ledger.terminated
+
+    def _require_open(self) -> None:
+        if self.closing:
+            raise ServiceNotReadyError(f"{self.name} is being unloaded; look it up again")
+
+    def _fenced(self) -> None:
+        self._fail(ServiceNotReadyError(f"{self.name} was taken over by another broker"))
+
+    def _fail(self, error: QuireError) -> None:
+        if self._failure is not None or self._closing:
+            return
+        self._failure = error
+        log.warning("%s is unloaded after a failure: %s", self.name, error)
+        self.producers.disconnect_all()
+        self._on_failed(self, error)
+
+    # producers
+
+    async def add_producer(self, producer: Producer, presented_epoch: int | None) -> int:
+        """Admit a producer. Returns the sequence id it goes on from (-1: none is known)."""
+        self._require_open()
+        if self.terminated:
+            raise TopicTerminatedError("Topic was already terminated")
+        await self.producers.add(producer, presented_epoch)
+        if self.closing:
+            self.producers.remove(producer)
+        self._require_open()
+        producer.on_failure = self._append_failed
+        producer.deduplication = self.deduplication
+        if self.deduplication is None:
+            return -1
+        self.deduplication.connected(producer.name)
+        return self.deduplication.last_of(producer.name)
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer left; the next in line for exclusive access is promoted."""
+        if self.deduplication is not None:
+            self.deduplication.disconnected(producer.name)
+        if self.producers.remove(producer):
+            self._background.start(self.producers.promote(), f"promote a producer of {self.name}")
+
+    def _append_failed(self, error: QuireError) -> None:
+        if isinstance(error, TopicTerminatedError):
+            self.producers.disconnect_all()
+        else:
+            self._fail(error)
+
+    def publish(self, producer: Producer, sends: Iterable[Send]) -> int:
+        """Append a run of sends, in one loop step. Answers come through the producer's link, in order.
+
+        Returns how many were taken; the others, after a failure, are never answered: the producer is closed.
+        """
+        taken = 0
+        append, done, stats = self.ledger.append, producer.stored, producer.stats
+        for send in sends:
+            if self.closing:
+                break  # an append failed at once; what follows would overtake it
+            taken += 1
+            entry = send.entry
+            size = len(entry)
+            sequence_id = send.sequence_id
+            highest = send.highest_sequence_id or 0
+            if not checksum_matches(entry):
+                self.stats.checksum_errors += 1
+                message = "Checksum failed on the broker"
+                producer.answered(size, Refusal(max(sequence_id, highest), ServerError.CHECKSUM, message))
+                continue
+            recorded: int | None = None
+            if self.deduplication is not None:
+                verdict, recorded = self._judge(producer, send)
+                if verdict is not Verdict.PUSH:
+                    self._answer_repeated(producer, send, verdict)
+                    continue
+            producer.pushed(sequence_id, highest, size, recorded)
+            stats.entries += 1
+            stats.messages += send.num_messages
+            stats.size_bytes += size
+            stats.chunks += send.is_chunk
+            self.stats.entries_in += 1
+            self.stats.messages_in += send.num_messages
+            self.stats.bytes_in += size
+            append(entry, done)
+        return taken
+
+    def _judge(self, producer: Producer, send: Send) -> tuple[Verdict, int | None]:
+        assert self.deduplication is not None
+        highest = max(send.sequence_id, send.highest_sequence_id or 0)
+        try:
+            summary = peek(send.entry)
+        except PeerProtocolError:
+            return Verdict.PUSH, None
+        verdict = self.deduplication.judge(producer.name, send.sequence_id, highest, summary)
+        recorded = highest if summary.marker is None and summary.is_last_chunk else None
+        return verdict, recorded
+
+    def _answer_repeated(self, producer: Producer, send: Send, verdict: Verdict) -> None:
+        self.stats.duplicates += 1
+        size, highest = len(send.entry), send.highest_sequence_id or 0
+        if verdict is Verdict.DUPLICATE:
+            producer.answered(size, Receipt(send.sequence_id, highest, -1, -1))
+            return
+        message = "Cannot determine whether the message is a duplicate at this time"
+        producer.answered(size, Refusal(max(send.sequence_id, highest), ServerError.PERSISTENCE, message))
+
+    # subscriptions
+
+    async def subscription(
+        self, name: str, *, create: bool, initial: Position = LATEST, properties: dict[str, str] | None = None
+    ) -> Subscription:
+        """The durable subscription of that name; SubscriptionNotFoundError when it may not be made."""
+        self._require_open()
+        async with self._opening:
+            existing = self.subscriptions.get(name)
+            if existing is not None:
+                return existing
+            if name in _RESERVED_CURSORS:
+                raise BrokerError(f"'{name}' is a name of the broker's own")
+            if not create:
+                raise SubscriptionNotFoundError(f"Subscription '{name}' does not exist")
+            cursor = await self.ledger.open_cursor(name, initial, properties or {})
+            self._require_open()
+            return self._add_subscription(cursor)
+
+    async def reader_subscription(self, name: str, start: Position) -> Subscription:
+        """A non-durable subscription from `start` on; it goes when its consumer goes."""
+        self._require_open()
+        existing = self.subscriptions.get(name)
+        if existing is not None:
+            return existing
+        cursor = self.ledger.open_reader_cursor(name, start)
+        return self._add_subscription(cursor)
+
+    async def drop_subscription(self, name: str, *, force: bool = False) -> None:
+        """Delete a durable subscription. ConflictError while it has consumers, unless forced."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFoundError("Subscription not found")
+        if subscription.consumers and not force:
+            raise ConflictError("Subscription has active connected consumers")
+        await subscription.delete()
+        self.subscriptions.pop(name, None)
+
+    def forget_subscription(self, subscription: Subscription) -> None:
+        """A subscription deleted itself (unsubscribe, or a reader that left)."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    # the end
+
+    async def terminate(self) -> Position:
+        """Nothing is published any more; consumers go on to the end. Returns the last position."""
+        position = await self.ledger.terminate()
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.topic_terminated()
+        return position
+
+    def tick(self) -> None:
+        """Called now and then by the registry."""
+        if self.deduplication is not None and not self.closing:
+            self.deduplication.snapshot_when_due()
+
+    async def close(self) -> None:
+        """Disconnect everybody, write state down, close the ledger. The clients look up again."""
+        self._closing = True
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.close()
+        self.subscriptions.clear()
+        if self.deduplication is not None and self._failure is None:
+            await self.deduplication.close()
+        await self.ledger.close()
+
+    async def delete(self, *, force: bool) -> None:
+        """Delete the topic with its data. ConflictError while it is used, unless forced."""
+        used = len(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+        if used and not force:
+            raise ConflictError("Topic has active producers/subscriptions")
+        self._closing = True
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.close()
+        self.subscriptions.clear()
+        await self.ledger.delete()

@@ -1,0 +1,125 @@
+"""Names of topics and namespaces: texts of clients to checked values, and from there to paths. Pure.
+
+    {persistent|non-persistent}://tenant/namespace/local   short: `tenant/ns/local` or `local` (persistent)
+    <name>-partition-<k>                                      partition k of a partitioned topic
+    tenant/namespace/persistent/<encoded local>               name of the managed ledger
+
+Local names are encoded in paths as forms are (space becomes `+`). Source: spec pulsar-wire, section 11.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote_plus, unquote_plus
+
+from quire_broker.errors import InvalidTopicNameError
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
+NAME_CHARACTERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    """`tenant/namespace`."""
+
+    tenant: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A complete topic name. `partition` is the index of a partition, or -1."""
+
+    domain: str
+    namespace: NamespaceName
+    local: str
+    partition: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.namespace}/{self.local}"
+
+    @property
+    def persistent(self) -> bool:
+        """Whether messages are stored."""
+        return self.domain == PERSISTENT
+
+    @property
+    def partitioned(self) -> "TopicName":
+        """The topic that this is a partition of; itself if it is none."""
+        if self.partition < 0:
+            return self
+        return TopicName(self.domain, self.namespace, self.local.rsplit("-partition-", 1)[0])
+
+    def partition_of(self, index: int) -> "TopicName":
+        """Partition `index` of this topic."""
+        return TopicName(self.domain, self.namespace, f"{self.local}-partition-{index}", index)
+
+    @property
+    def encoded_local(self) -> str:
+        """The local name as it stands in paths."""
+        return encode_name(self.local)
+
+    @property
+    def ledger_name(self) -> str:
+        """Name of the managed ledger."""
+        return f"{self.namespace}/{self.domain}/{self.encoded_local}"
+
+    @property
+    def is_system(self) -> bool:
+        """Topics of the cluster itself, left out of listings for clients."""
+        return self.local.startswith("__") or str(self.namespace) == "pulsar/system"
+
+
+def encode_name(name: str) -> str:
+    """As a path component: letters, digits and `.-*_` stay, space becomes `+`, the rest %XX of its UTF-8."""
+    return quote_plus(name, safe="*").replace("~", "%7E")
+
+
+def decode_name(component: str) -> str:
+    """The inverse of encode_name."""
+    return unquote_plus(component)
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """`tenant/namespace`; InvalidTopicNameError for anything else."""
+    parts = text.split("/")
+    if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
+        raise InvalidTopicNameError(f"'{text}' is not a namespace: expected tenant/namespace of letters, digits, -=:._")
+    return NamespaceName(*parts)
+
+
+@lru_cache(maxsize=10_000)
+def parse_topic(text: str) -> TopicName:
+    """A topic name in any of its forms; InvalidTopicNameError says what is wrong with it."""
+    domain, scheme, rest = text.partition("://")
+    if not scheme:
+        domain, rest = PERSISTENT, text
+        if "/" not in rest:
+            rest = f"public/default/{rest}"
+        elif rest.count("/") != 2:
+            raise InvalidTopicNameError(f"Invalid short topic name '{text}': expected topic or tenant/namespace/topic")
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise InvalidTopicNameError(f"Invalid topic name '{text}': unknown domain '{domain}'")
+    tenant, _, rest = rest.partition("/")
+    namespace, slash, local = rest.partition("/")
+    if not slash or not local.strip() or len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidTopicNameError(f"Invalid topic name '{text[:NAME_CHARACTERS_MAX]}'")
+    return topic_of(domain, parse_namespace(f"{tenant}/{namespace}"), local)
+
+
+def topic_of(domain: str, namespace: NamespaceName, local: str) -> TopicName:
+    """A topic name of its parts; the local name tells the partition."""
+    match = _PARTITION.fullmatch(local)
+    return TopicName(domain, namespace, local, int(match[2]) if match else -1)
+
+
+def topic_of_ledger(ledger_name: str) -> TopicName:
+    """The topic of a managed ledger's name (`tenant/ns/domain/encoded`)."""
+    tenant, namespace, domain, encoded = ledger_name.split("/", 3)
+    return topic_of(domain, NamespaceName(tenant, namespace), decode_name(encoded))

@@ -1,0 +1,283 @@
+"""The topics that this broker has loaded: each is loaded once, kept until it is unloaded, and found by name.
+
+Concurrent loads of one topic are one load. Whether a missing topic may be made is decided here; that a topic is ours
+is the caller's to have made sure (`owned`). Nothing is deleted for being idle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import QuireError
+from quire_broker.errors import (
+    ConflictError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceNotReadyError,
+    TooManyOperationsError,
+    TopicNotFoundError,
+)
+from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
+from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.ownership.policies import Json, PolicyStore
+from quire_broker.topic.background import Background
+from quire_broker.topic.topic import Topic, TopicSettings
+from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
+
+log = logging.getLogger("quire.broker.topic")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSettings:
+    """What a broker does by default."""
+
+    auto_create: bool = True
+    topic: TopicSettings = field(default_factory=TopicSettings)
+    ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
+    loads_max: int = TOPIC_LOADS_MAX
+
+
+def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
+    """The broker's settings with what the namespace's policies say about quorums and retention."""
+    changes: Json = {}
+    persistence = policies.get("persistence")
+    if persistence and persistence.get("bookkeeperEnsemble"):
+        changes |= {
+            "ensemble_size": persistence["bookkeeperEnsemble"],
+            "write_quorum": persistence["bookkeeperWriteQuorum"],
+            "ack_quorum": persistence["bookkeeperAckQuorum"],
+        }
+    retention = policies.get("retention_policies")
+    if retention:
+        minutes, megabytes = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
+        changes["retention_s"] = minutes * 60.0 if minutes >= 0 else UNLIMITED
+        changes["retention_bytes"] = megabytes << 20 if megabytes >= 0 else UNLIMITED
+    return replace(base, **changes) if changes else base
+
+
+class Topics:
+    """The registry."""
+
+    def __init__(
+        self,
+        factory: ManagedLedgerFactory,
+        policies: PolicyStore,
+        settings: TopicsSettings,
+        background: Background,
+        clock: WallClock,
+        owned: Callable[[TopicName], Awaitable[bool]],
+    ) -> None:
+        self._factory = factory
+        self._policies = policies
+        self._settings = settings
+        self._background = background
+        self._clock = clock
+        self._owned = owned
+        self._loaded: dict[TopicName, Topic] = {}
+        self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
+        self._unloading: dict[TopicName, asyncio.Future[None]] = {}
+        self._closed = False
+
+    @property
+    def loaded(self) -> list[Topic]:
+        """All topics in memory."""
+        return list(self._loaded.values())
+
+    def find(self, name: TopicName) -> Topic | None:
+        """The topic if it is in memory and usable."""
+        topic = self._loaded.get(name)
+        return None if topic is None or topic.closing else topic
+
+    async def get(self, name: TopicName, *, create: bool = True) -> Topic:
+        """The topic, loaded if need be. TopicNotFoundError when it does not exist and may not be made."""
+        topic = self.find(name)
+        if topic is not None:
+            return topic
+        if not name.persistent:
+            raise NotAllowedError("non-persistent topics are not served yet")
+        if self._closed:
+            raise ServiceNotReadyError("this broker is shutting down")
+        unloading = self._unloading.get(name)
+        if unloading is not None:
+            raise ServiceNotReadyError(f"{name} is being unloaded; look it up again")
+        future = self._loading.get(name)
+        if future is None:
+            if len(self._loading) >= self._settings.loads_max:
+                raise TooManyOperationsError(f"{self._settings.loads_max} topics are being loaded already")
+            future = asyncio.get_running_loop().create_future()
+            self._loading[name] = future
+            # Its own task: a client that gives up must not take the load down for the others.
+            self._background.start(self._load_into(future, name, create), f"load {name}")
+        return await asyncio.shield(future)
+
+    async def _load_into(self, future: "asyncio.Future[Topic]", name: TopicName, create: bool) -> None:
+        failure: QuireError = ServiceNotReadyError(f"loading {name} failed")
+        try:
+            future.set_result(await self._load(name, create))
+        except QuireError as error:
+            failure = error
+        finally:
+            self._loading.pop(name, None)
+            if not future.done():
+                future.set_exception(failure)
+                future.exception()  # nobody may be waiting any more
+
+    async def _load(self, name: TopicName, create: bool) -> Topic:
+        policies = await self._policies.policies(name.namespace)
+        if policies is None:
+            raise TopicNotFoundError(f"Namespace {name.namespace} not found")
+        if not await self._owned(name):
+            raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
+        create = create and await self._may_create(name, policies)
+        settings = ledger_settings(self._settings.ledger, policies)
+        ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
+        deduplication = policies.get("deduplicationEnabled")
+        wanted = self._settings.topic
+        if deduplication is not None:
+            wanted = replace(wanted, deduplication=bool(deduplication))
+        topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
+        usable = False
+        try:
+            await topic.load()
+            if not await self._owned(name):
+                raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
+            usable = True
+        finally:
+            if not usable:
+                await ledger.close()
+        self._loaded[name] = topic
+        return topic
+
+    async def _may_create(self, name: TopicName, policies: Json) -> bool:
+        if name.partition >= 0:
+            count = await self._policies.partitions(name.partitioned)
+            if count:
+                return name.partition < count
+        override = policies.get("autoTopicCreationOverride")
+        if isinstance(override, dict) and "allowAutoTopicCreation" in override:
+            return bool(override["allowAutoTopicCreation"])
+        return self._settings.auto_create
+
+    def _failed(self, topic: Topic, error: QuireError) -> None:
+        self._background.start(self._unload(topic), f"unload {topic.name} after: {error}")
+
+    # existence
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the (plain) topic exists."""
+        return self.find(name) is not None or await self._factory.exists(name.ledger_name)
+
+    async def partitions_for_client(self, name: TopicName, *, auto_create: bool) -> int:
+        """The partitions a client is told: 0 for a plain topic. TopicNotFoundError when there is none."""
+        if self.find(name) is not None:
+            return 0
+        policies = await self._policies.policies(name.namespace)
+        if policies is None:
+            raise TopicNotFoundError("Namespace not found")
+        if name.partition >= 0:
+            return 0
+        count = await self._policies.partitions(name)
+        if count or not name.persistent or await self.exists(name):
+            return count
+        if not auto_create or not await self._may_create(name, policies):
+            raise TopicNotFoundError("")
+        override = policies.get("autoTopicCreationOverride")
+        if isinstance(override, dict) and override.get("topicType") == "partitioned":
+            wanted = int(override.get("defaultNumPartitions") or 1)
+            try:
+                await self._policies.create_partitions(name, wanted)
+            except ConflictError:
+                return await self._policies.partitions(name)
+            return wanted
+        return 0
+
+    async def create_partitioned(self, name: TopicName, count: int) -> None:
+        """Record a partitioned topic. ConflictError when a topic of that name exists."""
+        self._check_partitions(count)
+        if await self._policies.policies(name.namespace) is None:
+            raise NotFoundError("Namespace not found")
+        if name.partition >= 0:
+            raise NotAllowedError("Partitioned Topic Name should not contain '-partition-'")
+        if await self.exists(name):
+            raise ConflictError("This topic already exists")
+        await self._policies.create_partitions(name, count)
+
+    async def grow_partitioned(self, name: TopicName, count: int) -> None:
+        """More partitions for a partitioned topic."""
+        self._check_partitions(count)
+        await self._policies.grow_partitions(name, count)
+
+    @staticmethod
+    def _check_partitions(count: int) -> None:
+        if not 0 < count <= PARTITIONS_MAX:
+            raise NotAllowedError(f"Number of partitions should be between 1 and {PARTITIONS_MAX}; got {count}")
+
+    async def list(self, namespace: NamespaceName) -> list[TopicName]:
+        """The persistent topics of a namespace, partitions of partitioned ones included, by name."""
+        names = await self._factory.list(f"{namespace}/{PERSISTENT}/")
+        found = {topic_of_ledger(name) for name in names}
+        async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
+            count = await self._policies.partitions(partitioned)
+            found.update(partitioned.partition_of(index) for index in range(count))
+        return sorted(found, key=str)
+
+    # the end
+
+    async def unload(self, name: TopicName) -> None:
+        """Close a topic; nothing when it is not loaded."""
+        topic = self._loaded.get(name)
+        if topic is not None:
+            await self._unload(topic)
+
+    async def _unload(self, topic: Topic) -> None:
+        name = topic.name
+        running = self._unloading.get(name)
+        if running is not None:
+            await asyncio.shield(running)
+            return
+        if self._loaded.get(name) is not topic:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unloading[name] = future
+        try:
+            await topic.close()
+        except QuireError as error:
+            log.warning("%s was closed with an error: %s", name, error)
+        finally:
+            if self._loaded.get(name) is topic:
+                del self._loaded[name]
+            self._unloading.pop(name, None)
+            future.set_result(None)
+
+    async def delete(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a topic with its data. TopicNotFoundError, ConflictError while it is in use."""
+        if not await self.exists(name):
+            raise TopicNotFoundError("Topic not found")
+        topic = await self.get(name, create=False)
+        await topic.delete(force=force)
+        if self._loaded.get(name) is topic:
+            del self._loaded[name]
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete every partition, then the record that there were any."""
+        count = await self._policies.partitions(name)
+        if not count:
+            raise NotFoundError(f"Partitioned Topic not found: {name}")
+        for index in range(count):
+            partition = name.partition_of(index)
+            if await self.exists(partition):
+                await self.delete(partition, force=force)
+        await self._policies.delete_partitions(name)
+
+    def tick(self) -> None:
+        """Called now and then: what topics do by time."""
+        for topic in self.loaded:
+            topic.tick()
+
+    async def close(self) -> None:
+        """Unload everything, several at once."""
+        self._closed = True
+        await asyncio.gather(*(self._unload(topic) for topic in self.loaded))
