@@ -44,6 +44,16 @@ class LocalMetadataStore:
             raise
         return store
 
+    @property
+    def commits(self) -> int:
+        """Transactions made durable."""
+        return self._thread.commits
+
+    @property
+    def writes(self) -> int:
+        """Writes made durable; above `commits` where writes shared one."""
+        return self._thread.writes
+
     async def get(self, key: str) -> Node | None:
         """The node or None."""
         return await self._thread.read(lambda database: database.get(key))

@@ -1,0 +1,139 @@
+"""The registry of bookies follows the store, whatever happens to the events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quire_bookie.metadata.layout import read_only_path, writable_path
+from quire_bookie.metadata.registration import BookieRegistry, bookie_of_path
+from quire_bookie.metadata.service_info import (
+    BookieAddress,
+    BookieServiceInfo,
+    bookie_endpoint,
+    encode_service_info,
+    http_endpoint,
+)
+from quire_bookie.model import BookieId
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+A, B = BookieId("a-1"), BookieId("b-2")
+
+
+def value(port: int) -> bytes:
+    return encode_service_info(BookieServiceInfo((bookie_endpoint("h", port),)))
+
+
+def sets(registry: BookieRegistry) -> tuple[set[BookieId], set[BookieId]]:
+    """Writable and read-only."""
+    return set(registry.writable), set(registry.read_only)
+
+
+class Changes:
+    """Counts calls, and waits until something holds."""
+
+    def __init__(self, registry: BookieRegistry) -> None:
+        self.count = 0
+        self._event = asyncio.Event()
+        self.remove = registry.on_change(self._called)
+
+    def _called(self) -> None:
+        self.count += 1
+        self._event.set()
+
+    async def next(self) -> None:
+        async with asyncio.timeout(10):
+            await self._event.wait()
+        self._event.clear()
+
+
+@pytest.fixture
+async def registry(server: SimMetadata, store: SimMetadataStore) -> AsyncIterator[BookieRegistry]:
+    """A registry over a store in which bookie A was writable before."""
+    server.write("/ledgers/available", b"", None)
+    server.write("/ledgers/available/readonly", b"", None)
+    server.write(writable_path(A), value(1), 99)
+    opened = await BookieRegistry.open(store)
+    yield opened
+    await opened.close()
+
+
+async def test_what_was_registered_before_is_there_when_it_opens(registry: BookieRegistry) -> None:
+    assert sets(registry) == ({A}, set())
+    assert registry.address_of(A) == ("h", 1)
+    assert registry.address_of(B) is None
+
+
+async def test_a_bookie_comes_turns_read_only_and_goes(server: SimMetadata, registry: BookieRegistry) -> None:
+    changes = Changes(registry)
+    server.write(writable_path(B), value(2), 99)
+    await changes.next()
+    assert (set(registry.writable), registry.address_of(B)) == ({A, B}, BookieAddress("h", 2))
+    server.remove(writable_path(B))
+    await changes.next()
+    server.write(read_only_path(B), value(2), 99)
+    await changes.next()
+    assert sets(registry) == ({A}, {B})
+    server.remove(read_only_path(B))
+    await changes.next()
+    assert sets(registry) == ({A}, set())
+    assert registry.address_of(B) == ("h", 2), "its last address may still answer reads"
+    changes.remove()
+    changes.remove()
+    assert changes.count == 4
+
+
+async def test_a_bookie_that_moved_has_its_new_address(server: SimMetadata, registry: BookieRegistry) -> None:
+    changes = Changes(registry)
+    server.write(writable_path(A), value(7), 99)
+    await changes.next()
+    assert registry.address_of(A) == ("h", 7)
+
+
+async def test_lost_events_are_made_up_for_by_listing_again(server: SimMetadata, registry: BookieRegistry) -> None:
+    changes = Changes(registry)
+    server.write(writable_path(B), value(2), 99)
+    server.remove(writable_path(A))
+    server.write(read_only_path(A), value(3), 99)
+    for watch in server.watches:
+        watch.lose_events()
+    await changes.next()
+    assert sets(registry) == ({B}, {A})
+    assert registry.address_of(A) == ("h", 3)
+    assert changes.count == 1, "one call for all of it"
+
+
+async def test_a_store_that_is_away_only_delays_the_change(server: SimMetadata, registry: BookieRegistry) -> None:
+    changes = Changes(registry)
+    server.away = True
+    server.write(writable_path(B), value(2), 99)
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.03, setattr, server, "away", False)
+    await changes.next()
+    assert registry.writable == {A, B}
+
+
+async def test_a_registration_that_makes_no_sense_is_ignored(server: SimMetadata, registry: BookieRegistry) -> None:
+    changes = Changes(registry)
+    server.write(writable_path(BookieId("junk")), b"\xff\xff", 99)
+    server.write(writable_path(BookieId("no-address")), b"", 99)
+    only_http = encode_service_info(BookieServiceInfo((http_endpoint("h", 80),)))
+    server.write(writable_path(B), only_http, 99)
+    await changes.next()
+    assert registry.writable == {A, B}
+    assert registry.address_of(B) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "bookie"),
+    [
+        ("/ledgers/available/h:1", "h:1"),
+        ("/ledgers/available/readonly/h:1", "h:1"),
+        ("/ledgers/available/readonly", None),
+        ("/ledgers/available", None),
+        ("/ledgers/available/a/b", None),
+        ("/ledgers/cookies/h:1", None),
+    ],
+)
+def test_only_registrations_name_bookies(path: str, bookie: str | None) -> None:
+    assert bookie_of_path(path) == bookie
