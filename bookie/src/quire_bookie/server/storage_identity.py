@@ -29,7 +29,8 @@ _ANY_FORMAT = re.compile(r"quire[0-9]+:")
 _CURRENT = "current"
 _COOKIE_FILE = "VERSION"
 _PLACE_FILE = "PLACE"
-_NOT_DATA = frozenset({_CURRENT, _COOKIE_FILE, _PLACE_FILE, "lost+found", "LOCK", "lock"})
+# Names that say nothing about data; the prefixes also cover what a crash left of replacing those files.
+_NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE).*")
 _JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _ID_SUFFIX_BYTES = 4
 
@@ -138,7 +139,7 @@ async def _inspect_folder(disk: Disk, path: str) -> _Folder:
     for each in (path, f"{path}/{_CURRENT}"):
         if await disk.exists(each):
             names.update(await disk.list_dir(each))
-    data = sorted(name for name in names - _NOT_DATA if not name.startswith("."))
+    data = sorted(name for name in names if not _NOT_DATA.fullmatch(name))
     if _COOKIE_FILE not in names:
         java = next((name for name in data if _JAVA_FILE.fullmatch(name)), None)
         if java is not None:

@@ -1,0 +1,195 @@
+"""A bookie's registration: what clients see at every moment, through lost sessions, stale runs and lost answers."""
+
+import asyncio
+import random
+
+import pytest
+
+from quire_bookie.errors import MetadataUnavailableError, StartupError
+from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
+from quire_bookie.model import BookieId
+from quire_bookie.server.registration import BookieRegistration, RegistrationSettings
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+BOOKIE = BookieId("b-1")
+WRITABLE, READ_ONLY = "/ledgers/available/b-1", "/ledgers/available/readonly/b-1"
+INFO = BookieServiceInfo((bookie_endpoint("h", 3181),))
+VALUE = encode_service_info(INFO)
+
+
+@pytest.fixture
+def server() -> SimMetadata:
+    return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+
+
+@pytest.fixture
+def store(server: SimMetadata) -> SimMetadataStore:
+    return SimMetadataStore(server)
+
+
+def registered(server: SimMetadata) -> list[str]:
+    return [key for key in (WRITABLE, READ_ONLY) if key in server.nodes]
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+async def test_a_started_bookie_is_registered_with_its_address_and_gone_after_stop(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    assert registered(server) == [WRITABLE]
+    assert server.nodes[WRITABLE].value == VALUE
+    assert server.nodes[WRITABLE].session is not None
+    assert registration.registered and not registration.read_only
+    await registration.stop()
+    assert registered(server) == []
+    assert not registration.registered
+
+
+async def test_a_bookie_may_start_read_only(server: SimMetadata, store: SimMetadataStore) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start(read_only=True)
+    assert registered(server) == [READ_ONLY]
+    await registration.stop()
+
+
+async def test_changing_the_mode_deletes_the_old_node_before_it_creates_the_new_one(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    await registration.set_read_only(True)
+    assert registered(server) == [READ_ONLY]
+    await registration.set_read_only(True)
+    await registration.set_read_only(False)
+    assert registered(server) == [WRITABLE]
+    await registration.stop()
+    assert server.history == [
+        ("created", WRITABLE),
+        ("deleted", WRITABLE),
+        ("created", READ_ONLY),
+        ("deleted", READ_ONLY),
+        ("created", WRITABLE),
+        ("deleted", WRITABLE),
+    ]
+
+
+async def test_after_a_lost_session_the_bookie_registers_again_in_its_mode(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    await registration.set_read_only(True)
+    store.expire()
+    await settle()
+    assert registration.registered
+    assert registered(server) == [READ_ONLY]
+    node = await store.get(READ_ONLY)
+    assert node is not None and node.owned
+    assert registration.stats.sessions_lost == 1
+    await registration.stop()
+
+
+async def test_a_registration_that_somebody_deletes_comes_back(server: SimMetadata, store: SimMetadataStore) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    server.remove(WRITABLE)
+    await settle()
+    assert registered(server) == [WRITABLE]
+    for watch in server.watches:
+        watch.lose_events()
+    server.nodes.pop(WRITABLE)  # and no event of it
+    await settle()
+    assert registered(server) == [WRITABLE]
+    await registration.stop()
+
+
+@pytest.mark.parametrize("stale", [[WRITABLE], [READ_ONLY], [WRITABLE, READ_ONLY]])
+async def test_stale_registrations_of_the_previous_run_are_taken_over_at_once(
+    server: SimMetadata, store: SimMetadataStore, stale: list[str]
+) -> None:
+    for key in stale:
+        server.write(key, VALUE, 99)
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    server.expire(99)
+    await settle()
+    assert registered(server) == [WRITABLE]
+    node = await store.get(WRITABLE)
+    assert node is not None and node.owned
+    await registration.stop()
+
+
+async def test_another_address_under_the_same_id_is_refused_after_its_lease_did_not_end(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    other = encode_service_info(BookieServiceInfo((bookie_endpoint("elsewhere", 1),)))
+    server.write(WRITABLE, other, 99)
+    registration = BookieRegistration(store, BOOKIE, INFO, RegistrationSettings(takeover_timeout_s=0.0))
+    with pytest.raises(StartupError, match="another address"):
+        await registration.start()
+    assert server.nodes[WRITABLE].value == other
+    assert server.watches == []
+
+
+async def test_another_address_whose_lease_ends_in_time_is_waited_for(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    server.write(WRITABLE, encode_service_info(BookieServiceInfo((bookie_endpoint("before", 1),))), 99)
+    asyncio.get_running_loop().call_later(0.02, server.expire, 99)
+    registration = BookieRegistration(store, BOOKIE, INFO, RegistrationSettings(takeover_timeout_s=20.0))
+    await registration.start()
+    assert server.nodes[WRITABLE].value == VALUE
+    await registration.stop()
+
+
+async def test_a_store_that_is_away_fails_the_start_and_delays_a_change_of_mode(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    server.away = True
+    with pytest.raises(MetadataUnavailableError):
+        await BookieRegistration(store, BOOKIE, INFO).start()
+    server.away = False
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    server.away = True
+    change = asyncio.ensure_future(registration.set_read_only(True))
+    await settle()
+    assert not change.done()
+    assert not registration.registered
+    server.away = False
+    async with asyncio.timeout(10):
+        await change
+    assert registered(server) == [READ_ONLY]
+    await registration.stop()
+
+
+@pytest.mark.parametrize("seed", range(15))
+async def test_lost_answers_never_leave_the_bookie_in_both_modes_or_in_none(seed: int) -> None:
+    server = SimMetadata(random.Random(seed), delay_s=(0.0, 0.0), unknown_chance=0.3)
+    store = SimMetadataStore(server)
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    async with asyncio.timeout(30):
+        await registration.start()
+        for read_only in (True, False):
+            await registration.set_read_only(read_only)
+            assert registered(server) == [READ_ONLY if read_only else WRITABLE]
+    present: set[str] = set()
+    for kind, key in server.history:
+        present = present - {key} if kind == "deleted" else present | {key}
+        assert len(present) <= 1
+    server.unknown_chance = 0.0
+    await registration.stop()
+
+
+async def test_stop_gives_up_on_a_store_that_is_away(server: SimMetadata, store: SimMetadataStore) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    server.away = True
+    await registration.stop()
+    assert not registration.registered
