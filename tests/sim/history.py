@@ -1,0 +1,106 @@
+"""What the clients of a simulation did and saw, and whether a durable log may behave so.
+
+A history only records; `check_*` judges at the end. The rules are the promises of the project: an acknowledged entry
+is never lost, reordered or invented, and whoever closed a ledger decides its end for everybody.
+"""
+
+from dataclasses import dataclass, field
+
+
+class HistoryError(AssertionError):
+    """The history breaks a promise."""
+
+
+@dataclass(slots=True)
+class LedgerHistory:
+    """One ledger: what its writer submitted and saw confirmed, and what every reader found."""
+
+    submitted: list[bytes] = field(default_factory=list)
+    confirmed_up_to: int = -1
+    failed: bool = False
+    closings: list[int] = field(default_factory=list)
+    reads: list[tuple[str, int, list[bytes]]] = field(default_factory=list)
+
+    def on_submit(self, first: int, payloads: list[bytes]) -> None:
+        """Ids are given in order, without gaps."""
+        if first != len(self.submitted):
+            raise HistoryError(f"submit gave id {first} after {len(self.submitted)} entries")
+        self.submitted += payloads
+
+    def on_confirm(self, up_to: int) -> None:
+        """The writer was told that everything up to here is durable."""
+        if self.failed:
+            raise HistoryError(f"confirmed {up_to} after the writer had failed")
+        if not self.confirmed_up_to < up_to < len(self.submitted):
+            raise HistoryError(f"confirmed {up_to} after {self.confirmed_up_to}, with {len(self.submitted)} submitted")
+        self.confirmed_up_to = up_to
+
+    def on_close(self, last: int) -> None:
+        """Somebody (writer or recoverer) learned that the ledger is closed with this last entry."""
+        self.closings.append(last)
+
+    def on_read(self, who: str, first: int, payloads: list[bytes]) -> None:
+        """A reader got these entries, from `first` on."""
+        self.reads.append((who, first, payloads))
+
+    def check(self) -> None:
+        """Raise HistoryError for a lost, invented or reordered entry, or for two ends of one ledger."""
+        if len(set(self.closings)) > 1:
+            raise HistoryError(f"the ledger was closed at different entries: {sorted(set(self.closings))}")
+        for last in self.closings:
+            if last < self.confirmed_up_to:
+                raise HistoryError(f"closed at {last} although {self.confirmed_up_to} was confirmed: entries are lost")
+            if last >= len(self.submitted):
+                raise HistoryError(f"closed at {last} with only {len(self.submitted)} submitted: entries are invented")
+        for who, first, payloads in self.reads:
+            for entry, payload in enumerate(payloads, first):
+                if entry >= len(self.submitted) or payload != self.submitted[entry]:
+                    raise HistoryError(f"{who} read entry {entry} as {payload!r}, which was never submitted there")
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """A managed ledger over several owners: appends by value, acknowledgements of one cursor."""
+
+    attempted: list[bytes] = field(default_factory=list)
+    acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    consumed_durably: set[bytes] = field(default_factory=set)
+    consumed: set[bytes] = field(default_factory=set)
+
+    def on_append(self, payload: bytes) -> None:
+        """An owner was asked to append this; every payload is unique."""
+        self.attempted.append(payload)
+
+    def on_appended(self, payload: bytes, position: tuple[int, int]) -> None:
+        """The append was acknowledged at this position."""
+        if payload in self.acknowledged:
+            raise HistoryError(f"{payload!r} was acknowledged twice")
+        self.acknowledged[payload] = position
+
+    def check_log(self, found: list[tuple[tuple[int, int], bytes]]) -> None:
+        """`found` is the whole log in the order of a reader from the first position."""
+        positions = [position for position, _ in found]
+        if positions != sorted(set(positions)):
+            raise HistoryError("positions are not strictly increasing")
+        at = {payload: position for position, payload in found}
+        if len(at) != len(found):
+            raise HistoryError("an entry is there twice although nobody appended it twice")
+        attempted = set(self.attempted)
+        for payload in at:
+            if payload not in attempted:
+                raise HistoryError(f"{payload!r} was never appended")
+        for payload, position in self.acknowledged.items():
+            if at.get(payload) != position:
+                raise HistoryError(f"{payload!r} was acknowledged at {position} and is at {at.get(payload)}")
+        order = {payload: index for index, payload in enumerate(self.attempted)}
+        indexes = [order[payload] for _, payload in found]
+        if indexes != sorted(indexes):
+            raise HistoryError("entries are not in the order in which they were appended")
+
+    def check_cursor(self, delivered: set[bytes], log: list[bytes]) -> None:
+        """`delivered` is what a recovered cursor still delivers of `log`."""
+        for payload in log:
+            if payload not in self.consumed and payload not in delivered:
+                raise HistoryError(f"{payload!r} was never consumed and is not delivered: the cursor passed a hole")
+            if payload in self.consumed_durably and payload in delivered:
+                raise HistoryError(f"{payload!r} was consumed durably and is delivered again")
