@@ -14,11 +14,13 @@ ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
 BACKPRESSURE_PAUSE_S = 0.5  # how long a full bookie pauses a socket before it answers ETOOMANYREQUESTS
 
 # Journal
-JOURNAL_FILE_BYTES = 256 * MIB  # each; written with zeros once and recycled (journalMaxSizeMB)
+JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB); a first start waits for one
 JOURNAL_GROUP_BYTES_MAX = 8 * MIB
 JOURNAL_GROUP_ENTRIES_MAX = 32_768
 JOURNAL_QUEUE_BYTES_MAX = 64 * MIB
 JOURNAL_ALIGNMENT_BYTES = 4096
+JOURNAL_SPARE_FILES_MAX = 4  # kept for recycling; more are removed
+JOURNAL_FULL_RETRY_S = 1.0  # between attempts to make a file on a full disk
 
 # Storage
 WRITE_CACHE_BYTES = 128 * MIB  # both halves together
@@ -37,6 +39,12 @@ DISK_USAGE_LOW_WATERMARK = 0.90
 DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
+
+# Bookie process
+READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage works on at the same time
+READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
+BOOKIE_DRAIN_TIMEOUT_S = 5.0  # a clean stop waits this long for answers that are due
+POISONED_READS_S = 30.0  # how long a bookie with a failed journal still answers reads
 
 # Client
 ADD_TIMEOUT_S = 30.0

@@ -1,0 +1,323 @@
+"""One connection to one bookie for one purpose, over protocol V2. Implements `BookieLink`.
+
+Connects when something is to be sent and is not connected; what is sent in one step of the loop leaves in one write.
+Answers are matched by (ledger, entry) and kind, as V2 has it, so at most one read of an entry is on the wire: another
+one of the same entry waits for the first (its answer might come from before a fence). Never retries and never decides
+what an error means: when the connection is lost everything unanswered fails with BookieUnavailableError.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
+from quire_bookie.limits import KIB
+from quire_bookie.metadata.service_info import BookieAddress
+from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.wire.client_codec import ClientCodec, v2_batch_read, v2_read
+from quire_bookie.wire.messages import AddResponse, BatchReadResponse, ReadResponse, Response, Status, error_of
+
+_log = logging.getLogger("quire.client.connection")
+_V2 = 2
+_COPY_BYTES_MAX = 32 * KIB  # buffers that are larger on average are not copied to be sent as one
+
+
+@dataclass(slots=True)
+class _PendingRead:
+    request: bytes
+    answer: EntryAnswer
+    asked_s: float
+
+
+@dataclass(slots=True)
+class _PendingBatch:
+    answer: BatchAnswer
+    asked_s: float
+
+
+@dataclass(slots=True)
+class ConnectionStats:
+    """Counters of one connection since the client began."""
+
+    connects: int = 0
+    connect_failures: int = 0
+    losses: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionHooks:
+    """What a connection needs of its pool."""
+
+    resolve: Callable[[BookieId], BookieAddress | None]
+    spawn: Callable[["BookieConnection"], None]
+    """Run `connect` of that connection in a task that the pool owns."""
+    watch: Callable[[], None]
+    """Something is outstanding: have `check_overdue` called from time to time."""
+    reached: Callable[[BookieId, bool], None]
+    """A connection was made (True) or could not be made or broke (False)."""
+
+
+class BookieConnection:
+    """See the module's text. Lives as long as the client; its socket comes and goes."""
+
+    def __init__(self, bookie: BookieId, settings: ClientSettings, hooks: ConnectionHooks) -> None:
+        self.bookie = bookie
+        self.stats = ConnectionStats()
+        self._settings = settings
+        self._hooks = hooks
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._wire: _Wire | None = None
+        self._connecting = False
+        self._closed = False
+        self._outbox: list[Buffer] = []
+        self._flush_due = False
+        self._sinks: dict[LedgerId, AddSink] = {}
+        self._reads: dict[tuple[LedgerId, EntryId], _PendingRead] = {}
+        self._waiting: dict[tuple[LedgerId, EntryId], deque[_PendingRead]] = {}
+        self._batches: dict[int, _PendingBatch] = {}
+        self._next_request_id = 0
+
+    # ---- requests
+    def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
+        """See BookieLink."""
+        self._sinks[ledger] = sink
+        self._send(frames)
+
+    def forget_sink(self, ledger: LedgerId, sink: AddSink) -> None:
+        """See BookieLink."""
+        if self._sinks.get(ledger) is sink:
+            del self._sinks[ledger]
+
+    def read(
+        self,
+        ledger: LedgerId,
+        entry: EntryId,
+        answer: EntryAnswer,
+        *,
+        fence_key: bytes | None = None,
+        high_priority: bool = False,
+    ) -> None:
+        """See BookieLink."""
+        request = v2_read(ledger, entry, fence_with=fence_key, high_priority=high_priority)
+        pending = _PendingRead(request, answer, self._loop.time())
+        key = (ledger, entry)
+        if key in self._reads:
+            self._waiting.setdefault(key, deque()).append(pending)
+        else:
+            self._reads[key] = pending
+            self._send(request)
+
+    def read_batch(
+        self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int, answer: BatchAnswer
+    ) -> None:
+        """See BookieLink."""
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        self._batches[request_id] = _PendingBatch(answer, self._loop.time())
+        # The protocol counts entries in 32 bits, and takes 0 for no limit.
+        self._send(v2_batch_read(ledger, first, request_id, max(1, min(entries_max, 2**31 - 1)), bytes_max))
+
+    # ---- time
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer may be outstanding."""
+        return bool(self._sinks or self._reads or self._batches)
+
+    def check_overdue(self, now_s: float) -> None:
+        """Break the connection when a read is overdue; ask the sinks about their adds."""
+        # Dictionaries keep the order in which their requests were made.
+        read, batch = next(iter(self._reads.values()), None), next(iter(self._batches.values()), None)
+        asked_s = min(read.asked_s if read else now_s, batch.asked_s if batch else now_s)
+        if now_s - asked_s >= self._settings.read_timeout_s:
+            # A late answer could be taken for that of a later request: only a new connection is safe.
+            self._break(BookieUnavailableError(f"bookie {self.bookie} did not answer a read in time"))
+            return
+        for sink in list(self._sinks.values()):
+            sink.check_overdue(self.bookie, now_s)
+
+    # ---- the socket
+    async def connect(self) -> None:
+        """Make the connection and send what has queued. Failure goes to whoever waits for an answer."""
+        address = self._hooks.resolve(self.bookie)
+        try:
+            if address is None:
+                raise OSError("it is not registered and never was")
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                transport, wire = await self._loop.create_connection(
+                    lambda: _Wire(self, self._settings.frame_bytes_max), address.host, address.port
+                )
+            if wire.lost:
+                raise OSError("it hung up at once")
+        except (OSError, TimeoutError) as error:
+            self._connecting = False
+            self.stats.connect_failures += 1
+            lost = BookieUnavailableError(f"cannot reach bookie {self.bookie} at {address}: {error or 'timed out'}")
+            lost.__cause__ = error
+            self._fail_all(lost)
+            return
+        self._connecting = False
+        if self._closed:
+            transport.abort()
+            return
+        self.stats.connects += 1
+        self._transport = transport
+        self._wire = wire
+        self._hooks.reached(self.bookie, True)
+        self._flush()
+
+    def probe(self) -> None:
+        """Connect unless connected, to learn whether the bookie can be reached."""
+        if self._transport is None and not self._connecting and not self._closed:
+            self._connecting = True
+            self._hooks.spawn(self)
+
+    def close(self) -> None:
+        """Drop the socket and fail what is unanswered."""
+        self._closed = True
+        self._break(BookieUnavailableError("the ledger client was closed"))
+
+    def _send(self, data: Buffer) -> None:
+        self._outbox.append(data)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        self._hooks.watch()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._transport is None:
+            if self._closed:
+                self._fail_all(BookieUnavailableError("the ledger client was closed"))
+            elif self._outbox:
+                self.probe()
+            return
+        outbox, self._outbox = self._outbox, []
+        if not outbox:
+            return
+        size_bytes = sum(map(len, outbox))
+        self.stats.bytes_sent += size_bytes
+        if size_bytes >= len(outbox) * _COPY_BYTES_MAX:
+            for data in outbox:
+                self._transport.write(data)
+        else:
+            self._transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
+
+    def received(self, wire: "_Wire", data: bytes) -> None:
+        """Bytes of a socket; those of a former one are dropped."""
+        if wire is not self._wire:
+            return
+        self.stats.bytes_received += len(data)
+        try:
+            self._dispatch(wire.codec.feed(data))
+        except PeerProtocolError as error:
+            _log.warning("bookie %s broke the protocol: %s", self.bookie, error)
+            self._break(BookieUnavailableError(f"bookie {self.bookie} broke the protocol: {error}"))
+
+    def lost(self, wire: "_Wire", error: BaseException | None) -> None:
+        """A socket ended."""
+        if wire is not self._wire:
+            return  # given up already, or lost while it was made: `connect` sees that
+        failure = BookieUnavailableError(f"lost the connection to bookie {self.bookie}: {error or 'it hung up'}")
+        failure.__cause__ = error
+        self._break(failure)
+
+    # ---- answers
+    def _dispatch(self, responses: list[Response]) -> None:
+        touched: dict[LedgerId, AddSink] = {}
+        for response in responses:
+            if isinstance(response, AddResponse):
+                sink = self._sinks.get(response.ledger)
+                if sink is None:
+                    continue
+                touched[response.ledger] = sink
+                if response.status is Status.OK:
+                    sink.adds_stored(self.bookie, response.first, response.count)
+                else:
+                    sink.adds_refused(self.bookie, response.first, response.count, self._error(response))
+            elif isinstance(response, ReadResponse):
+                self._read_answered(response)
+            elif isinstance(response, BatchReadResponse):
+                self._batch_answered(response)
+            else:
+                raise PeerProtocolError(f"an answer nobody asked for: {type(response).__name__}")
+        for sink in touched.values():
+            sink.adds_answered()
+
+    def _read_answered(self, response: ReadResponse) -> None:
+        key = (response.ledger, response.entry)
+        pending = self._reads.pop(key, None)
+        if pending is None:
+            return
+        waiting = self._waiting.get(key)
+        if waiting:
+            following = waiting.popleft()
+            if not waiting:
+                del self._waiting[key]
+            self._reads[key] = following
+            self._send(following.request)
+        if response.status is Status.OK and response.data is not None:
+            pending.answer(response.data)
+        else:
+            pending.answer(self._error(response))
+
+    def _batch_answered(self, response: BatchReadResponse) -> None:
+        pending = self._batches.pop(response.request_id, None)
+        if pending is None:
+            return
+        if response.status is Status.OK and response.entries:
+            pending.answer(response.entries)
+        else:
+            pending.answer(self._error(response))
+
+    def _error(self, response: AddResponse | ReadResponse | BatchReadResponse) -> LedgerError:
+        entry = response.entry if isinstance(response, ReadResponse) else response.first
+        name = f"ledger {response.ledger} entry {entry} at bookie {self.bookie}"
+        if response.status is Status.OK:
+            return BookieProtocolError(f"{name}: answered OK without an entry")
+        return error_of(response.status, name)
+
+    def _break(self, error: LedgerError) -> None:
+        transport, self._transport, self._wire = self._transport, None, None
+        if transport is not None:
+            self.stats.losses += 1
+            transport.abort()
+        self._fail_all(error)
+
+    def _fail_all(self, error: LedgerError) -> None:
+        self._hooks.reached(self.bookie, False)
+        # Taken over first: whoever is told may send again, which begins a new connection.
+        sinks, self._sinks = self._sinks, {}
+        reads = [*self._reads.values(), *(pending for queue in self._waiting.values() for pending in queue)]
+        batches, self._batches = self._batches, {}
+        self._reads, self._waiting, self._outbox = {}, {}, []
+        for sink in sinks.values():
+            sink.link_lost(self.bookie, error)
+        for pending in reads:
+            pending.answer(error)
+        for batch in batches.values():
+            batch.answer(error)
+
+
+class _Wire(asyncio.Protocol):
+    """One socket's life."""
+
+    def __init__(self, owner: BookieConnection, frame_bytes_max: int) -> None:
+        self._owner = owner
+        self.codec = ClientCodec(_V2, frame_bytes_max)
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._owner.received(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.lost = True
+        self._owner.lost(self, exc)

@@ -1,0 +1,197 @@
+"""The ledger client: create, open, recover, delete and list ledgers. A facade: the work is in the modules it names.
+
+One client per process is enough: its connections, and what it knows of the bookies, serve all ledgers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.ledger_reader import LedgerReader
+from quire_bookie.client.ledger_writer import LedgerWriter
+from quire_bookie.client.pool import ConnectionPool
+from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import LedgerError, LedgerExistsError, UnauthorizedError
+from quire_bookie.metadata.ledger_ids import LedgerIds
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.quorum.placement import choose_ensemble
+
+_CREATE_ATTEMPTS_MAX = 100
+
+
+class LedgerClient:
+    """See the module's text. Open it with `open`, close it with `close`; the metadata store stays the caller's."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        registry: BookieRegistry,
+        settings: ClientSettings,
+        clock: WallClock,
+        chance: Chance,
+    ) -> None:
+        """Use `open`."""
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._nodes = LedgerNodes(metadata)
+        self._ids = LedgerIds(metadata)
+        self._registry = registry
+        self._pool = ConnectionPool(registry.address_of, settings)
+        self._writers: dict[LedgerId, LedgerWriter] = {}
+        self._recovering: dict[LedgerId, asyncio.Lock] = {}
+        self._known_writable = registry.writable
+        self._listeners: list[Callable[[], None]] = []
+        registry.on_change(self._registered)
+        self._pool.on_suspects_changed(self._tell)
+
+    @classmethod
+    async def open(
+        cls, metadata: MetadataStore, settings: ClientSettings | None = None, *, clock: WallClock, chance: Chance
+    ) -> "LedgerClient":
+        """A client that knows the registered bookies. MetadataUnavailableError."""
+        registry = await BookieRegistry.open(metadata)
+        return cls(metadata, registry, settings or ClientSettings(), clock, chance)
+
+    async def close(self) -> None:
+        """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
+        for writer in list(self._writers.values()):
+            writer.abandon()
+        await self._pool.close()
+        await self._registry.close()
+
+    # ---- bookies
+    @property
+    def writable_bookies(self) -> frozenset[BookieId]:
+        """Registered as writable, without those that could not be reached a moment ago."""
+        return self._registry.writable - frozenset(self._pool.suspects)
+
+    def on_bookies_changed(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after each change of `writable_bookies` (or of an address). Returns what ends it."""
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    # ---- ledgers
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> LedgerWriter:
+        """A new, empty ledger and its writer.
+
+        NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
+        cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind).
+        """
+        if not ensemble_size >= write_quorum >= ack_quorum >= 1:
+            raise LedgerError(
+                f"quorums {ensemble_size}/{write_quorum}/{ack_quorum}: ensemble >= write quorum >= ack quorum >= 1"
+            )
+        for _ in range(_CREATE_ATTEMPTS_MAX):
+            ensemble = choose_ensemble(
+                self._registry.writable, ensemble_size, self._chance, avoid=frozenset(self._pool.suspects)
+            )
+            ledger = await self._ids.next_id()
+            metadata = LedgerMetadata(
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                segments=(Segment(EntryId(0), ensemble),),
+                digest_type=digest_type,
+                password=password,
+                custom=dict(custom or {}),
+                # Makes the bytes unique: a create whose outcome is unknown is settled by finding them there.
+                c_token=int.from_bytes(self._chance.token(8), "big") >> 1,
+            )
+            try:
+                stored = await self._nodes.create(ledger, metadata)
+            except LedgerExistsError:
+                continue  # somebody else counted that id, for instance after the counter was lost
+            writer = LedgerWriter(self._handle(ledger, digest_type, password), stored, self._finished)
+            self._writers[ledger] = writer
+            return writer
+        raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} new ledger ids in a row were taken")
+
+    async def open_ledger(
+        self, ledger: LedgerId, *, password: bytes = b"", recover: bool, digest_type: DigestType | None = None
+    ) -> LedgerReader:
+        """A reader. With `recover` the ledger is first taken over from its writer and closed.
+
+        Without, it is left alone and can be read as far as its bookies are known to have confirmed entries.
+        `digest_type` only counts where the metadata does not name one. UnauthorizedError for a wrong password,
+        NoSuchLedgerError, QuorumError (retry), MetadataError.
+        """
+        stored = await self._nodes.read(ledger)
+        handle = self._handle_of(ledger, stored.value, password, digest_type)
+        if recover:
+            stored = await self._recover(handle, stored)
+        return await LedgerReader.open(handle, stored.value)
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        """Delete the metadata; the bookies free the space later. NoSuchLedgerError, MetadataError."""
+        await self._nodes.delete(ledger)
+
+    async def list_ledgers(self) -> AsyncIterator[LedgerId]:
+        """All ledgers at one revision, in no particular order. An error means that the listing is incomplete."""
+        async for page in self._nodes.ids():
+            for ledger in page:
+                yield ledger
+
+    async def read_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        """The metadata, linearizable. NoSuchLedgerError."""
+        return (await self._nodes.read(ledger)).value
+
+    # ---- inside
+    async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
+        """One recovery of a ledger at a time in this client: answers on one connection name only ledger and entry."""
+        lock = self._recovering.setdefault(handle.ledger, asyncio.Lock())
+        try:
+            async with lock:
+                return await recover_ledger(handle, stored)
+        finally:
+            if not lock.locked():
+                self._recovering.pop(handle.ledger, None)
+
+    def _handle_of(
+        self, ledger: LedgerId, metadata: LedgerMetadata, password: bytes, digest_type: DigestType | None
+    ) -> LedgerHandle:
+        if not metadata.has_password:
+            return self._handle(ledger, digest_type or metadata.digest_type, password)
+        if metadata.password != password:
+            raise UnauthorizedError(f"wrong password for ledger {ledger}")
+        return self._handle(ledger, metadata.digest_type, password)
+
+    def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes) -> LedgerHandle:
+        return LedgerHandle.of(
+            ledger, digest_type, password, links=self._pool, nodes=self._nodes, settings=self._settings
+        )
+
+    def _finished(self, writer: LedgerWriter) -> None:
+        self._writers.pop(writer.ledger_id, None)
+
+    def _registered(self) -> None:
+        writable = self._registry.writable
+        for bookie in writable - self._known_writable:
+            self._pool.trust(bookie)
+        self._known_writable = writable
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()

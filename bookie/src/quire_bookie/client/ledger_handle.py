@@ -1,0 +1,53 @@
+"""What the writer, the readers and the recovery of one ledger share. A value, nothing else."""
+
+from dataclasses import dataclass
+
+from quire_bookie.client.bookie_link import Links, Purpose
+from quire_bookie.client.entry_read import ReadWay
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.model import DigestType, LedgerId
+from quire_bookie.wire.digest import Digest, master_key
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHandle:
+    """One ledger with its keys and the ways to its bookies and its metadata."""
+
+    ledger: LedgerId
+    digest: Digest
+    master_key: bytes
+    links: Links
+    nodes: LedgerNodes
+    settings: ClientSettings
+
+    @classmethod
+    def of(
+        cls,
+        ledger: LedgerId,
+        digest_type: DigestType,
+        password: bytes,
+        *,
+        links: Links,
+        nodes: LedgerNodes,
+        settings: ClientSettings,
+    ) -> "LedgerHandle":
+        """Derive the keys."""
+        return cls(ledger, Digest(digest_type, password), master_key(password), links, nodes, settings)
+
+    @property
+    def read_way(self) -> ReadWay:
+        """How entries are read outside a recovery."""
+        return ReadWay(self.ledger, self.digest, self.links)
+
+    @property
+    def recovery_way(self) -> ReadWay:
+        """How entries are read in a recovery: every read fences."""
+        return ReadWay(
+            self.ledger,
+            self.digest,
+            self.links,
+            purpose=Purpose.RECOVERY,
+            fence_key=self.master_key,
+            high_priority=True,
+        )

@@ -1,0 +1,322 @@
+"""The one writer of a ledger. Turns payloads into entries, tells its listener what is confirmed, closes the ledger.
+
+Never acknowledges an entry of which fewer than Qa replicas are durable, and nothing at all after it failed. Adds are
+pipelined: `submit` is synchronous and returns at once. Memory is bounded by the caller, who stops submitting while
+`is_writable` is False (`append` waits by itself).
+
+Cancelling `append` leaves its entry on the way: it may become part of the ledger. Cancelling `close` leaves open
+whether the ledger is closed: call it again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from quire_bookie.client.add_pipeline import AddPipeline
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.closing import close_ledger, writer_conflict
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.range_read import RangeReader
+from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.wire.client_codec import v2_adds
+
+_ADD_FRAME_OVERHEAD_BYTES = 4 + 4 + 20 + ENTRY_HEADER_BYTES
+_BATCH_ANSWER_OVERHEAD_BYTES = 64  # an entry must also fit the answer of a read
+
+
+class WriterState(Enum):
+    """What became of a writer."""
+
+    OPEN = "takes entries"
+    CLOSING = "finishes what was submitted"
+    CLOSED = "the ledger is closed at last_add_confirmed"
+    FENCED = "another client took the ledger over"
+    FAILED = "the ack quorum is lost; close still closes the ledger at last_add_confirmed"
+
+
+class WriterListener(Protocol):
+    """Who hears of progress. Called on the loop, never from inside `submit`."""
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        """Every entry up to here is durable on Qa replicas. In order, once per progress."""
+        ...
+
+    def on_failed(self, error: LedgerError) -> None:
+        """Nothing above `last_add_confirmed` will be acknowledged. At most once."""
+        ...
+
+
+@dataclass(slots=True)
+class WriterStats:
+    """Counters of one writer."""
+
+    entries: int = 0
+    payload_bytes: int = 0
+    runs: int = 0
+    replicas_failed: int = 0
+
+
+class LedgerWriter:
+    """See the module's text. Made by `LedgerClient.create_ledger`."""
+
+    def __init__(
+        self,
+        handle: LedgerHandle,
+        stored: Versioned[LedgerMetadata],
+        on_finished: "Callable[[LedgerWriter], None]",
+    ) -> None:
+        """`on_finished` is called once no connection knows the writer any more."""
+        self.listener: WriterListener | None = None
+        self.on_drained: Callable[[], None] | None = None
+        """Called when the writer is writable again after it was not."""
+        self.on_degraded: Callable[[BookieId, LedgerError], None] | None = None
+        """Called when a replica drops out; entries it has not acknowledged have one replica less."""
+        self.stats = WriterStats()
+        self._on_finished = on_finished
+        self._handle = handle
+        self._stored = stored
+        self._state = WriterState.OPEN
+        self._length = 0
+        self._writable = True
+        self._waiting: deque[tuple[EntryId, asyncio.Future[None]]] = deque()
+        self._blocked: deque[asyncio.Future[None]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._closing = asyncio.Lock()
+        self._reader = RangeReader(handle.read_way, handle.settings)
+        self._payload_bytes_max = (
+            handle.settings.frame_bytes_max
+            - _ADD_FRAME_OVERHEAD_BYTES
+            - handle.digest.size
+            - _BATCH_ANSWER_OVERHEAD_BYTES
+        )
+        self._pipeline = AddPipeline(
+            handle.ledger,
+            stored.value,
+            EntryId(0),
+            0,
+            links=handle.links,
+            purpose=Purpose.ADD,
+            settings=handle.settings,
+            owner=self,
+        )
+
+    # ---- what it is
+    @property
+    def ledger_id(self) -> LedgerId:
+        """The ledger."""
+        return self._handle.ledger
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As last read or written by this writer."""
+        return self._stored.value
+
+    @property
+    def state(self) -> WriterState:
+        """What became of the writer."""
+        return self._state
+
+    @property
+    def error(self) -> LedgerError | None:
+        """Why it is FENCED or FAILED."""
+        return self._pipeline.error
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that is durable on Qa replicas, with all before it."""
+        return self._pipeline.confirmed
+
+    @property
+    def last_add_pushed(self) -> EntryId:
+        """The last entry submitted."""
+        return self._pipeline.pushed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of all entries submitted."""
+        return self._length
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The largest payload of one entry."""
+        return self._payload_bytes_max
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes sent that not every living replica has acknowledged."""
+        return self._pipeline.pending_bytes
+
+    @property
+    def is_writable(self) -> bool:
+        """False while more is pending than the settings allow; `on_drained` follows."""
+        return self._writable
+
+    @property
+    def degraded(self) -> bool:
+        """Whether a replica dropped out: the ledger goes on, and should be replaced when bookies are back."""
+        return bool(self._pipeline.failed_replicas)
+
+    @property
+    def failed_replicas(self) -> dict[BookieId, LedgerError]:
+        """The bookies that dropped out and why."""
+        return dict(self._pipeline.failed_replicas)
+
+    # ---- appending
+    def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
+        """Send entries; returns the id of the first, the others follow. A payload may be given in parts.
+
+        The buffers are copied before this returns. Raises, sending nothing: LedgerFencedError, LedgerClosedError, the
+        error the writer failed with, LedgerError for a payload above `payload_bytes_max` or for no payload at all.
+        """
+        self._check_open()
+        if not payloads:
+            raise LedgerError("no entries to submit")
+        handle, pipeline = self._handle, self._pipeline
+        encode, ledger, lac = handle.digest.encode_entry, handle.ledger, pipeline.confirmed
+        length, entry = self._length, pipeline.pushed
+        entries: list[tuple[Buffer, ...]] = []
+        for payload in payloads:
+            parts = payload if isinstance(payload, tuple) else (payload,)
+            size_bytes = sum(map(len, parts))
+            if size_bytes > self._payload_bytes_max:
+                raise LedgerError(f"an entry of {size_bytes} bytes; the limit is {self._payload_bytes_max}")
+            length += size_bytes
+            entry = EntryId(entry + 1)
+            entries.append((encode(ledger, entry, lac, length, parts), *parts))
+        stats = self.stats
+        stats.entries += len(entries)
+        stats.payload_bytes += length - self._length
+        stats.runs += 1
+        self._length = length
+        first = pipeline.push(b"".join(v2_adds(handle.master_key, entries)), len(entries), length)
+        if pipeline.pending_bytes >= handle.settings.writer_pending_bytes_max:
+            self._writable = False
+        return first
+
+    async def append(self, payload: Buffer | tuple[Buffer, ...]) -> EntryId:
+        """Submit one entry when the writer is writable and wait until it is confirmed. Errors as `submit`."""
+        loop = asyncio.get_running_loop()
+        while not self._writable and self._state is WriterState.OPEN:
+            blocked = loop.create_future()
+            self._blocked.append(blocked)
+            await blocked
+        entry = self.submit((payload,))
+        confirmed = loop.create_future()
+        self._waiting.append((entry, confirmed))
+        await confirmed
+        return entry
+
+    async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[LedgerEntry]:
+        """Confirmed entries; see `LedgerReader.read`."""
+        if not 0 <= first <= last or last > self.last_add_confirmed:
+            raise NoSuchEntryError(
+                f"entries {first} to {last} of ledger {self.ledger_id}: confirmed up to {self.last_add_confirmed}"
+            )
+        return await self._reader.read(self.metadata, first, last, bytes_max)
+
+    # ---- closing
+    async def close(self) -> LedgerMetadata:
+        """Wait for what was submitted, then close the ledger at the last confirmed entry.
+
+        A FAILED writer closes too: what was not confirmed is not part of the ledger. Closing twice is harmless.
+        LedgerFencedError, LedgerClosedError (another client closed it elsewhere), MetadataUnavailableError and
+        MetadataUnknownError (close again).
+        """
+        if self._state is WriterState.OPEN:
+            self._state = WriterState.CLOSING
+        async with self._closing:
+            if self._state is WriterState.CLOSING and self.last_add_confirmed < self.last_add_pushed:
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
+            if self._state is WriterState.CLOSED:
+                return self.metadata
+            if self._state is WriterState.FENCED:
+                raise LedgerFencedError(f"ledger {self.ledger_id} was taken over by another client")
+            # From here on nothing may be confirmed: the metadata will say where the ledger ends.
+            if self._pipeline.error is None:
+                self._pipeline.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
+                self._on_finished(self)
+            try:
+                self._stored = await close_ledger(
+                    self._handle.nodes,
+                    self.ledger_id,
+                    self._stored,
+                    self._pipeline.confirmed,
+                    self._pipeline.confirmed_length,
+                    writer_conflict,
+                )
+            except (LedgerFencedError, LedgerClosedError):
+                self._state = WriterState.FENCED
+                raise
+            self._state = WriterState.CLOSED
+            self._length = self._stored.value.length
+            return self.metadata
+
+    def abandon(self) -> None:
+        """Drop what is under way and leave the ledger open, as a crash would; a recovery closes it."""
+        if self._state in (WriterState.OPEN, WriterState.CLOSING):
+            self._pipeline.fail(LedgerClosedError(f"the writer of ledger {self.ledger_id} was dropped"))
+
+    def _check_open(self) -> None:
+        if self._state is WriterState.OPEN:
+            return
+        if self._pipeline.error is not None:
+            raise self._pipeline.error
+        raise LedgerClosedError(f"ledger {self.ledger_id} is closed or closing")
+
+    # ---- called by the pipeline
+    def adds_confirmed(self, up_to: EntryId) -> None:
+        """See PipelineOwner."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= up_to:
+            _, future = waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+        if self.listener is not None:
+            self.listener.on_confirmed(up_to)
+        if self._idle is not None and up_to == self.last_add_pushed:
+            self._set_idle()
+
+    def adds_failed(self, error: LedgerError) -> None:
+        """See PipelineOwner."""
+        self._state = WriterState.FENCED if isinstance(error, LedgerFencedError) else WriterState.FAILED
+        self._on_finished(self)
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._set_idle()
+        self._wake_blocked()
+        if self.listener is not None:
+            self.listener.on_failed(error)
+
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
+        """See PipelineOwner."""
+        self.stats.replicas_failed += 1
+        if self.on_degraded is not None:
+            self.on_degraded(bookie, error)
+
+    def adds_released(self) -> None:
+        """See PipelineOwner."""
+        if self._writable or self.pending_bytes > self._handle.settings.writer_pending_bytes_max // 2:
+            return
+        self._writable = True
+        self._wake_blocked()
+        if self.on_drained is not None:
+            self.on_drained()
+
+    def _set_idle(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _wake_blocked(self) -> None:
+        blocked, self._blocked = self._blocked, deque()
+        for future in blocked:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,225 @@
+"""Consecutive entries in order. Batch reads where a bookie holds every entry (E == Qw), single reads otherwise.
+
+A range read returns a prefix of what was asked for: all of it, or as much as fits `bytes_max` (always at least one
+entry). Single reads under way are bounded by the bytes that their answers are expected to have. A batch that fails,
+ends early or holds a wrong digest is continued by single reads over the other replicas, entry by entry.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.entry_read import EntryRead, ReadWay
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.errors import LedgerError
+from quire_bookie.limits import KIB
+from quire_bookie.model import BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.quorum.write_set import write_set
+
+_EXPECTED_ENTRY_BYTES = 16 * KIB
+_ENTRY_OVERHEAD_BYTES = 64
+
+
+class RangeReader:
+    """Reads of one ledger. Remembers which replica answers, so that reads stick to it until it fails."""
+
+    def __init__(self, way: ReadWay, settings: ClientSettings) -> None:
+        self._way = way
+        self._settings = settings
+        self._sticky: BookieId | None = None
+        self._expected_bytes = _EXPECTED_ENTRY_BYTES
+
+    async def read(
+        self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
+    ) -> list[LedgerEntry]:
+        """Entries from `first` to at most `last`, in order. The caller has checked that they are confirmed.
+
+        Raises the error of the first entry that no replica could give, unless entries before it were read: then those.
+        """
+        entries: list[LedgerEntry] = []
+        budget = bytes_max if bytes_max is not None else None
+        while True:
+            start = EntryId(first + len(entries))
+            stop = _segment_end(metadata, start, last)
+            found, error = await self._read_segment(metadata, start, stop, budget)
+            entries += found
+            if error is not None and not entries:
+                raise error
+            if error is not None or start + len(found) > last or len(found) < stop - start + 1:
+                return entries
+            if budget is not None:
+                budget -= _used(found)
+                if budget <= 0:
+                    return entries
+
+    async def _read_segment(
+        self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
+    ) -> tuple[list[LedgerEntry], LedgerError | None]:
+        ensemble = metadata.ensemble_of(first)
+        entries: list[LedgerEntry] = []
+        if metadata.ensemble_size == metadata.write_quorum and last > first:
+            entries = await self._read_batches(metadata, ensemble, first, last, bytes_max)
+            used = _used(entries)
+            if entries and (entries[-1].entry_id == last or (bytes_max is not None and used >= bytes_max)):
+                return entries, None
+            if entries and bytes_max is not None:
+                bytes_max -= used
+        single = _SingleReads(self, metadata, ensemble, EntryId(first + len(entries)), last, bytes_max)
+        found, error = await single.run()
+        return entries + found, error
+
+    async def _read_batches(
+        self,
+        metadata: LedgerMetadata,
+        ensemble: Sequence[BookieId],
+        first: EntryId,
+        last: EntryId,
+        bytes_max: int | None,
+    ) -> list[LedgerEntry]:
+        """As many entries as the replicas give, each going on where the one before failed; possibly none."""
+        entries: list[LedgerEntry] = []
+        for bookie in self.replicas(metadata, ensemble, first):
+            await self._read_batches_of(bookie, entries, first, last, bytes_max)
+            if entries and (entries[-1].entry_id == last or _used(entries) >= (bytes_max or _used(entries) + 1)):
+                self._sticky = bookie
+                break
+        return entries
+
+    async def _read_batches_of(
+        self, bookie: BookieId, entries: list[LedgerEntry], first: EntryId, last: EntryId, bytes_max: int | None
+    ) -> None:
+        used = _used(entries)
+        while (start := EntryId(first + len(entries))) <= last:
+            size_max = self._settings.batch_read_bytes_max
+            if bytes_max is not None:
+                # The first entry comes whatever its size; a size of 0 would mean exactly one entry.
+                size_max = min(size_max, max(bytes_max - used, 0))
+            stored = await self._read_batch(bookie, start, last - start + 1, size_max)
+            if isinstance(stored, LedgerError):
+                return
+            for offset, data in enumerate(stored):
+                try:
+                    entry = self._way.decode(data, EntryId(start + offset))
+                except LedgerError:
+                    return  # damaged here: the next replica goes on with this entry
+                entries.append(entry)
+                used += len(entry.payload) + _ENTRY_OVERHEAD_BYTES
+            if not stored or (bytes_max is not None and used >= bytes_max):
+                return
+
+    async def _read_batch(
+        self, bookie: BookieId, first: EntryId, count: int, bytes_max: int
+    ) -> Sequence[Buffer] | LedgerError:
+        answer: asyncio.Future[Sequence[Buffer] | LedgerError] = asyncio.get_running_loop().create_future()
+        self._way.links.link(bookie, Purpose.READ).read_batch(
+            self._way.ledger, first, count, bytes_max, _resolver(answer)
+        )
+        stored = await answer
+        # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
+        return stored if isinstance(stored, LedgerError) else stored[:count]
+
+    def replicas(self, metadata: LedgerMetadata, ensemble: Sequence[BookieId], entry: EntryId) -> list[BookieId]:
+        """The replicas of `entry`: the one that answered last time first, those that could not be reached last."""
+        order = [ensemble[p] for p in write_set(entry, metadata.ensemble_size, metadata.write_quorum)]
+        suspects = self._way.links.suspects
+        order.sort(key=lambda bookie: (bookie in suspects, bookie != self._sticky))
+        return order
+
+    def window(self) -> int:
+        """How many single reads may be under way."""
+        settings = self._settings
+        return max(1, min(settings.read_entries_in_flight_max, settings.read_window_bytes // self._expected_bytes))
+
+    def learn(self, size_bytes: int) -> None:
+        """Take the size of an entry into account for the window."""
+        self._expected_bytes = max(1, (self._expected_bytes * 3 + size_bytes + _ENTRY_OVERHEAD_BYTES) // 4)
+
+    @property
+    def way(self) -> ReadWay:
+        """How entries are asked for."""
+        return self._way
+
+
+class _SingleReads:
+    """One range, entry by entry, with a window of reads under way."""
+
+    def __init__(
+        self,
+        reader: RangeReader,
+        metadata: LedgerMetadata,
+        ensemble: Sequence[BookieId],
+        first: EntryId,
+        last: EntryId,
+        bytes_max: int | None,
+    ) -> None:
+        self._reader = reader
+        self._metadata = metadata
+        self._ensemble = ensemble
+        self._next_read: int = first
+        self._next_use: int = first
+        self._last = last
+        self._bytes_left = bytes_max
+        self._ready: dict[int, LedgerEntry | LedgerError] = {}
+        self._entries: list[LedgerEntry] = []
+        self._error: LedgerError | None = None
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._filling = False
+
+    async def run(self) -> tuple[list[LedgerEntry], LedgerError | None]:
+        """The entries in order and the error that ended them early."""
+        self._fill()
+        await self._done
+        return self._entries, self._error
+
+    def _fill(self) -> None:
+        if self._filling:
+            return  # an answer came from inside `start`; the loop below goes on with it
+        self._filling = True
+        while not self._done.done() and self._next_read <= min(self._last, self._next_use + self._reader.window() - 1):
+            entry = EntryId(self._next_read)
+            self._next_read += 1
+            replicas = self._reader.replicas(self._metadata, self._ensemble, entry)
+            EntryRead(self._reader.way, entry, replicas, self._got).start()
+        self._filling = False
+
+    def _got(self, entry: EntryId, result: LedgerEntry | LedgerError) -> None:
+        if self._done.done():
+            return
+        self._ready[entry] = result
+        while (ready := self._ready.pop(self._next_use, None)) is not None:
+            if isinstance(ready, LedgerError):
+                self._error = ready
+                self._done.set_result(None)
+                return
+            size_bytes = len(ready.payload) + _ENTRY_OVERHEAD_BYTES
+            self._reader.learn(size_bytes)
+            self._entries.append(ready)
+            self._next_use += 1
+            if self._bytes_left is not None:
+                self._bytes_left -= size_bytes
+            if self._next_use > self._last or (self._bytes_left is not None and self._bytes_left <= 0):
+                self._done.set_result(None)
+                return
+        self._fill()
+
+
+def _resolver(
+    answer: "asyncio.Future[Sequence[Buffer] | LedgerError]",
+) -> Callable[[Sequence[Buffer] | LedgerError], None]:
+    def resolve(value: Sequence[Buffer] | LedgerError) -> None:
+        if not answer.done():  # the reader may have been cancelled
+            answer.set_result(value)
+
+    return resolve
+
+
+def _used(entries: Sequence[LedgerEntry]) -> int:
+    return sum(len(entry.payload) + _ENTRY_OVERHEAD_BYTES for entry in entries)
+
+
+def _segment_end(metadata: LedgerMetadata, first: EntryId, last: EntryId) -> EntryId:
+    for segment in metadata.segments:
+        if segment.first_entry > first:
+            return EntryId(min(last, segment.first_entry - 1))
+    return last

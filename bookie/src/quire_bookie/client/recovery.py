@@ -1,0 +1,187 @@
+"""Recovery: take a ledger over from its writer and close it where the confirmed entries end.
+
+1. OPEN -> IN_RECOVERY by compare-and-set (another recoverer may be at work: both do the same).
+2. Fence the bookies of the last segment and read their LAC, until it is covered.
+3. Read forward, every read fencing, and re-add each entry found to its whole write set, up to the first entry that
+   Qw-Qa+1 replicas lack. Nothing beyond that gap is kept.
+4. When all of it is on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set.
+
+A failure leaves the ledger IN_RECOVERY; running it again goes on. Whoever confirmed an entry to anybody finds it in the
+closed ledger. Re-added replicas differ from the first ones in LAC and digest; ids, length and payload are equal.
+Cancelling leaves a recovery that can be run again.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from quire_bookie.client.add_pipeline import AddPipeline
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.closing import close_ledger, recovery_conflict
+from quire_bookie.client.entry_read import EntryRead
+from quire_bookie.client.lac_read import LacFound, read_lac
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.range_read import RangeReader
+from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier
+from quire_bookie.quorum.write_set import write_set
+from quire_bookie.wire.client_codec import v2_adds
+
+_log = logging.getLogger("quire.client.recovery")
+_ATTEMPTS_MAX = 10
+
+
+async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
+    """Recover the ledger whose metadata is `stored`; the metadata of the closed ledger.
+
+    QuorumError (retry when bookies are back), UnauthorizedError, NoSuchLedgerError (deleted meanwhile), MetadataError.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            if stored.value.state is LedgerState.OPEN:
+                claimed = replace(stored.value, state=LedgerState.IN_RECOVERY)
+                stored = await handle.nodes.update(handle.ledger, claimed, stored.version)
+            if stored.value.state is LedgerState.CLOSED:
+                return stored
+            last, length = await _restore(handle, stored.value)
+            closed = await close_ledger(handle.nodes, handle.ledger, stored, last, length, recovery_conflict)
+        except BadVersionError:
+            # The writer closed it, or another client changed it: see what holds now.
+            stored = await handle.nodes.read(handle.ledger)
+        else:
+            _log.info("recovered ledger %d: closed at entry %d", handle.ledger, closed.value.last_entry)
+            return closed
+    raise BadVersionError(f"ledger {handle.ledger}: its metadata changed {_ATTEMPTS_MAX} times during recovery")
+
+
+async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> tuple[EntryId, int]:
+    """Fence, read forward, re-add. The last entry of the ledger and its length."""
+    found = await read_lac(handle.recovery_way, metadata)
+    copying = _Copying(handle, metadata, found)
+    copied = await copying.run()
+    if copied is not None:
+        return copied
+    # Nothing lies beyond the LAC. The length in the header that named it may belong to a later, lost entry.
+    return found.lac, await _length_at(handle, metadata, found.lac)
+
+
+async def _length_at(handle: LedgerHandle, metadata: LedgerMetadata, entry: EntryId) -> int:
+    if entry < 0:
+        return 0
+    entries = await RangeReader(handle.read_way, handle.settings).read(metadata, entry, entry, None)
+    return entries[0].length
+
+
+class _Copying:
+    """Steps 3: reads ahead, re-adds in order, ends at the first missing entry."""
+
+    def __init__(self, handle: LedgerHandle, metadata: LedgerMetadata, found: LacFound) -> None:
+        self._handle = handle
+        self._metadata = metadata
+        self._answered = found.answered
+        self._first = EntryId(found.lac + 1)
+        self._frontier: Frontier[LedgerEntry] = Frontier(self._first, handle.settings.recovery_reads_in_flight)
+        self._pipeline: AddPipeline | None = None
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reading_on = False
+
+    async def run(self) -> tuple[EntryId, int] | None:
+        """Last entry and length after the copy; None when there was nothing to copy."""
+        try:
+            self._read_on()
+            await self._done
+            if self._pipeline is None:
+                return None
+            return self._pipeline.confirmed, self._pipeline.confirmed_length
+        finally:
+            if self._pipeline is not None and self._pipeline.error is None:
+                self._pipeline.stop(LedgerError(f"the recovery of ledger {self._handle.ledger} has ended"))
+
+    # ---- reading
+    def _read_on(self) -> None:
+        if self._reading_on or self._done.done():
+            return
+        # Re-adds that are not confirmed hold memory: reading waits for them.
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.pending_bytes >= self._handle.settings.writer_pending_bytes_max:
+            return
+        self._reading_on = True
+        metadata = self._metadata
+        for entry in self._frontier.to_read():
+            search = EntrySearch(metadata.write_quorum, metadata.ack_quorum)
+            EntryRead(self._handle.recovery_way, entry, self._replicas(entry), self._got, search=search).start()
+        self._reading_on = False
+
+    def _replicas(self, entry: EntryId) -> list[BookieId]:
+        """Those that answered the fence first: a silent bookie would cost a timeout for every entry."""
+        metadata = self._metadata
+        ensemble = metadata.segments[-1].ensemble
+        order = [ensemble[p] for p in write_set(entry, metadata.ensemble_size, metadata.write_quorum)]
+        return sorted(order, key=lambda bookie: bookie not in self._answered)
+
+    def _got(self, entry: EntryId, result: LedgerEntry | LedgerError) -> None:
+        if self._done.done() or not self._frontier.matters(entry):
+            return
+        if isinstance(result, NoSuchEntryError):
+            self._frontier.missing(entry)
+        elif isinstance(result, LedgerError):
+            self._finish(result)
+            return
+        else:
+            self._frontier.found(entry, result, self._add_again)
+        self._check_done()
+        self._read_on()
+
+    # ---- re-adding
+    def _add_again(self, entry: EntryId, found: LedgerEntry) -> None:
+        handle = self._handle
+        if self._pipeline is None:
+            self._pipeline = AddPipeline(
+                handle.ledger,
+                self._metadata,
+                self._first,
+                found.length - len(found.payload),
+                links=handle.links,
+                purpose=Purpose.RECOVERY,
+                settings=handle.settings,
+                owner=self,
+            )
+        if self._pipeline.error is not None:
+            return
+        parts = (found.payload,)
+        head = handle.digest.encode_entry(handle.ledger, entry, self._pipeline.confirmed, found.length, parts)
+        frames = v2_adds(handle.master_key, [(head, *parts)], recovery=True, high_priority=True)
+        self._pipeline.push(b"".join(frames), 1, found.length)
+
+    def _check_done(self) -> None:
+        copied = self._frontier.last_used if self._pipeline is None else self._pipeline.confirmed
+        if self._frontier.is_done and copied == self._frontier.last_used:
+            self._finish(None)
+
+    def _finish(self, error: LedgerError | None) -> None:
+        if self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
+
+    # ---- called by the pipeline
+    def adds_confirmed(self, up_to: EntryId) -> None:
+        """See PipelineOwner."""
+        self._check_done()
+
+    def adds_failed(self, error: LedgerError) -> None:
+        """See PipelineOwner."""
+        self._finish(error)
+
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
+        """See PipelineOwner. The ledger is closed with a replica less where Qa are reached."""
+        _log.warning("ledger %d is recovered without bookie %s: %s", self._handle.ledger, bookie, error)
+
+    def adds_released(self) -> None:
+        """See PipelineOwner."""
+        self._read_on()

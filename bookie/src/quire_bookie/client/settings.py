@@ -1,0 +1,63 @@
+"""Settings of the ledger client. Owns the checks between them; reads no file and no environment."""
+
+from dataclasses import dataclass
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.limits import (
+    ADD_TIMEOUT_S,
+    BATCH_READ_BYTES_MAX,
+    CONNECT_TIMEOUT_S,
+    FRAME_BYTES_MAX,
+    READ_ENTRIES_IN_FLIGHT_MAX,
+    READ_TIMEOUT_S,
+    READ_WINDOW_BYTES,
+    RECOVERY_READS_IN_FLIGHT,
+    SUSPECT_BOOKIE_S,
+    TOO_MANY_REQUESTS_BACKOFF_S,
+    WRITER_PENDING_BYTES_MAX,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How the client speaks to bookies. All writers, readers and recoveries of one client share them."""
+
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    add_timeout_s: float = ADD_TIMEOUT_S
+    """A replica that has not answered an add for so long counts as failed for that ledger."""
+    read_timeout_s: float = READ_TIMEOUT_S
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    writer_pending_bytes_max: int = WRITER_PENDING_BYTES_MAX
+    """Sent and not yet answered by every living replica; above it a writer is not writable."""
+    batch_read_bytes_max: int = BATCH_READ_BYTES_MAX
+    read_window_bytes: int = READ_WINDOW_BYTES
+    """Expected answers that one range read of single entries has under way."""
+    read_entries_in_flight_max: int = READ_ENTRIES_IN_FLIGHT_MAX
+    recovery_reads_in_flight: int = RECOVERY_READS_IN_FLIGHT
+    retry_backoff_s: tuple[float, float] = TOO_MANY_REQUESTS_BACKOFF_S
+    """First and longest wait before adds are repeated at a bookie that answered ETOOMANYREQUESTS."""
+    suspect_s: float = SUSPECT_BOOKIE_S
+    """How long a bookie that could not be reached is avoided for new ledgers, though still registered."""
+
+    def __post_init__(self) -> None:
+        """Check what belongs together. ConfigError."""
+        for name in ("connect_timeout_s", "add_timeout_s", "read_timeout_s", "suspect_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not above 0")
+        for name in (
+            "writer_pending_bytes_max",
+            "batch_read_bytes_max",
+            "read_window_bytes",
+            "read_entries_in_flight_max",
+            "recovery_reads_in_flight",
+        ):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not at least 1")
+        if self.batch_read_bytes_max > self.frame_bytes_max:
+            raise ConfigError(
+                f"ledger client: batch reads of {self.batch_read_bytes_max} bytes do not fit "
+                f"a frame of {self.frame_bytes_max}"
+            )
+        low, high = self.retry_backoff_s
+        if not 0 < low <= high:
+            raise ConfigError(f"ledger client: retry_backoff_s of {self.retry_backoff_s} is no range above 0")
