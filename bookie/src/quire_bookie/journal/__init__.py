@@ -1,1 +1,22 @@
 """The write-ahead log of a bookie."""
+
+from quire_bookie.journal.format import JournalPosition
+from quire_bookie.journal.journal import Journal
+from quire_bookie.journal.records import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
+from quire_bookie.journal.replay import ReplaySummary
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.journal.writer import Done, JournalStats
+
+__all__ = [
+    "Done",
+    "EntryRecord",
+    "ExplicitLacRecord",
+    "FenceRecord",
+    "Journal",
+    "JournalPosition",
+    "JournalRecord",
+    "JournalSettings",
+    "JournalStats",
+    "MasterKeyRecord",
+    "ReplaySummary",
+]

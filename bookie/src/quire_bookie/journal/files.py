@@ -1,0 +1,146 @@
+"""The files of one journal directory: which generation lives where, which files are spare.
+
+`journal-<number>.log` files are written with zeros once, under a `.new` name until they are complete, and then go
+round: spare, live under a generation, spare again once the mark has passed them. Owns names, creation, recycling and
+removal. Must never give out or remove a file whose generation is not below the durable mark.
+"""
+
+import re
+from dataclasses import dataclass
+
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import DamagedError, DiskFullError
+from quire_bookie.journal.format import (
+    DATA_START,
+    HEADER_BLOCK_BYTES,
+    FileHeader,
+    JournalFormatError,
+    Mark,
+    decode_header,
+)
+from quire_bookie.journal.scan import find_group
+from quire_bookie.journal.settings import JournalSettings
+
+_NAME = re.compile(r"journal-(\d{8})\.log")
+_UNFINISHED = re.compile(r"journal-\d{8}\.log\.new")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that holds a generation which replay may need."""
+
+    path: str
+    header: FileHeader
+
+
+class JournalFiles:
+    """What `open` found in a directory, kept up to date. One caller at a time per method."""
+
+    def __init__(self, disk: Disk, directory: str, settings: JournalSettings) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._settings = settings
+        self._next_number = 1
+        self.live: dict[int, LiveFile] = {}
+        self._spares: list[str] = []
+        self.created = 0
+        self.recycled = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether the directory holds journal files at all."""
+        return self._next_number > 1
+
+    @property
+    def spares(self) -> int:
+        """Files that may be given a generation."""
+        return len(self._spares)
+
+    @classmethod
+    async def open(cls, disk: Disk, directory: str, settings: JournalSettings, mark: Mark | None) -> "JournalFiles":
+        """Look at every file. DamagedError when a live one was cut, lost its header or belongs elsewhere."""
+        files = cls(disk, directory, settings)
+        for name in await disk.list_dir(directory):
+            path = f"{directory}/{name}"
+            if found := _NAME.fullmatch(name):
+                files._next_number = max(files._next_number, int(found[1]) + 1)
+                if mark is not None:
+                    await files._classify(path, mark)
+            elif _UNFINISHED.fullmatch(name):
+                # A crash while it was made; nothing was ever written to it but zeros.
+                await disk.remove(path)
+        return files
+
+    async def _classify(self, path: str, mark: Mark) -> None:
+        file = await self._disk.open_read_only(path)
+        try:
+            size = await file.size()
+            block = await file.read(0, HEADER_BLOCK_BYTES)
+            if len(block) < HEADER_BLOCK_BYTES:
+                raise DamagedError(path, size, "the file was cut: its header is missing")
+            try:
+                header = decode_header(block)
+            except JournalFormatError as error:
+                # Zeros, or a header torn while a spare was taken into use: no group of its generation followed then.
+                end = size if any(block) else DATA_START + 1
+                group = await find_group(file, DATA_START, end, mark.uuid, mark.position.generation)
+                if group is not None:
+                    what = f"{error}, but a group of generation {group.generation} follows"
+                    raise DamagedError(path, 0, what) from error
+                await self._keep_or_remove(path, size)
+                return
+        finally:
+            await file.close()
+        if header.uuid != mark.uuid:
+            raise DamagedError(path, 0, "the file belongs to another journal; move it away")
+        if header.generation < mark.position.generation:
+            await self._keep_or_remove(path, size)
+            return
+        if size < header.file_bytes:
+            raise DamagedError(path, size, f"the file was cut; it had {header.file_bytes} bytes")
+        if other := self.live.get(header.generation):
+            raise DamagedError(path, 0, f"{other.path} has generation {header.generation} too")
+        self.live[header.generation] = LiveFile(path, header)
+
+    async def _keep_or_remove(self, path: str, size: int) -> None:
+        if size == self._settings.file_bytes and len(self._spares) < self._settings.spare_files_max:
+            self._spares.append(path)
+        else:
+            await self._disk.remove(path)
+
+    async def take_spare(self) -> str:
+        """A complete file that nothing needs; makes one where none is left. DiskFullError when there is no space."""
+        if self._spares:
+            self.recycled += 1
+            return self._spares.pop()
+        path = f"{self._directory}/journal-{self._next_number:08d}.log"
+        self._next_number += 1
+        unfinished = f"{path}.new"
+        try:
+            await self._disk.create_journal(unfinished, self._settings.file_bytes)
+        except DiskFullError:
+            self._next_number -= 1
+            raise
+        await self._disk.rename(unfinished, path)
+        await self._disk.sync_dir(self._directory)
+        self.created += 1
+        return path
+
+    def put_back(self, path: str) -> None:
+        """A spare that was taken and not used."""
+        self._spares.append(path)
+
+    def went_live(self, path: str, header: FileHeader) -> None:
+        """A spare's header is durable."""
+        self.live[header.generation] = LiveFile(path, header)
+
+    async def recycle_below(self, generation: int) -> None:
+        """The durable mark is in `generation`: files of older ones become spares, or are removed when too many."""
+        removed = False
+        for old in sorted(g for g in self.live if g < generation):
+            file = self.live.pop(old)
+            before = len(self._spares)
+            await self._keep_or_remove(file.path, file.header.file_bytes)
+            removed = removed or len(self._spares) == before
+        if removed:
+            await self._disk.sync_dir(self._directory)

@@ -1,0 +1,160 @@
+"""The frame of a journal file, version 1. Pure: bytes in, values out.
+
+```
+file   | header block (4096) | group 0 | group 1 | ... | stale bytes of earlier generations or zeros |
+header   "QuireJnl" 8, version u32, crc32c u32 over the rest, uuid 16, generation u64, file bytes u64,
+         first sequence u64, previous end u64, alignment u32, zero u32, zeros to the block's end
+group    "QJg1" 4, crc32c u32 over the rest of the head and the body, uuid 16, generation u64, sequence u64,
+         body bytes u32, records u32, body, zeros up to a multiple of the alignment
+mark     "QuireMrk" 8, version u32, crc32c u32 over the rest, uuid 16, generation u64, offset u64, sequence u64
+```
+Numbers are little-endian. A file is used again and again, so stale groups with right checksums lie behind the live
+ones: uuid and generation tell them apart. `sequence` counts groups through all generations without a gap. The header
+is used only once durable, fits one sector, and says where the generation before it ended (its *sealed size*) and which
+group comes first. A new group starts in a block of its own: no block with an acknowledged record is written twice.
+
+Owns these bytes. Must never decide what an invalid group means; `replay` does.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quire_bookie.model import Buffer
+
+HEADER_BLOCK_BYTES = 4096
+DATA_START = HEADER_BLOCK_BYTES
+FORMAT_VERSION = 1
+GROUP_MAGIC = b"QJg1"
+_FILE_MAGIC = b"QuireJnl"
+_MARK_MAGIC = b"QuireMrk"
+_PREFIX = struct.Struct("<8sII")
+_HEADER = struct.Struct("<16sQQQQI4x")
+_MARK = struct.Struct("<16sQQQ")
+_GROUP_PREFIX = struct.Struct("<4sI")
+_GROUP = struct.Struct("<16sQQII")
+GROUP_HEAD_BYTES = _GROUP_PREFIX.size + _GROUP.size
+
+
+class JournalFormatError(ValueError):
+    """These bytes are no header or mark of this version, or are damaged. The message says which."""
+
+
+class JournalPosition(NamedTuple):
+    """A place between two groups. Positions of one journal are ordered as tuples."""
+
+    generation: int
+    offset: int
+    """Bytes from the start of the generation's file."""
+    sequence: int
+    """Of the group that starts here."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What the first block of a journal file says."""
+
+    uuid: bytes
+    generation: int
+    file_bytes: int
+    first_sequence: int
+    previous_end: int
+    """Offset in the file of the generation before at which its last group ends; 0 when there is none."""
+    alignment_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """LastLogMark: everything before the position is durable in the storage. Also names the journal."""
+
+    uuid: bytes
+    position: JournalPosition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHead:
+    """What stands before a group's body; `crc` is not checked yet."""
+
+    crc: int
+    uuid: bytes
+    generation: int
+    sequence: int
+    body_bytes: int
+    records: int
+
+
+def encode_header(header: FileHeader) -> bytes:
+    """The whole first block."""
+    rest = _HEADER.pack(
+        header.uuid,
+        header.generation,
+        header.file_bytes,
+        header.first_sequence,
+        header.previous_end,
+        header.alignment_bytes,
+    )
+    block = _PREFIX.pack(_FILE_MAGIC, FORMAT_VERSION, crc32c(rest)) + rest
+    return block.ljust(HEADER_BLOCK_BYTES, b"\0")
+
+
+def decode_header(block: Buffer) -> FileHeader:
+    """Parse a first block; JournalFormatError when it is none."""
+    return FileHeader(*_HEADER.unpack(_checked(block, _FILE_MAGIC, _HEADER, "header")))
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The content of the mark's file."""
+    rest = _MARK.pack(mark.uuid, *mark.position)
+    return _PREFIX.pack(_MARK_MAGIC, FORMAT_VERSION, crc32c(rest)) + rest
+
+
+def decode_mark(content: Buffer) -> Mark:
+    """Parse the mark's file; JournalFormatError when it is none."""
+    if len(content) != _PREFIX.size + _MARK.size:
+        raise JournalFormatError(f"a mark of {len(content)} bytes")
+    uuid, generation, offset, sequence = _MARK.unpack(_checked(content, _MARK_MAGIC, _MARK, "mark"))
+    return Mark(uuid, JournalPosition(generation, offset, sequence))
+
+
+def _checked(content: Buffer, expected: bytes, layout: struct.Struct, what: str) -> bytes:
+    end = _PREFIX.size + layout.size
+    if len(content) < end:
+        raise JournalFormatError(f"{what} of {len(content)} bytes")
+    magic, version, crc = _PREFIX.unpack_from(content)
+    if magic != expected:
+        raise JournalFormatError(f"{what} without its magic")
+    rest = bytes(content[_PREFIX.size : end])
+    if crc32c(rest) != crc:
+        raise JournalFormatError(f"{what} with a wrong checksum")
+    if version != FORMAT_VERSION:
+        raise JournalFormatError(f"{what} of version {version}; this program knows {FORMAT_VERSION}")
+    return rest
+
+
+def encode_group_head(uuid: bytes, generation: int, sequence: int, body: bytes, records: int) -> bytes:
+    """The head that makes `body` a group; the checksum runs over the body without another copy of it."""
+    rest = _GROUP.pack(uuid, generation, sequence, len(body), records)
+    return _GROUP_PREFIX.pack(GROUP_MAGIC, crc32c(body, crc32c(rest))) + rest
+
+
+def parse_group_head(data: Buffer, offset: int = 0) -> GroupHead | None:
+    """The head at `offset`, or None when no group starts there. The checksum is for `group_is_valid`."""
+    if len(data) < offset + GROUP_HEAD_BYTES:
+        return None
+    magic, crc = _GROUP_PREFIX.unpack_from(data, offset)
+    if magic != GROUP_MAGIC:
+        return None
+    return GroupHead(crc, *_GROUP.unpack_from(data, offset + _GROUP_PREFIX.size))
+
+
+def group_is_valid(head: GroupHead, body: Buffer) -> bool:
+    """Whether head and body belong together, byte for byte."""
+    rest = _GROUP.pack(head.uuid, head.generation, head.sequence, head.body_bytes, head.records)
+    return len(body) == head.body_bytes and crc32c(body, crc32c(rest)) == head.crc
+
+
+def group_bytes(body_bytes: int, alignment_bytes: int) -> int:
+    """Bytes on disk of a group with that body, padding included."""
+    return -(-(GROUP_HEAD_BYTES + body_bytes) // alignment_bytes) * alignment_bytes

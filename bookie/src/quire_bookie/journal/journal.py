@@ -1,0 +1,271 @@
+"""The write-ahead log of one directory: the facade that the bookie uses.
+
+Owns the order of a journal's life (open, replay, append, mark, close) and the one task that keeps the next file ready.
+Must never be used by two processes at once: the caller holds the lock of the directory.
+
+Order and reentrancy: appends become durable in the order in which they were made, and their `done` callbacks run in
+that order on the event loop, those of one group back to back in one step, always after the append has returned. A
+`done` may append; that joins a later group. A `done` must not raise; one that does is reported by the loop. After a
+failed write every `done`, pending and future, gets JournalPoisonedError, and `on_poison` is called once. An append
+cannot be cancelled: its record may become durable although nobody waits for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.disk import Disk, JournalFile
+from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError, StorageError
+from quire_bookie.journal.files import JournalFiles
+from quire_bookie.journal.format import DATA_START, JournalPosition, Mark
+from quire_bookie.journal.mark import MARK_NAME, create_mark, load_mark, store_mark
+from quire_bookie.journal.records import SHUTDOWN_RECORD, explicit_lac_record, fence_record, master_key_record
+from quire_bookie.journal.replay import Deliver, Replay, ReplaySummary
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.journal.writer import Done, GroupWriter, JournalStats
+from quire_bookie.limits import JOURNAL_FULL_RETRY_S
+from quire_bookie.model import Buffer, LedgerId, Run
+
+log = logging.getLogger("quire.journal")
+
+
+class Journal:
+    """Use `open`, then `replay` once, then append. Every method belongs to the event loop's thread."""
+
+    def __init__(self, disk: Disk, directory: str, settings: JournalSettings, files: JournalFiles, mark: Mark) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._disk = disk
+        self._directory = directory
+        self._settings = settings
+        self._files = files
+        self._mark = mark
+        self._replay = Replay(disk, directory, files, mark)
+        self._writer = GroupWriter(
+            mark.uuid,
+            settings,
+            wants_file=self._wants_file,
+            retired=self._retire,
+            went_live=files.went_live,
+            poisoned=self._was_poisoned,
+        )
+        self._started = False
+        self._closing = False
+        self._stopping = False
+        self._wake = asyncio.Event()
+        self._retired: list[JournalFile] = []
+        self._retry_full_at_s = 0.0
+        self._files_lock = asyncio.Lock()
+        self._mark_lock = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        self.on_poison: Callable[[BaseException], None] | None = None
+        """Called once, after every pending `done`, with the JournalPoisonedError."""
+        self.on_full: Callable[[DiskFullError], None] | None = None
+        """Called when the next file cannot be made. The present file still takes what fits."""
+
+    @classmethod
+    async def open(cls, disk: Disk, directory: str, settings: JournalSettings, *, chance: Chance) -> "Journal":
+        """Open or create the journal of a directory, which the caller has locked.
+
+        DamagedError when mark or files are provably wrong, ConfigError for sizes that do not fit, DiskFullError,
+        OSError. Nothing is replayed yet.
+        """
+        settings.check()
+        await disk.make_dirs(directory)
+        mark = await load_mark(disk, directory)
+        files = await JournalFiles.open(disk, directory, settings, mark)
+        if mark is None:
+            if files.any:
+                raise DamagedError(f"{directory}/{MARK_NAME}", 0, "the mark is missing beside journal files")
+            mark = await create_mark(disk, directory, chance)
+        return cls(disk, directory, settings, files, mark)
+
+    async def replay(self, deliver: Deliver) -> ReplaySummary:
+        """Deliver every durable record from the mark on, in order, then start to take appends.
+
+        `position` and `set_mark` work meanwhile: a flush while replaying may move the mark. On a full disk the
+        journal starts without a file: `full` is set, and appends get DiskFullError until there is space.
+        """
+        assert not self._started, "a journal is replayed once"
+        summary = await self._replay.run(deliver)
+        await self._start(self._replay.position)
+        return summary
+
+    async def _start(self, end: JournalPosition) -> None:
+        """Go on behind `end`, in a file of its own: nothing is ever written behind a torn tail in the same file."""
+        self._writer.continue_at(end)
+        if not await self._reuse_empty(end):
+            await self._prepare()
+            if self._writer.has_prepared:
+                opened: asyncio.Future[BaseException | None] = self._loop.create_future()
+                self._writer.open_prepared(opened.set_result)
+                if (error := await opened) is not None:
+                    self._writer.poison(error)
+        if self._writer.poisoned:
+            raise JournalPoisonedError(f"{self._directory}: the journal could not be started")
+        self._started = True
+        self._writer.accept()
+        if self._mark.position.generation == 0:
+            # From here on a first file that is lost shows as missing, not as a journal that never began.
+            await self.set_mark(self.position())
+        self._keeper = asyncio.create_task(self._keep_file_ready(), name=f"journal files {self._directory}")
+        self._wake.set()
+
+    async def _reuse_empty(self, end: JournalPosition) -> bool:
+        """A last file without a durable group goes on: restarts in a row must not use up files."""
+        last = self._files.live.get(end.generation)
+        if last is None or end.offset != DATA_START:
+            return False
+        file = await self._disk.open_journal(last.path)
+        if file.alignment_bytes != last.header.alignment_bytes:
+            await file.close()
+            return False
+        self._writer.install(file, last.header, end)
+        return True
+
+    # ---- appends: never await, only queue
+    def append_run(self, run: Run, done: Done | None) -> None:
+        """Queue a run of entries; its buffers must stay unchanged until `done`."""
+        self._writer.append_run(run, done)
+
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
+        """Queue a ledger's master key; append it before the ledger's first run."""
+        self._writer.append_record(master_key_record(ledger, key), done)
+
+    def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
+        """Queue a fence; it counts once `done(None)` ran."""
+        self._writer.append_record(fence_record(ledger), done)
+
+    def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
+        """Queue an explicit LAC as the writer sent it."""
+        self._writer.append_record(explicit_lac_record(ledger, packet), done)
+
+    # ---- state
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes appended and not yet durable."""
+        return self._writer.queued_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """More is queued than the settings allow: stop to take adds until some are durable."""
+        return self._writer.queued_bytes >= self._settings.queue_bytes_max
+
+    @property
+    def poisoned(self) -> bool:
+        """A write failed; nothing will be acknowledged any more."""
+        return self._writer.poisoned
+
+    @property
+    def full(self) -> DiskFullError | None:
+        """Why the next file could not be made, or None. The bookie should be read-only while it is set."""
+        return self._writer.full
+
+    @property
+    def stats(self) -> JournalStats:
+        """Counters of the write side."""
+        return self._writer.stats
+
+    @property
+    def mark(self) -> JournalPosition:
+        """The durable LastLogMark."""
+        return self._mark.position
+
+    def position(self) -> JournalPosition:
+        """The next unassigned place: every record appended later stands here or behind it.
+
+        Capture it in the loop step in which the write cache is swapped; once that cache is durable in the storage,
+        give it to `set_mark`.
+        """
+        return self._writer.position if self._started else self._replay.position
+
+    async def set_mark(self, position: JournalPosition) -> None:
+        """Make the mark durable, then recycle the files before it. Going backwards changes nothing.
+
+        On DiskFullError or OSError the mark is the old or the new one and nothing was recycled.
+        """
+        async with self._mark_lock:
+            if position <= self._mark.position:
+                return
+            assert position <= self.position(), "the mark cannot be ahead of the journal"
+            mark = Mark(self._mark.uuid, position)
+            await store_mark(self._disk, self._directory, mark)
+            self._mark = mark
+            async with self._files_lock:
+                await self._files.recycle_below(position.generation)
+        self._wake.set()
+
+    # ---- files
+    def _wants_file(self) -> None:
+        if self._writer.full is None or self._loop.time() >= self._retry_full_at_s:
+            self._wake.set()
+
+    def _retire(self, file: JournalFile) -> None:
+        self._retired.append(file)
+
+    def _was_poisoned(self, error: JournalPoisonedError) -> None:
+        if self.on_poison is not None:
+            self.on_poison(error)
+
+    async def _keep_file_ready(self) -> None:
+        """The journal's one task: close full files, make the next one while the present one is written."""
+        try:
+            while not self._stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._retired:
+                    await self._retired.pop().close()
+                if not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
+                    await self._prepare()
+        except Exception as error:  # noqa: BLE001 - a task's root: whatever it was, there is no next file
+            self._writer.poison(error)
+
+    async def _prepare(self) -> None:
+        try:
+            async with self._files_lock:
+                path = await self._files.take_spare()
+                file = await self._open_spare(path)
+        except DiskFullError as error:
+            self._retry_full_at_s = self._loop.time() + JOURNAL_FULL_RETRY_S
+            first = self._writer.full is None
+            self._writer.no_file(error)
+            if first:
+                log.warning("%s: no space for the next journal file: %s", self._directory, error)
+                if self.on_full is not None:
+                    self.on_full(error)
+        except OSError as error:
+            self._writer.poison(error)
+        else:
+            if self._writer.full is not None:
+                log.info("%s: there is space for journal files again", self._directory)
+            self._writer.prepared(file, self._settings.file_bytes)
+
+    async def _open_spare(self, path: str) -> JournalFile:
+        try:
+            return await self._disk.open_journal(path)
+        except DiskFullError:
+            self._files.put_back(path)
+            raise
+
+    async def close(self) -> None:
+        """Make what is queued durable, write the clean-shutdown record, release the files. A second call does nothing.
+
+        Appends made from here on get a StorageError.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        if self._started and not self._writer.poisoned:
+            drained = asyncio.Event()
+            self._writer.append_record(SHUTDOWN_RECORD, lambda _: drained.set())
+            self._writer.refuse(StorageError("the journal is closed"))
+            await drained.wait()
+        # Only now: what was queued may have needed another file.
+        self._stopping = True
+        if self._keeper is not None:
+            self._wake.set()
+            await self._keeper
+        for file in [*self._retired, self._writer.take_file(), self._writer.take_prepared()]:
+            if file is not None:
+                await file.close()
+        self._retired.clear()

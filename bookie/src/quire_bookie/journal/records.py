@@ -1,0 +1,161 @@
+"""The body of a journal group: records, one after the other. Pure; no checksum of its own (the group has one).
+
+```
+record     kind u8, zero u8 * 3, count u32, ledger i64, then by kind (little-endian throughout):
+ 1 entries      first i64, lac i64, length u32 * count, the entries' bytes
+ 2 master key   count bytes of key
+ 3 fence        nothing (count 0)
+ 4 explicit LAC count bytes of packet, as the writer sent it
+ 5 shutdown     nothing (count 0, ledger -1): the process closed the journal on purpose
+```
+
+Owns these bytes and nothing else. Must never look into an entry: its header was checked when it came in.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+
+_HEAD = struct.Struct("<B3xIq")
+_RUN_HEAD = struct.Struct("<B3xIqqq")
+_IDS = struct.Struct("<qq")
+_ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
+_LITTLE_ENDIAN = sys.byteorder == "little"
+_LENGTH_TYPE = "I" if array("I").itemsize == 4 else "L"
+
+SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
+"""The last record of a journal that was closed on purpose."""
+
+
+class RecordFormatError(ValueError):
+    """The body is not made of records although its checksum is right: written by another version, or by a bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRecord:
+    """Entries that were added."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class MasterKeyRecord:
+    """The first add to a ledger came with this key."""
+
+    ledger: LedgerId
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRecord:
+    """The ledger takes no adds from its writer any more."""
+
+    ledger: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitLacRecord:
+    """The writer told its LAC beside the entries."""
+
+    ledger: LedgerId
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRecord:
+    """The journal was closed on purpose: nothing was in flight."""
+
+
+JournalRecord = EntryRecord | MasterKeyRecord | FenceRecord | ExplicitLacRecord
+"""What replay delivers."""
+
+
+def run_head(run: Run) -> bytes:
+    """Everything of an entries record but the entries themselves, which follow as they are."""
+    entries = run.entries
+    head = _RUN_HEAD.pack(_ENTRIES, len(entries), run.ledger, run.first, run.lac)
+    lengths = array(_LENGTH_TYPE, map(len, entries))
+    if not _LITTLE_ENDIAN:
+        lengths.byteswap()
+    return head + lengths.tobytes()
+
+
+def run_bytes(run: Run) -> int:
+    """Size of the record that `run` becomes."""
+    return _RUN_HEAD.size + 4 * len(run.entries) + run.size_bytes
+
+
+def encode_body(items: Sequence[Run | bytes]) -> bytes:
+    """Runs and already encoded records, in order, as one body. The only copy that is made of an entry here."""
+    parts: list[Buffer] = []
+    for item in items:
+        if type(item) is bytes:
+            parts.append(item)
+        else:
+            assert isinstance(item, Run)
+            parts.append(run_head(item))
+            parts.extend(item.entries)
+    return b"".join(parts)
+
+
+def master_key_record(ledger: LedgerId, key: bytes) -> bytes:
+    """A master key as a record."""
+    return _HEAD.pack(_MASTER_KEY, len(key), ledger) + key
+
+
+def fence_record(ledger: LedgerId) -> bytes:
+    """A fence as a record."""
+    return _HEAD.pack(_FENCE, 0, ledger)
+
+
+def explicit_lac_record(ledger: LedgerId, packet: Buffer) -> bytes:
+    """An explicit LAC as a record."""
+    return _HEAD.pack(_EXPLICIT_LAC, len(packet), ledger) + packet
+
+
+def decode_body(body: bytes) -> Iterator[JournalRecord | ShutdownRecord]:
+    """The records of a body whose checksum was right. Entries are copies: none pins the body."""
+    offset = 0
+    while offset < len(body):
+        record, offset = _decode_one(body, offset)
+        yield record
+
+
+def _decode_one(body: bytes, offset: int) -> tuple[JournalRecord | ShutdownRecord, int]:
+    if offset + _HEAD.size > len(body):
+        raise RecordFormatError(f"half a record at {offset} of {len(body)} bytes")
+    kind, count, ledger = _HEAD.unpack_from(body, offset)
+    start = offset + _HEAD.size
+    if kind == _ENTRIES:
+        return _decode_run(body, start, count, LedgerId(ledger))
+    end = start + count
+    if end > len(body):
+        raise RecordFormatError(f"record at {offset} ends at {end} of {len(body)} bytes")
+    if kind == _MASTER_KEY:
+        return MasterKeyRecord(LedgerId(ledger), body[start:end]), end
+    if kind == _EXPLICIT_LAC:
+        return ExplicitLacRecord(LedgerId(ledger), body[start:end]), end
+    if kind == _FENCE and not count:
+        return FenceRecord(LedgerId(ledger)), end
+    if kind == _SHUTDOWN and not count:
+        return ShutdownRecord(), end
+    raise RecordFormatError(f"record of unknown kind {kind} at {offset}")
+
+
+def _decode_run(body: bytes, start: int, count: int, ledger: LedgerId) -> tuple[EntryRecord, int]:
+    offset = start + _IDS.size + 4 * count
+    if offset > len(body):
+        raise RecordFormatError(f"run at {start} names {count} entries in {len(body)} bytes")
+    first, lac = _IDS.unpack_from(body, start)
+    entries: list[bytes] = []
+    begin = offset
+    for length in struct.unpack_from(f"<{count}I", body, start + _IDS.size):
+        entries.append(body[offset : offset + length])
+        offset += length
+    if offset > len(body):
+        raise RecordFormatError(f"run at {start} ends at {offset} of {len(body)} bytes")
+    return EntryRecord(Run(ledger, EntryId(first), entries, EntryId(lac), offset - begin)), offset

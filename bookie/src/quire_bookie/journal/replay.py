@@ -1,0 +1,140 @@
+"""Reading the journal back: every group from the mark on, in order, and the judgement of where it ends.
+
+Owns the rule that tells damage from a torn tail. One group is in flight at a time and a file's header is written once
+the file before is finished, so a later group or the next generation's header proves every earlier group durable:
+
+| an invalid group                                           | means                                           |
+|------------------------------------------------------------|-------------------------------------------------|
+| below the end that the next generation's header names      | damage: DamagedError with file and offset       |
+| in the last generation, a later group's head lies behind   | damage: DamagedError with file and offset       |
+| in the last generation, nothing later                      | the torn tail of a crash: replay ends before it |
+
+What cannot be proved: damage to the very last group looks like a torn tail. A clean shutdown writes a group of its own
+at the end, which makes the last group with records provable. Must never deliver a record of a group whose checksum is
+wrong, nor skip one.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from quire_bookie.env.disk import Disk, DiskFile
+from quire_bookie.errors import DamagedError
+from quire_bookie.journal.files import JournalFiles, LiveFile
+from quire_bookie.journal.format import (
+    DATA_START,
+    GROUP_HEAD_BYTES,
+    GroupHead,
+    JournalPosition,
+    Mark,
+    group_bytes,
+    group_is_valid,
+    parse_group_head,
+)
+from quire_bookie.journal.records import JournalRecord, RecordFormatError, ShutdownRecord, decode_body
+from quire_bookie.journal.scan import Window, find_group
+
+Deliver = Callable[[JournalRecord], Awaitable[None] | None]
+"""Takes one record. May return an awaitable, which is awaited before the next record (to flush a full cache)."""
+
+
+@dataclass(slots=True)
+class ReplaySummary:
+    """What replay found."""
+
+    groups: int = 0
+    records: int = 0
+    clean: bool = False
+    """The last group says that the journal was closed on purpose."""
+    torn: bool = False
+    """Something of an unfinished, never acknowledged group lies at the end."""
+
+
+class Replay:
+    """One pass over the live files. `position` is the next group's while it runs, the journal's end afterwards."""
+
+    def __init__(self, disk: Disk, directory: str, files: JournalFiles, mark: Mark) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._files = dict(files.live)
+        self._mark = mark
+        self.position = mark.position
+        self.summary = ReplaySummary()
+
+    async def run(self, deliver: Deliver) -> ReplaySummary:
+        """Deliver everything from the mark on. DamagedError where durable bytes are provably wrong."""
+        first = max(self._mark.position.generation, 1)
+        last = max(self._files, default=self._mark.position.generation)
+        for generation in range(first, last + 1):
+            if generation not in self._files:
+                raise DamagedError(self._directory, 0, f"the journal file of generation {generation} is missing")
+            await self._replay_file(self._files[generation], self._files.get(generation + 1), deliver)
+        return self.summary
+
+    async def _replay_file(self, live: LiveFile, successor: LiveFile | None, deliver: Deliver) -> None:
+        header = live.header
+        if header.generation != self._mark.position.generation:
+            if header.first_sequence != self.position.sequence:
+                what = f"begins with group {header.first_sequence}, but {self.position.sequence} comes next"
+                raise DamagedError(live.path, 0, what)
+            self.position = JournalPosition(header.generation, DATA_START, header.first_sequence)
+        elif not DATA_START <= self.position.offset <= header.file_bytes:
+            raise DamagedError(live.path, self.position.offset, "the mark is outside of the file")
+        file = await self._disk.open_read_only(live.path)
+        try:
+            window = Window(file)
+            while successor is None or self.position.offset != successor.header.previous_end:
+                group = await self._next_group(window, live)
+                if group is None:
+                    await self._judge(file, live, successor)
+                    return
+                await self._deliver_group(*group, live, deliver)
+            if successor.header.first_sequence != self.position.sequence:
+                what = f"ends with group {self.position.sequence}, not {successor.header.first_sequence}"
+                raise DamagedError(live.path, self.position.offset, what)
+        finally:
+            await file.close()
+
+    async def _next_group(self, window: Window, live: LiveFile) -> tuple[GroupHead, bytes] | None:
+        """The group at the position, or None when there is no valid one."""
+        header, (generation, offset, sequence) = live.header, self.position
+        head = parse_group_head(await window.bytes_at(offset, GROUP_HEAD_BYTES))
+        if head is None or (head.uuid, head.generation, head.sequence) != (header.uuid, generation, sequence):
+            return None
+        if offset + group_bytes(head.body_bytes, header.alignment_bytes) > header.file_bytes:
+            return None
+        body = await window.bytes_at(offset + GROUP_HEAD_BYTES, head.body_bytes)
+        return (head, body) if group_is_valid(head, body) else None
+
+    async def _judge(self, file: DiskFile, live: LiveFile, successor: LiveFile | None) -> None:
+        """Return when the invalid group at the position is a torn tail; raise when it is damage."""
+        generation, offset, sequence = self.position
+        if successor is not None:
+            what = f"group {sequence} is wrong, and {successor.path} proves that it was durable"
+            raise DamagedError(live.path, offset, what)
+        end, uuid = live.header.file_bytes, live.header.uuid
+        head = parse_group_head(await file.read(offset, GROUP_HEAD_BYTES))
+        self.summary.torn = head is not None and (head.uuid, head.generation) == (uuid, generation)
+        later = await find_group(file, offset, end, uuid, generation, sequence=sequence + 1, exact=True)
+        if later is not None:
+            what = f"group {sequence} is wrong, and group {later.sequence} behind it proves that it was durable"
+            raise DamagedError(live.path, offset, what)
+
+    async def _deliver_group(self, head: GroupHead, body: bytes, live: LiveFile, deliver: Deliver) -> None:
+        generation, offset, sequence = self.position
+        count = 0
+        self.summary.clean = False
+        try:
+            for record in decode_body(body):
+                count += 1
+                if isinstance(record, ShutdownRecord):
+                    self.summary.clean = True
+                elif (waiting := deliver(record)) is not None:
+                    await waiting
+        except RecordFormatError as error:
+            raise DamagedError(live.path, offset, f"group {sequence}: {error}") from error
+        if count != head.records:
+            raise DamagedError(live.path, offset, f"group {sequence} has {count} records, not {head.records}")
+        self.summary.groups += 1
+        self.summary.records += count
+        size = group_bytes(head.body_bytes, live.header.alignment_bytes)
+        self.position = JournalPosition(generation, offset + size, sequence + 1)

@@ -1,0 +1,355 @@
+"""Group commit: what was appended becomes one durable write, then the next.
+
+Owns the queue, the one group in flight, and the file being written. It keeps one prepared file in reserve, given to it
+from outside, and moves into it by writing its header when a group does not fit. Must never have two groups in flight,
+acknowledge before the covering write is durable, call a `done` from inside an append, or try a failed write again.
+
+```
+append* -> queue -> (loop step ends) one group -> submit -> durable -> next group submitted -> done of the first
+```
+The next group starts as soon as the one before is durable, with whatever has queued: no timer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quire_bookie.env.disk import JournalFile
+from quire_bookie.errors import DiskFullError, JournalPoisonedError, StorageError
+from quire_bookie.journal.format import (
+    DATA_START,
+    FileHeader,
+    JournalPosition,
+    encode_group_head,
+    encode_header,
+    group_bytes,
+)
+from quire_bookie.journal.records import encode_body
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.model import Run
+
+log = logging.getLogger("quire.journal")
+
+Done = Callable[[BaseException | None], None]
+
+
+@dataclass(slots=True)
+class JournalStats:
+    """Counters since the journal was opened, for the metrics collector."""
+
+    groups: int = 0
+    records: int = 0
+    entries: int = 0
+    written_bytes: int = 0
+    """Padding included."""
+    file_changes: int = 0
+    write_seconds: float = 0.0
+    """Sum over groups, from submission to durable."""
+    write_seconds_max: float = 0.0
+    refused_full: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """Taken from the queue: encoded once, kept when it must wait for a file."""
+
+    body: bytes
+    records: int
+    entries: int
+    queued_bytes: int
+    dones: list[Done | None]
+
+
+def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None:
+    """Call each, back to back and in order. One that raises is reported by the loop; the others still run."""
+    try:
+        for done in dones:
+            if done is not None:
+                done(error)
+    finally:
+        rest = list(dones)
+        if rest:
+            asyncio.get_running_loop().call_soon(run_dones, iter(rest), error)
+
+
+class GroupWriter:
+    """The write side of one journal. Every method belongs to the event loop's thread.
+
+    `wants_file` is called when a prepared file is missing, `retired` with a file that is full,
+    `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`.
+    """
+
+    def __init__(
+        self,
+        uuid: bytes,
+        settings: JournalSettings,
+        *,
+        wants_file: Callable[[], None],
+        retired: Callable[[JournalFile], None],
+        went_live: Callable[[str, FileHeader], None],
+        poisoned: Callable[[JournalPoisonedError], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._uuid = uuid
+        self._settings = settings
+        self._wants_file = wants_file
+        self._retired = retired
+        self._went_live = went_live
+        self._was_poisoned = poisoned
+        self._file: JournalFile | None = None
+        self._prepared: JournalFile | None = None
+        self._prepared_bytes = 0
+        self._end_bytes = 0
+        self._position = JournalPosition(0, 0, 0)
+        self._items: list[Run | bytes] = []
+        self._dones: list[Done | None] = []
+        self._queued_entries = 0
+        self._group: _Group | None = None
+        self._waits_for_file = False
+        self._idle = True
+        self._started_s = 0.0
+        self._refusal: StorageError | None = StorageError("the journal was not replayed yet")
+        self.queued_bytes = 0
+        self.full: DiskFullError | None = None
+        self.poisoned = False
+        self.stats = JournalStats()
+
+    @property
+    def position(self) -> JournalPosition:
+        """Where the next group that is not submitted yet will stand (or at the next file's start)."""
+        return self._position
+
+    @property
+    def has_prepared(self) -> bool:
+        """Whether a file is in reserve."""
+        return self._prepared is not None
+
+    # ---- append: the hot path
+    def append_run(self, run: Run, done: Done | None) -> None:
+        """Queue a run. Costs the same for one entry as for a thousand."""
+        if self._refusal is not None:
+            self._refuse_one(done)
+            return
+        self._items.append(run)
+        self._dones.append(done)
+        self.queued_bytes += run.size_bytes
+        self._queued_entries += len(run.entries)
+        if self._idle:
+            self._idle = False
+            self._loop.call_soon(self._start_next)
+
+    def append_record(self, record: bytes, done: Done | None) -> None:
+        """Queue an encoded record."""
+        if self._refusal is not None:
+            self._refuse_one(done)
+            return
+        self._items.append(record)
+        self._dones.append(done)
+        self.queued_bytes += len(record)
+        if self._idle:
+            self._idle = False
+            self._loop.call_soon(self._start_next)
+
+    def _refuse_one(self, done: Done | None) -> None:
+        if done is not None:
+            self._loop.call_soon(done, self._refusal)
+
+    # ---- groups
+    def _start_next(self) -> None:
+        if self.poisoned:
+            return
+        if self._group is None and not self._items:
+            self._idle = True
+            return
+        group = self._group or self._take()
+        self._group = group
+        file = self._file
+        size = group_bytes(len(group.body), file.alignment_bytes) if file is not None else 0
+        if file is None or self._position.offset + size > self._end_bytes:
+            self._change_file()
+            return
+        generation, offset, sequence = self._position
+        head = encode_group_head(self._uuid, generation, sequence, group.body, group.records)
+        padding = bytes(size - len(head) - len(group.body))
+        self._position = JournalPosition(generation, offset + size, sequence + 1)
+        self.stats.written_bytes += size
+        self._started_s = self._loop.time()
+        self._submit(file, offset, [head, group.body, padding], self._written)
+
+    def _submit(self, file: JournalFile, offset: int, buffers: list[bytes], done: Done) -> None:
+        try:
+            file.submit(offset, buffers, done)
+        except OSError as error:
+            self._loop.call_soon(done, error)
+
+    def _take(self) -> _Group:
+        """The longest start of the queue within the bounds; at least one item."""
+        settings = self._settings
+        if self.queued_bytes <= settings.group_bytes_max and self._queued_entries <= settings.group_entries_max:
+            items, dones, entries = self._items, self._dones, self._queued_entries
+            self._items, self._dones, self._queued_entries = [], [], 0
+            return _Group(encode_body(items), len(items), entries, self.queued_bytes, dones)
+        count, size, entries = self._first_within_bounds()
+        items, dones = self._items[:count], self._dones[:count]
+        del self._items[:count], self._dones[:count]
+        self._queued_entries -= entries
+        return _Group(encode_body(items), count, entries, size, dones)
+
+    def _first_within_bounds(self) -> tuple[int, int, int]:
+        """How many items of the queue make a group, their bytes and their entries."""
+        settings = self._settings
+        count = size = entries = 0
+        for item in self._items:
+            more, added = (item.size_bytes, len(item.entries)) if isinstance(item, Run) else (len(item), 0)
+            if count and (size + more > settings.group_bytes_max or entries + added > settings.group_entries_max):
+                break
+            count, size, entries = count + 1, size + more, entries + added
+        return count, size, entries
+
+    def _written(self, error: BaseException | None) -> None:
+        group, self._group = self._group, None
+        if self.poisoned or group is None:
+            return
+        if error is not None:
+            self._group = group
+            self.poison(error)
+            return
+        took_s = self._loop.time() - self._started_s
+        stats = self.stats
+        stats.groups += 1
+        stats.records += group.records
+        stats.entries += group.entries
+        stats.write_seconds += took_s
+        stats.write_seconds_max = max(stats.write_seconds_max, took_s)
+        self.queued_bytes -= group.queued_bytes
+        # The disk gets its next work before the answers are written; what the answers append joins the group after.
+        self._start_next()
+        run_dones(iter(group.dones), None)
+
+    # ---- files
+    def install(self, file: JournalFile, header: FileHeader, position: JournalPosition) -> None:
+        """Go on in a file whose header is durable already and in which nothing is acknowledged from `position` on."""
+        self._file, self._end_bytes, self._position = file, header.file_bytes, position
+
+    def continue_at(self, position: JournalPosition) -> None:
+        """The journal ends here; the first group opens the prepared file."""
+        self._position = position
+
+    def prepared(self, file: JournalFile, file_bytes: int) -> None:
+        """A complete file for the next change."""
+        assert self._prepared is None
+        self._prepared = file
+        self._prepared_bytes = file_bytes
+        self.full = None
+        if self._waits_for_file:
+            self._waits_for_file = False
+            self._start_next()
+
+    def take_prepared(self) -> JournalFile | None:
+        """Give the reserve back, to close it."""
+        file, self._prepared = self._prepared, None
+        return file
+
+    def no_file(self, error: DiskFullError) -> None:
+        """There is no space for another file. What does not fit into the present one is refused, not poisoned."""
+        self.full = error
+        if self._waits_for_file:
+            self._waits_for_file = False
+            self._refuse_group(error)
+
+    def open_prepared(self, done: Done) -> None:
+        """Take the prepared file into use now, before there is a group: how a journal starts."""
+        self._open_next(done)
+
+    def accept(self) -> None:
+        """Replay is over: appends are taken from now on."""
+        self._refusal = None
+
+    def _change_file(self) -> None:
+        if self._prepared is not None:
+            self._open_next(self._changed)
+        elif self.full is not None:
+            self._refuse_group(self.full)
+            self._wants_file()
+        else:
+            self._waits_for_file = True
+            self._wants_file()
+
+    def _open_next(self, done: Done) -> None:
+        """Write the header of the next generation; `done` follows when it is durable and the file in use."""
+        file, self._prepared = self._prepared, None
+        assert file is not None
+        old = self._position
+        header = FileHeader(
+            uuid=self._uuid,
+            generation=old.generation + 1,
+            file_bytes=self._prepared_bytes,
+            first_sequence=old.sequence,
+            previous_end=old.offset,
+            alignment_bytes=file.alignment_bytes,
+        )
+
+        def durable(error: BaseException | None) -> None:
+            full_file, self._file = self._file, file
+            if full_file is not None:
+                self._retired(full_file)
+            if error is None and not self.poisoned:
+                self.install(file, header, JournalPosition(header.generation, DATA_START, header.first_sequence))
+                self.stats.file_changes += 1
+                self._went_live(file.path, header)
+                self._wants_file()
+            done(error)
+
+        self._submit(file, 0, [encode_header(header)], durable)
+
+    def _changed(self, error: BaseException | None) -> None:
+        if self.poisoned:
+            return
+        if error is not None:
+            self.poison(error)
+            return
+        group = self._group
+        if group is not None and self._file is not None:
+            size = group_bytes(len(group.body), self._file.alignment_bytes)
+            if DATA_START + size > self._end_bytes:
+                self._refuse_group(StorageError(f"a group of {size} bytes does not fit into a journal file"))
+                return
+        self._start_next()
+
+    def _refuse_group(self, error: StorageError) -> None:
+        group, self._group = self._group, None
+        assert group is not None
+        self.queued_bytes -= group.queued_bytes
+        self.stats.refused_full += group.records
+        self._loop.call_soon(run_dones, iter(group.dones), error)
+        self._loop.call_soon(self._start_next)
+
+    # ---- the end
+    def poison(self, cause: BaseException) -> None:
+        """A write or sync failed, so what is on disk is unknown: fail everything, now and for good."""
+        if self.poisoned:
+            return
+        self.poisoned = True
+        where = self._file.path if self._file is not None else "the journal"
+        error = JournalPoisonedError(f"{where}: {cause}; nothing is acknowledged any more, restart to replay")
+        error.__cause__ = cause
+        log.critical("journal poisoned: %s", error)
+        self._refusal = error
+        group, self._group = self._group, None
+        dones = (group.dones if group is not None else []) + self._dones
+        self._items, self._dones = [], []
+        self.queued_bytes = self._queued_entries = 0
+        self._idle = True
+        run_dones(iter(dones), error)
+        self._was_poisoned(error)
+
+    def refuse(self, refusal: StorageError) -> None:
+        """Refuse what is appended from now on; what was appended before still becomes durable."""
+        if not self.poisoned:
+            self._refusal = refusal
+
+    def take_file(self) -> JournalFile | None:
+        """Give the file in use back, to close it."""
+        file, self._file = self._file, None
+        return file
