@@ -1,1 +1,6 @@
 """The bookie process: connections, request handling, registration, garbage collection."""
+
+from quire_bookie.server.process import BookieState, RunningBookie, start_bookie
+from quire_bookie.server.settings import BookieSettings, BookieStats, ServiceSettings
+
+__all__ = ["BookieSettings", "BookieState", "BookieStats", "RunningBookie", "ServiceSettings", "start_bookie"]

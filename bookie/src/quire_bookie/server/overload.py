@@ -1,0 +1,103 @@
+"""Adds that cannot be taken right now: holds them for a moment, then refuses. Owns the queues of a full bookie.
+
+Normal adds wait with their sockets paused for at most `pause_s`; then all that wait are refused, and later ones at
+once, until one fits again. Recovery and high-priority adds wait as long as it takes, by a budget of their own:
+refusing them would keep a ledger from being recovered, which is how its load would go elsewhere.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from quire_bookie.server.connections import PAUSED_BY_ADDS, Connection
+from quire_bookie.wire.messages import AddRequest
+
+_RETRY_S = 0.01
+"""How often waiting adds are tried again: room comes with a journal group or with a flush, which tells nobody."""
+
+
+class Overload:
+    """The queues. `attempt` takes an add or says False, changing nothing; `refuse` answers ETOOMANYREQUESTS."""
+
+    def __init__(
+        self,
+        attempt: Callable[[Connection, AddRequest], bool],
+        refuse: Callable[[Connection, AddRequest], None],
+        pause_s: float,
+    ) -> None:
+        self._attempt = attempt
+        self._refuse = refuse
+        self._pause_s = pause_s
+        self._normal: deque[tuple[Connection, AddRequest]] = deque()
+        self._priority: deque[tuple[Connection, AddRequest]] = deque()
+        self._deadline = 0.0
+        self._refusing = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait."""
+        return len(self._normal) + len(self._priority)
+
+    def offer(self, connection: Connection, request: AddRequest) -> bool:
+        """Take an add now, or hold it, or refuse it. True: it had to be held."""
+        priority = request.recovery or request.high_priority
+        queue = self._priority if priority else self._normal
+        if not queue and self._attempt(connection, request):
+            self._refusing = self._refusing and priority
+            return False
+        if self._refusing and not priority:
+            self._refuse(connection, request)
+            return False
+        loop = asyncio.get_running_loop()
+        if not queue and not priority:
+            self._deadline = loop.time() + self._pause_s
+        queue.append((connection, request))
+        connection.pause(PAUSED_BY_ADDS)
+        if self._timer is None:
+            self._timer = loop.call_later(_RETRY_S, self._tick)
+        return True
+
+    def retry(self) -> None:
+        """Take what fits by now, the oldest first."""
+        if not self._normal and not self._priority:
+            return
+        freed: dict[Connection, None] = {}
+        for queue in (self._priority, self._normal):
+            while queue and self._attempt(*queue[0]):
+                freed[queue.popleft()[0]] = None
+        self._resume(freed)
+
+    def close(self) -> None:
+        """Refuse everything that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._refuse_all(self._normal)
+        self._refuse_all(self._priority)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.retry()
+        loop = asyncio.get_running_loop()
+        if self._normal and loop.time() >= self._deadline:
+            self._refusing = True
+            self._refuse_all(self._normal)
+        if self.waiting:
+            self._timer = loop.call_later(_RETRY_S, self._tick)
+
+    def _refuse_all(self, queue: deque[tuple[Connection, AddRequest]]) -> None:
+        freed: dict[Connection, None] = {}
+        while queue:
+            connection, request = queue.popleft()
+            self._refuse(connection, request)
+            freed[connection] = None
+        self._resume(freed)
+
+    def _resume(self, connections: dict[Connection, None]) -> None:
+        if not connections:
+            return
+        still = {connection for queue in (self._normal, self._priority) for connection, _ in queue}
+        for connection in connections:
+            if connection not in still:
+                connection.resume(PAUSED_BY_ADDS)

@@ -1,0 +1,70 @@
+"""What request handling asks of journal and storage. Both exist; named here so that tests can put others in place."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.storage.ledger_states import LedgerInfo
+
+Done = Callable[[BaseException | None], None]
+"""Called on the loop once the covering sync is done, or with the reason why it never will be."""
+
+
+class JournalPort(Protocol):
+    """The write-ahead log. Appends never wait."""
+
+    def append_run(self, run: Run, done: Done, /) -> None:
+        """Log entries."""
+        ...
+
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /) -> None:
+        """Log a ledger's key; part of the same or an earlier group than what is appended next."""
+        ...
+
+    def append_fence(self, ledger: LedgerId, done: Done, /) -> None:
+        """Log a fence."""
+        ...
+
+    def append_explicit_lac(self, ledger: LedgerId, packet: bytes, done: Done, /) -> None:
+        """Log an explicit LAC."""
+        ...
+
+
+class StoragePort(Protocol):
+    """The entries at rest and the state of ledgers."""
+
+    def cached_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
+        """The state if it is in memory."""
+        ...
+
+    def create_ledger(self, ledger_id: LedgerId, master_key: bytes, /) -> LedgerInfo:
+        """Create; only right after `load_ledger` proved that there is none."""
+        ...
+
+    def put(self, info: LedgerInfo, run: Run, /) -> None:
+        """Take entries. TooManyRequestsError when there is no room now."""
+        ...
+
+    def fence(self, info: LedgerInfo, /) -> None:
+        """Set the fence."""
+        ...
+
+    def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId, /) -> None:
+        """Keep a packet."""
+        ...
+
+    def read_cached(self, info: LedgerInfo, entry: EntryId, /) -> Buffer | None:
+        """The entry if it is in memory; None says nothing. DamagedError."""
+        ...
+
+    async def load_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
+        """The state; None: provably never had it."""
+        ...
+
+    async def read(self, ledger_id: LedgerId, entry: EntryId, /) -> Buffer:
+        """One entry; NO_ENTRY: the last."""
+        ...
+
+    async def read_many(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int, /) -> list[Buffer]:
+        """Consecutive entries."""
+        ...
