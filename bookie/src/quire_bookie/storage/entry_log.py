@@ -1,0 +1,224 @@
+"""One entry log: appending to it, and reading what was appended. See `log_format` for the bytes.
+
+Owns the file of the log being written and the handles of those being read. Bytes are written in aligned pieces of
+1 MiB; a flush ends with a footer, so that it is known what the log holds without reading its entries. Never writes
+below what is committed, and never syncs twice after a failure.
+"""
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from quire_bookie import limits
+from quire_bookie.env.disk import Disk, DiskFile
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.log_catalog import LogState
+from quire_bookie.storage.log_format import LOG_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, LedgerMap, LogHeader
+
+PIECE_BYTES = limits.ENTRY_LOG_WRITE_BYTES
+
+
+class LogWriter:
+    """Appends to one log. What is not committed can be taken back with `rewind`."""
+
+    def __init__(self, file: DiskFile, header: LogHeader, state: LogState, spans: LedgerMap) -> None:
+        self._file = file
+        self._header = header
+        self._spans = spans
+        self.committed = state
+        self.salt = log_format.salt_of(header)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._fresh: LedgerMap = {}
+        self._pending: list[Buffer] = []
+        self._written = self.offset = self.committed.durable_bytes
+        if self.offset == 0:
+            self._pending.append(log_format.encode_header(self._header))
+            self.offset = log_format.LOG_HEADER_BYTES
+
+    @property
+    def log(self) -> int:
+        """Id of the log."""
+        return self._header.log
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was appended since the last commit."""
+        return bool(self._fresh)
+
+    def room(self, limit_bytes: int) -> int:
+        """Bytes that still fit a log of `limit_bytes`, its map and padding aside."""
+        return limit_bytes - self.offset - LOG_ALIGNMENT_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log holds no record yet."""
+        return not self._spans and not self._fresh
+
+    def append(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, entries: int, records: list[Buffer], size_bytes: int
+    ) -> int:
+        """Queue encoded records of one ledger; returns the offset of the first. Not written before `drain`."""
+        base = self.offset
+        self._pending.extend(records)
+        self.offset = base + size_bytes
+        log_format.note_entries(self._fresh, ledger, first, last, entries, size_bytes)
+        return base
+
+    def append_state(self, ledger: LedgerId, state: bytes) -> None:
+        """Queue a record of a ledger's state."""
+        records: list[Buffer] = []
+        log_format.encode_records(self.salt, ledger, (log_format.STATE_ENTRY,), (state,), records)
+        self.append(ledger, NO_ENTRY, NO_ENTRY, 0, records, len(state) + RECORD_HEADER_BYTES)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Queued and not yet handed to the disk."""
+        return self.offset - self._written
+
+    async def drain(self) -> None:
+        """Hand whole pieces to the disk: up to the last multiple of 1 MiB of the file."""
+        await self._write_up_to(self.offset - self.offset % PIECE_BYTES)
+
+    async def end_flush(self) -> LogState:
+        """Write the footer and everything queued, and sync. Returns the state to commit."""
+        footer = self.offset
+        self._append_file_record(log_format.FOOTER_ENTRY, log_format.encode_map(self._fresh, self.committed.pointer))
+        self._pad(LOG_ALIGNMENT_BYTES, 0)
+        await self._write_up_to(self.offset)
+        await self._file.sync()
+        return replace(self.committed, durable_bytes=self.offset, pointer=footer)
+
+    async def seal(self) -> LogState:
+        """Write the map of the whole log and its seal, and sync. Nothing can be appended afterwards."""
+        whole: LedgerMap = {}
+        log_format.merge_map(whole, self._spans)
+        log_format.merge_map(whole, self._fresh)
+        place = self.offset
+        self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(whole, 0))
+        self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
+        size = self.offset + log_format.SEAL_BYTES
+        self._pending.append(log_format.encode_seal(self.log, place, size))
+        self.offset = size
+        await self._write_up_to(size)
+        await self._file.sync()
+        return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
+
+    def commit(self, state: LogState) -> None:
+        """The index has `state`: go on from there."""
+        log_format.merge_map(self._spans, self._fresh)
+        self.committed = state
+        self._begin()
+
+    async def rewind(self) -> None:
+        """Take back what was appended since the last commit, and give its space free."""
+        self._begin()
+        await self._file.truncate(self.committed.durable_bytes)
+
+    async def close(self) -> None:
+        """Release the handle."""
+        await self._file.close()
+
+    def _append_file_record(self, kind: EntryId, body: bytes) -> None:
+        log_format.encode_records(self.salt, log_format.FILE_LEDGER, (kind,), (body,), self._pending)
+        self.offset += len(body) + RECORD_HEADER_BYTES
+
+    def _pad(self, alignment: int, keep_bytes: int) -> None:
+        gap = log_format.padding_to(self.offset + keep_bytes, alignment)
+        self._pending.append(bytes(gap))
+        self.offset += gap
+
+    async def _write_up_to(self, end: int) -> None:
+        if end <= self._written:
+            return
+        queued = memoryview(b"".join(self._pending))
+        start = self._written
+        self._pending = [queued[end - start :]]
+        while self._written < end:
+            size = min(end, self._written - self._written % PIECE_BYTES + PIECE_BYTES) - self._written
+            await self._file.write(self._written, [queued[self._written - start : self._written - start + size]])
+            self._written += size
+
+
+class LogFiles:
+    """Handles for reading, at most `open_max` of them kept open."""
+
+    def __init__(self, disk: Disk, directory: str, open_max: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._open_max = open_max
+        self._open: OrderedDict[int, _Handle] = OrderedDict()
+
+    def path(self, log: int) -> str:
+        """Where a log lies."""
+        return log_path(self._directory, log)
+
+    async def read(self, log: int, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes; DamagedError when the file is missing, too short or cannot be read."""
+        path = self.path(log)
+        handle = await self._acquire(log, path)
+        try:
+            data = await handle.file.read(offset, size)
+        except OSError as error:
+            raise DamagedError(path, offset, f"cannot be read: {error}") from error
+        finally:
+            handle.users -= 1
+            if handle.closing and not handle.users:
+                await handle.file.close()
+        if len(data) != size:
+            raise DamagedError(path, offset + len(data), f"the file ends here, {size - len(data)} bytes too early")
+        return data
+
+    async def forget(self, log: int) -> None:
+        """Close the handle of a log that is being removed."""
+        handle = self._open.pop(log, None)
+        if handle is not None:
+            handle.closing = True
+            if not handle.users:
+                await handle.file.close()
+
+    async def close(self) -> None:
+        """Release every handle."""
+        for log in list(self._open):
+            await self.forget(log)
+
+    async def _acquire(self, log: int, path: str) -> "_Handle":
+        handle = self._open.get(log)
+        if handle is None:
+            try:
+                file = await self._disk.open_read_only(path)
+            except OSError as error:
+                raise DamagedError(path, 0, f"cannot be opened: {error}") from error
+            handle = _Handle(file)
+            handle.users = 1
+            if log in self._open:  # somebody else opened it meanwhile: this handle serves one read
+                handle.closing = True
+                return handle
+            self._open[log] = handle
+            await self._shrink()
+            return handle
+        handle.users += 1
+        self._open.move_to_end(log)
+        return handle
+
+    async def _shrink(self) -> None:
+        if len(self._open) > self._open_max:
+            idle = next((log for log, handle in self._open.items() if not handle.users), None)
+            if idle is not None:
+                await self.forget(idle)
+
+
+class _Handle:
+    __slots__ = ("closing", "file", "users")
+
+    def __init__(self, file: DiskFile) -> None:
+        self.file = file
+        self.users = 0
+        self.closing = False
+
+
+def log_path(directory: str, log: int) -> str:
+    """`<16 hex digits>.qlog`"""
+    return f"{directory}/{log:016x}.qlog"

@@ -1,0 +1,70 @@
+"""The keys of the index store, one letter per kind, big-endian so that they sort by number.
+
+    'b' ledger:u64 entry>>8:u56   block of entry positions    (see block_index)
+    'l' log:u32                   state of an entry log       (see log_catalog)
+    's' ledger:u64                state of a ledger           (see ledger_states)
+    'm' name                      facts about the whole store (see log_catalog)
+
+Ledger and entry ids are not negative, so unsigned order is their order.
+"""
+
+import struct
+from typing import Final
+
+from quire_bookie.model import EntryId, LedgerId
+
+BLOCK_SHIFT: Final = 8
+BLOCK_MASK: Final = 0xFF
+STORE_KEY: Final = b"mstore"
+
+_TWO = struct.Struct(">cQQ")
+_ONE = struct.Struct(">cQ")
+_LOG = struct.Struct(">cI")
+_BLOCKS_MAX = (1 << 56) - 1
+
+
+def block_key(ledger: LedgerId, block: int) -> bytes:
+    """Key of the block that holds the entries with id >> 8 == `block`."""
+    key = _TWO.pack(b"b", ledger, block)
+    return key[:9] + key[10:]
+
+
+def block_key_of(ledger: LedgerId, entry: EntryId) -> bytes:
+    """Key of the block in which `entry` lies."""
+    return block_key(ledger, entry >> BLOCK_SHIFT)
+
+
+def block_of_key(key: bytes) -> int:
+    """The block number in a block's key."""
+    return int.from_bytes(key[9:], "big")
+
+
+def last_block_key(ledger: LedgerId) -> bytes:
+    """The greatest key that a block of this ledger can have."""
+    return block_key(ledger, _BLOCKS_MAX)
+
+
+def state_key(ledger: LedgerId) -> bytes:
+    """Key of a ledger's state."""
+    return _ONE.pack(b"s", ledger)
+
+
+def ledger_of_state_key(key: bytes) -> LedgerId:
+    """The ledger in a state's key."""
+    return LedgerId(int.from_bytes(key[1:], "big"))
+
+
+def log_key(log: int) -> bytes:
+    """Key of an entry log's state."""
+    return _LOG.pack(b"l", log)
+
+
+def log_of_key(key: bytes) -> int:
+    """The log id in an entry log's key."""
+    return int.from_bytes(key[1:], "big")
+
+
+STATES_START: Final = b"s"
+STATES_END: Final = b"t"
+LOGS_START: Final = b"l"
+LOGS_END: Final = b"m"

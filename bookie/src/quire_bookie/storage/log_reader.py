@@ -1,0 +1,179 @@
+"""Reads through the index: one get for the place, one disk read for the entry and what follows it.
+
+Owns read-ahead and the joining of reads. A sequential reader's window grows from 16 KiB to `read_ahead_bytes`; a random
+one stays small. Reads of a block that is already on its way wait for it. Absence is answered only when the index
+proves it; damage is DamagedError, and damage in what was merely read ahead is left to whoever asks for it.
+"""
+
+import asyncio
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import DamagedError, NoSuchEntryError
+from quire_bookie.limits import KIB
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
+from quire_bookie.storage.block_index import BlockSegment, decode_block, tail_from
+from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key
+from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
+from quire_bookie.storage.log_set import EntryLogs
+from quire_bookie.storage.read_cache import Extent, ReadCache
+from quire_bookie.storage.settings import StorageStats
+
+WINDOW_BYTES_MIN: Final = 16 * KIB
+WINDOW_GROWTH: Final = 4
+BLOCKS_AHEAD_MAX: Final = 64
+SEQUENTIAL_GAP_ENTRIES: Final = 16
+"""A reader of a striped ledger steps over the ids that other bookies hold."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """One disk read: records of `ids` in `log`, from the first of `offsets` to `end`."""
+
+    log: int
+    ids: list[int]
+    offsets: list[int]
+    sizes: list[int]
+    end: int
+
+    def extend(self, segment: BlockSegment, block: int, window: int) -> bool:
+        """Take a stretch further on in the same log, as far as the window reaches. False when it does not follow."""
+        first = block << BLOCK_SHIFT | segment.lows[0]
+        if segment.log != self.log or segment.base < self.end or first <= self.ids[-1]:
+            return False
+        offsets = segment.offsets()
+        count = bisect_right(offsets, self.offsets[0] + window) - 1
+        if count <= 0:
+            return False
+        self.ids += [block << BLOCK_SHIFT | low for low in segment.lows[:count]]
+        self.offsets += offsets[:count]
+        self.sizes += segment.sizes[:count]
+        self.end = offsets[count]
+        return True
+
+
+class LogReader:
+    """Entries from the logs, by way of the read cache."""
+
+    def __init__(
+        self, index: IndexStore, logs: EntryLogs, cache: ReadCache, read_ahead_bytes: int, stats: StorageStats
+    ) -> None:
+        self._index = index
+        self._logs = logs
+        self._cache = cache
+        self._read_ahead_bytes = read_ahead_bytes
+        self._stats = stats
+        self._pending: dict[tuple[LedgerId, int], asyncio.Future[Extent | None]] = {}
+
+    async def read(self, info: LedgerInfo, entry: EntryId, expected_bytes: int = 0) -> bytes:
+        """The entry. NoSuchEntryError when it is provably absent, DamagedError. `expected_bytes` hints at a range."""
+        key = (info.ledger_id, entry >> BLOCK_SHIFT)
+        while (pending := self._pending.get(key)) is not None:
+            self._stats.reads_joined += 1
+            extent = await asyncio.shield(pending)
+            if extent is not None and extent.holds(entry):
+                return extent.body(entry)
+            body = self._cache.get(info.ledger_id, entry)
+            if body is not None:
+                return body
+        mine: asyncio.Future[Extent | None] = asyncio.get_running_loop().create_future()
+        keys = [key]
+        self._pending[key] = mine
+        extent = None
+        try:
+            extent, body = await self._fetch(info, entry, expected_bytes, mine, keys)
+            return body
+        finally:
+            for key in keys:
+                del self._pending[key]
+            mine.set_result(extent)
+
+    async def _fetch(
+        self,
+        info: LedgerInfo,
+        entry: EntryId,
+        expected_bytes: int,
+        mine: "asyncio.Future[Extent | None]",
+        keys: list[tuple[LedgerId, int]],
+    ) -> tuple[Extent | None, bytes]:
+        rewrites = info.rewrites
+        window = self._window(info, entry, expected_bytes)
+        plan = await self._plan(info, entry, window)
+        for block in range((entry >> BLOCK_SHIFT) + 1, (plan.ids[-1] >> BLOCK_SHIFT) + 1):
+            later = (info.ledger_id, block)
+            if later not in self._pending:
+                self._pending[later] = mine
+                keys.append(later)
+        extent = await self._read_extent(info, plan)
+        body = extent.body(entry)
+        info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
+        if info.rewrites != rewrites:
+            return None, body  # an id was stored again meanwhile: these may be the older bytes of it
+        self._cache.add(extent)
+        return extent, body
+
+    def _window(self, info: LedgerInfo, entry: EntryId, expected_bytes: int) -> int:
+        ahead = entry - info.read_ahead_entry
+        if info.read_ahead_entry != NO_ENTRY and 0 <= ahead <= SEQUENTIAL_GAP_ENTRIES:
+            window = info.read_ahead_bytes * WINDOW_GROWTH
+        else:
+            window = WINDOW_BYTES_MIN
+        info.read_ahead_bytes = min(self._read_ahead_bytes, window)
+        return max(info.read_ahead_bytes, min(expected_bytes, self._read_ahead_bytes))
+
+    async def _plan(self, info: LedgerInfo, entry: EntryId, window: int) -> _Plan:
+        """Where to read. The entry itself is in the plan even when it is larger than the window."""
+        block = entry >> BLOCK_SHIFT
+        key = block_key(info.ledger_id, block)
+        tail = tail_from(key, await self._index.get(key), entry & BLOCK_MASK)
+        if tail is None:
+            raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
+        offsets = tail.offsets()
+        count = max(1, bisect_right(offsets, tail.base + window) - 1)
+        plan = _Plan(
+            tail.log,
+            [block << BLOCK_SHIFT | low for low in tail.lows[:count]],
+            offsets[:count],
+            list(tail.sizes[:count]),
+            offsets[count],
+        )
+        left = window - (plan.end - tail.base)
+        if window > WINDOW_BYTES_MIN and count == len(tail.lows) and left > 0:
+            await self._look_ahead(info, plan, block, window, left)
+        return plan
+
+    async def _look_ahead(self, info: LedgerInfo, plan: _Plan, block: int, window: int, left: int) -> None:
+        """Add what follows in the next blocks. Damage there is not this reader's business."""
+        average = (plan.end - plan.offsets[0]) // len(plan.ids)
+        count = min(BLOCKS_AHEAD_MAX, 1 + left // (average * (BLOCK_MASK + 1)))
+        last = info.last_entry >> BLOCK_SHIFT
+        blocks = range(block + 1, min(block + 1 + count, last + 1))
+        keys = [block_key(info.ledger_id, number) for number in blocks]
+        try:
+            values = await self._index.get_many(keys) if keys else []
+            for number, key, value in zip(blocks, keys, values, strict=True):
+                if value is None:
+                    return
+                segments = sorted(decode_block(key, value).segments, key=lambda segment: segment.lows[0])
+                if not all(plan.extend(segment, number, window) for segment in segments):
+                    return
+        except DamagedError:
+            return
+
+    async def _read_extent(self, info: LedgerInfo, plan: _Plan) -> Extent:
+        path, salt = self._logs.files.path(plan.log), self._logs.salt(plan.log)
+        base = plan.offsets[0]
+        try:
+            data = await self._logs.files.read(plan.log, base, plan.end - base)
+        except DamagedError:
+            if len(plan.ids) == 1:
+                raise
+            # The damage may lie in what was read ahead.
+            plan = _Plan(plan.log, plan.ids[:1], [base], plan.sizes[:1], base + plan.sizes[0] + RECORD_HEADER_BYTES)
+            data = await self._logs.files.read(plan.log, base, plan.end - base)
+        self._stats.log_reads += 1
+        self._stats.log_bytes_read += len(data)
+        return Extent(info.ledger_id, path, salt, base, data, plan.ids, plan.offsets, plan.sizes)

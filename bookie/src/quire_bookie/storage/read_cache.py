@@ -1,0 +1,110 @@
+"""Entries read from entry logs, as the stretches they were read in, bounded by bytes.
+
+Owns memory only. An extent keeps the raw bytes of one disk read and the positions in it; a record is checked when it is
+handed out, not when it is read ahead, so that what nobody asks for costs nothing. Least recently used extents go first.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage.index_keys import BLOCK_SHIFT
+from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, check_record
+
+EXTENT_OVERHEAD_BYTES: Final = 600
+POSITION_OVERHEAD_BYTES: Final = 24
+
+
+@dataclass(slots=True, eq=False)
+class Extent:
+    """Records of one ledger from one disk read. `ids` ascend; `offsets` and `sizes` (of bodies) are of the file."""
+
+    ledger: LedgerId
+    path: str
+    salt: int
+    base: int
+    data: bytes
+    ids: Sequence[int]
+    offsets: Sequence[int]
+    sizes: Sequence[int]
+
+    @property
+    def charged_bytes(self) -> int:
+        """Memory of it."""
+        return len(self.data) + len(self.ids) * POSITION_OVERHEAD_BYTES + EXTENT_OVERHEAD_BYTES
+
+    def holds(self, entry: int) -> bool:
+        """Whether the entry is in here."""
+        index = bisect_left(self.ids, entry)
+        return index < len(self.ids) and self.ids[index] == entry
+
+    def body(self, entry: EntryId) -> bytes:
+        """A checked copy of the entry; DamagedError when its record is not intact."""
+        index = bisect_left(self.ids, entry)
+        offset = self.offsets[index]
+        start = offset - self.base
+        record = memoryview(self.data)[start : start + self.sizes[index] + RECORD_HEADER_BYTES]
+        return bytes(check_record(self.salt, record, self.ledger, entry, self.path, offset))
+
+    def blocks(self) -> range:
+        """Numbers of the index blocks it spans."""
+        return range(self.ids[0] >> BLOCK_SHIFT, (self.ids[-1] >> BLOCK_SHIFT) + 1)
+
+
+class ReadCache:
+    """Extents by ledger and block."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._extents: OrderedDict[int, Extent] = OrderedDict()
+        self._by_block: dict[tuple[LedgerId, int], list[Extent]] = {}
+        self.charged_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
+        """A checked copy of a cached entry, None when it is not cached. DamagedError as the log says."""
+        for extent in self._by_block.get((ledger, entry >> BLOCK_SHIFT), ()):
+            if extent.holds(entry):
+                self._extents.move_to_end(id(extent))
+                return extent.body(entry)
+        return None
+
+    def add(self, extent: Extent) -> None:
+        """Keep an extent, letting the oldest go; one that is larger than the cache is not kept."""
+        if extent.charged_bytes > self._limit_bytes:
+            return
+        self._extents[id(extent)] = extent
+        for block in extent.blocks():
+            self._by_block.setdefault((extent.ledger, block), []).insert(0, extent)
+        self.charged_bytes += extent.charged_bytes
+        while self.charged_bytes > self._limit_bytes:
+            self._drop(next(iter(self._extents.values())))
+
+    def forget(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
+        """Drop what may hold an older copy of entries that were stored again."""
+        for block in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+            for extent in list(self._by_block.get((ledger, block), ())):
+                if extent.ids[0] <= last and extent.ids[-1] >= first:
+                    self._drop(extent)
+
+    def forget_ledger(self, ledger: LedgerId) -> None:
+        """Drop everything of a ledger."""
+        self._drop_where(lambda extent: extent.ledger == ledger)
+
+    def _drop_where(self, unwanted: Callable[[Extent], bool]) -> None:
+        for extent in [extent for extent in self._extents.values() if unwanted(extent)]:
+            self._drop(extent)
+
+    def _drop(self, extent: Extent) -> None:
+        del self._extents[id(extent)]
+        self.charged_bytes -= extent.charged_bytes
+        for block in extent.blocks():
+            held = self._by_block[(extent.ledger, block)]
+            held.remove(extent)
+            if not held:
+                del self._by_block[(extent.ledger, block)]

@@ -1,0 +1,60 @@
+"""What storage can be told, and what it counts. Owns no behaviour beyond checking that the numbers fit together."""
+
+from dataclasses import dataclass
+
+from quire_bookie import limits
+from quire_bookie.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Bounds of one storage directory. Raises ConfigError where the values contradict each other."""
+
+    write_cache_bytes: int = limits.WRITE_CACHE_BYTES
+    """Both halves together."""
+    read_cache_bytes: int = limits.READ_CACHE_BYTES
+    read_ahead_bytes: int = limits.READ_AHEAD_BYTES
+    entry_log_bytes_max: int = limits.ENTRY_LOG_BYTES_MAX
+    flush_interval_s: float = limits.FLUSH_INTERVAL_S
+    ledger_states_max: int = limits.LEDGER_STATES_MAX
+    reserved_bytes: int = limits.DISK_RESERVED_BYTES
+    """A flush that would leave less than this free is refused with DiskFullError; deletions may use it."""
+    disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
+    open_logs_max: int = limits.OPEN_LOGS_MAX
+
+    def __post_init__(self) -> None:
+        if self.write_cache_bytes < 64 * limits.KIB:
+            raise ConfigError(f"write cache of {self.write_cache_bytes} bytes; give it at least {64 * limits.KIB}")
+        if not 2 * limits.ENTRY_LOG_WRITE_BYTES <= self.entry_log_bytes_max <= limits.ENTRY_LOG_BYTES_MAX:
+            raise ConfigError(
+                f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_WRITE_BYTES} to "
+                f"{limits.ENTRY_LOG_BYTES_MAX}"
+            )
+        for name in ("read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "open_logs_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
+
+
+@dataclass(slots=True)
+class StorageStats:
+    """Counters since the start, for a collector to read."""
+
+    entries_put: int = 0
+    bytes_put: int = 0
+    puts_rejected: int = 0
+    reads: int = 0
+    write_cache_hits: int = 0
+    read_cache_hits: int = 0
+    log_reads: int = 0
+    log_bytes_read: int = 0
+    reads_joined: int = 0
+    reads_damaged: int = 0
+    flushes: int = 0
+    flushes_failed: int = 0
+    entries_flushed: int = 0
+    bytes_flushed: int = 0
+    index_blocks_written: int = 0
+    logs_sealed: int = 0
+    logs_dropped: int = 0
+    logs_damaged: int = 0
+    ledgers_deleted: int = 0

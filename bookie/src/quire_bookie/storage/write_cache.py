@@ -1,0 +1,274 @@
+"""Entries that are not in an entry log yet: two halves, one taking entries, one being flushed.
+
+Owns the memory of unflushed entries and its accounting. Never touches a disk, never drops an entry that was put: a
+half is emptied only by `release`, after the index commit. Until then both halves answer lookups, the active one first,
+because it is newer.
+
+Small entries are copied into chunks of 1 MiB, so that nothing per entry is a Python object: an id and a place in two
+arrays, and the view into the socket's buffer is let go. Larger ones are kept as they came, unless they pin a buffer of
+which under half is theirs; then they are copied. The whole retained buffer is charged, plus what was measured:
+32 bytes an entry in the arrays, 200 for one kept as an object, 700 a ledger.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.storage.ledger_states import LedgerInfo
+
+CHUNK_BYTES: Final = 1 << 20
+KEPT_ENTRY_BYTES_MIN: Final = 16 * 1024
+"""From this size on an entry is kept as an object: copying costs more than the object."""
+ENTRY_OVERHEAD_BYTES: Final = 32
+KEPT_OVERHEAD_BYTES: Final = 200
+STRAY_OVERHEAD_BYTES: Final = 160
+LEDGER_OVERHEAD_BYTES: Final = 700
+_SIZE_BITS = 24
+_SIZE_MASK = (1 << _SIZE_BITS) - 1
+_KEPT = 1 << 62
+
+
+class LedgerEntries:
+    """The entries of one ledger in one half. `ids` ascends; an id at or below its end is a stray, and newer."""
+
+    __slots__ = ("ids", "info", "places", "strays")
+
+    def __init__(self, info: LedgerInfo) -> None:
+        self.info = info
+        self.ids = array("q")
+        self.places = array("q")
+        self.strays: dict[int, int] = {}
+
+    def find(self, entry: int) -> int | None:
+        """The place of the newest copy of an entry."""
+        if self.strays:
+            place = self.strays.get(entry)
+            if place is not None:
+                return place
+        index = bisect_left(self.ids, entry)
+        if index < len(self.ids) and self.ids[index] == entry:
+            return self.places[index]
+        return None
+
+    def in_order(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Ids ascending and their places, the newest copy of each."""
+        if not self.strays:
+            return self.ids, self.places
+        newest = dict(zip(self.ids, self.places, strict=True))
+        newest.update(self.strays)
+        ids = sorted(newest)
+        return ids, [newest[entry] for entry in ids]
+
+    @property
+    def last(self) -> EntryId:
+        """The highest id."""
+        return EntryId(max(self.ids[-1] if self.ids else NO_ENTRY, max(self.strays, default=NO_ENTRY)))
+
+
+class CacheHalf:
+    """One half: chunks of small entries, kept large ones, and where each entry lies."""
+
+    def __init__(self, spare_chunks: list[bytearray]) -> None:
+        self._spare = spare_chunks
+        self._reset()
+
+    def _reset(self) -> None:
+        self._chunks: list[bytearray] = []
+        self._end = 0
+        self._limit = 0
+        self._kept: list[Buffer] = []
+        self.ledgers: dict[LedgerId, LedgerEntries] = {}
+        self.charged_bytes = 0
+        self.entries = 0
+        self.payload_bytes = 0
+
+    def add(self, info: LedgerInfo, run: Run) -> None:
+        """Take a run over. Cannot fail."""
+        entries, first = run.entries, run.first
+        count = len(entries)
+        held = self.ledgers.get(run.ledger)
+        if held is None:
+            held = self.ledgers[run.ledger] = LedgerEntries(info)
+            self.charged_bytes += LEDGER_OVERHEAD_BYTES
+        if run.size_bytes >= KEPT_ENTRY_BYTES_MIN * count:
+            places: Sequence[int] = self._keep(run)
+        elif count == 1:
+            places = (self._copy_one(entries[0]),)
+        else:
+            places = self._copy(entries, run.size_bytes)
+        ids = held.ids
+        if not ids or first > ids[-1]:
+            if count == 1:
+                ids.append(first)
+                held.places.append(places[0])
+            else:
+                ids.extend(range(first, first + count))
+                held.places.extend(places)
+        else:
+            held.strays.update(zip(range(first, first + count), places, strict=True))
+            self.charged_bytes += count * STRAY_OVERHEAD_BYTES
+        self.entries += count
+        self.payload_bytes += run.size_bytes
+        self.charged_bytes += count * ENTRY_OVERHEAD_BYTES
+
+    def body(self, place: int) -> bytes:
+        """A copy of the entry at a place: chunks are used again after a flush."""
+        if place & _KEPT:
+            return bytes(self._kept[place ^ _KEPT])
+        start, size = place >> _SIZE_BITS, place & _SIZE_MASK
+        offset = start % CHUNK_BYTES
+        return bytes(memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + size])
+
+    def bodies(self, places: Sequence[int]) -> list[Buffer]:
+        """The entries at some places, as views that are good until `clear`."""
+        found: list[Buffer] = []
+        add, kept = found.append, self._kept
+        at, view = -1, memoryview(b"")
+        for place in places:
+            if place & _KEPT:
+                add(kept[place ^ _KEPT])
+                continue
+            start = place >> _SIZE_BITS
+            if start // CHUNK_BYTES != at:
+                at = start // CHUNK_BYTES
+                view = memoryview(self._chunks[at])
+            offset = start % CHUNK_BYTES
+            add(view[offset : offset + (place & _SIZE_MASK)])
+        return found
+
+    def sizes(self, places: Sequence[int]) -> list[int]:
+        """The sizes in bytes of the entries at some places."""
+        return [len(self._kept[p ^ _KEPT]) if p & _KEPT else p & _SIZE_MASK for p in places]
+
+    def clear(self) -> None:
+        """Forget everything; the chunks are used again."""
+        self._spare.extend(self._chunks)
+        self._reset()
+
+    def _copy_one(self, entry: Buffer) -> int:
+        size = len(entry)
+        if self._end + size > self._limit:
+            self._next_chunk()
+        end = self._end
+        offset = end % CHUNK_BYTES
+        self._chunks[-1][offset : offset + size] = entry
+        self._end = end + size
+        self.charged_bytes += size
+        return end << _SIZE_BITS | size
+
+    def _copy(self, entries: Sequence[Buffer], size_bytes: int) -> Sequence[int]:
+        if self._end + size_bytes > self._limit:
+            if size_bytes > CHUNK_BYTES // 4:
+                # A run so large would waste the rest of a chunk; entry by entry it wastes one entry at most.
+                return [
+                    self._copy_one(entry) if len(entry) <= CHUNK_BYTES else self._keep_one(entry) for entry in entries
+                ]
+            self._next_chunk()
+        end = self._end
+        offset = end % CHUNK_BYTES
+        self._chunks[-1][offset : offset + size_bytes] = b"".join(entries)
+        self._end = end + size_bytes
+        self.charged_bytes += size_bytes
+        sizes = list(map(len, entries))
+        return [start << _SIZE_BITS | size for start, size in zip(accumulate(sizes, initial=end), sizes, strict=False)]
+
+    def _next_chunk(self) -> None:
+        self.charged_bytes += self._limit - self._end
+        self._chunks.append(self._spare.pop() if self._spare else bytearray(CHUNK_BYTES))
+        self._limit = len(self._chunks) * CHUNK_BYTES
+        self._end = self._limit - CHUNK_BYTES
+
+    def _keep_one(self, entry: Buffer) -> int:
+        self._kept.append(bytes(entry))
+        self.charged_bytes += len(entry) + KEPT_OVERHEAD_BYTES
+        return _KEPT | len(self._kept) - 1
+
+    def _keep(self, run: Run) -> list[int]:
+        owners = {id(owner): len(owner) for owner in map(_owner, run.entries)}
+        retained = sum(owners.values())
+        at = len(self._kept)
+        if run.size_bytes * 2 < retained:
+            retained = run.size_bytes
+            self._kept.extend(bytes(entry) for entry in run.entries)
+        else:
+            self._kept.extend(run.entries)
+        self.charged_bytes += retained + KEPT_OVERHEAD_BYTES * len(run.entries)
+        return [_KEPT | index for index in range(at, len(self._kept))]
+
+
+def _owner(entry: Buffer) -> bytes | bytearray:
+    return entry.obj if isinstance(entry, memoryview) else entry  # type: ignore[return-value]
+
+
+class WriteCache:
+    """Both halves. `limit_bytes` is for the two together."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._half_bytes = limit_bytes // 2
+        self._spare: list[bytearray] = []
+        self._active = CacheHalf(self._spare)
+        self._other = CacheHalf(self._spare)
+        self._flushing = False
+
+    @property
+    def active(self) -> CacheHalf:
+        """The half that takes entries."""
+        return self._active
+
+    @property
+    def flushing(self) -> CacheHalf | None:
+        """The half on its way to the entry log."""
+        return self._other if self._flushing else None
+
+    @property
+    def charged_bytes(self) -> int:
+        """What both halves are charged for."""
+        return self._active.charged_bytes + self._other.charged_bytes
+
+    def has_room(self, run: Run) -> bool:
+        """Whether the active half takes this run. An empty half takes any."""
+        active = self._active
+        return active.charged_bytes + run.size_bytes <= self._half_bytes or not active.entries
+
+    def put(self, info: LedgerInfo, run: Run) -> None:
+        """Store a run in the active half; TooManyRequestsError when there is no room for it."""
+        active = self._active
+        if active.charged_bytes + run.size_bytes > self._half_bytes and active.entries:
+            raise TooManyRequestsError("both halves of the write cache are full; a flush is under way")
+        active.add(info, run)
+
+    def swap(self) -> CacheHalf:
+        """Make the active half the one being flushed. The other must be free."""
+        assert not self._flushing, "the other half is still being flushed"
+        self._active, self._other = self._other, self._active
+        self._flushing = True
+        return self._other
+
+    def release(self) -> None:
+        """The half being flushed is in the index: its entries are found there from now on."""
+        assert self._flushing, "nothing is being flushed"
+        self._other.clear()
+        self._flushing = False
+
+    def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
+        """The newest unflushed copy of an entry."""
+        for half in self._halves():
+            held = half.ledgers.get(ledger)
+            if held is not None:
+                place = held.find(entry)
+                if place is not None:
+                    return half.body(place)
+        return None
+
+    def last_entry(self, ledger: LedgerId) -> EntryId:
+        """The highest unflushed id of a ledger, or NO_ENTRY."""
+        return max((half.ledgers[ledger].last for half in self._halves() if ledger in half.ledgers), default=NO_ENTRY)
+
+    def _halves(self) -> Iterator[CacheHalf]:
+        yield self._active
+        if self._flushing:
+            yield self._other

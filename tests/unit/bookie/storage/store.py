@@ -1,0 +1,96 @@
+"""A storage on the simulated disk, with the journal that a bookie would keep beside it."""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.storage import LedgerInfo, LedgerStorage, StorageSettings
+from tests.sim.disk import SimDisk
+from tests.sim.index_store import SimIndexStore
+
+DIRECTORY = "/data/ledgers"
+MARK = "/data/mark"
+SMALL = StorageSettings(
+    write_cache_bytes=256 * 1024, read_cache_bytes=256 * 1024, entry_log_bytes_max=2 << 20, reserved_bytes=0
+)
+_HEAD = struct.Struct(">qqqq")
+
+
+def body_of(ledger: int, entry: int, size: int = 40, *, version: int = 0, lac: int = -1) -> bytes:
+    """A stored entry: header, then bytes that no other entry has."""
+    filling = f"{ledger}/{entry}/{version};".encode()
+    return (_HEAD.pack(ledger, entry, lac, size) + filling * (size // len(filling) + 1))[: 32 + size]
+
+
+def run_of(ledger: int, first: int, entries: Sequence[Buffer], lac: int = -1) -> Run:
+    """Consecutive entries."""
+    return Run(LedgerId(ledger), EntryId(first), entries, EntryId(lac), sum(map(len, entries)))
+
+
+@dataclass
+class SimMarks:
+    """A journal of runs: everything before the mark may be forgotten. The mark survives a crash as the disk says."""
+
+    disk: SimDisk
+    records: list[Run] = field(default_factory=list)
+    commits: int = 0
+
+    def capture(self) -> int:
+        """Records so far."""
+        return len(self.records)
+
+    async def commit(self, mark: int, /) -> None:
+        """Durable."""
+        await self.disk.replace_file(MARK, str(mark).encode())
+        self.commits += 1
+
+    async def durable(self, disk: SimDisk) -> int:
+        """What a disk that was found after a crash says."""
+        return int(await disk.read_file(MARK)) if await disk.exists(MARK) else 0
+
+
+@dataclass
+class Store:
+    """One storage with its ports."""
+
+    disk: SimDisk
+    index: SimIndexStore
+    marks: SimMarks
+    storage: LedgerStorage[int]
+
+    async def ledger(self, ledger: int, key: bytes = b"k" * 20) -> LedgerInfo:
+        """Load, or create when there is none."""
+        return await self.storage.load_ledger(LedgerId(ledger)) or self.storage.create_ledger(LedgerId(ledger), key)
+
+    async def put(self, ledger: int, first: int, entries: Sequence[Buffer], lac: int = -1) -> None:
+        """As a bookie does it: cache and journal in one step, waiting when both halves are full."""
+        info = await self.ledger(ledger)
+        await self.storage.wait_for_room()
+        run = run_of(ledger, first, entries, lac)
+        self.storage.put(info, run)
+        self.marks.records.append(run)
+
+    async def put_ids(self, ledger: int, ids: Iterable[int], size: int = 40, *, version: int = 0) -> None:
+        """Entries with made-up bodies, one run each."""
+        for entry in ids:
+            await self.put(ledger, entry, [body_of(ledger, entry, size, version=version)])
+
+    async def read(self, ledger: int, entry: int) -> bytes:
+        """One entry."""
+        return bytes(await self.storage.read(LedgerId(ledger), EntryId(entry)))
+
+    async def restart(self, settings: StorageSettings = SMALL) -> "Store":
+        """Close cleanly and open again."""
+        await self.storage.close()
+        return await open_store(self.disk, settings)
+
+
+async def open_store(disk: SimDisk | None = None, settings: StorageSettings = SMALL) -> Store:
+    """Open on a disk, a new one unless given."""
+    disk = disk or SimDisk()
+    await disk.make_dirs("/data")
+    index = SimIndexStore(disk)
+    marks = SimMarks(disk)
+    storage = await LedgerStorage.open(disk=disk, index=index, directory=DIRECTORY, settings=settings, marks=marks)
+    return Store(disk, index, marks, storage)
