@@ -130,7 +130,8 @@ class Connection(asyncio.Protocol):
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         """Call back once, when `writable` is true again or the connection is gone."""
-        self._when_writable.append(callback)
+        if callback not in self._when_writable:
+            self._when_writable.append(callback)
 
     def write(self, data: bytes) -> None:
         """Send; nothing happens on a closed connection."""

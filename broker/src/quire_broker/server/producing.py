@@ -167,9 +167,7 @@ class Producing:
                 if receipts:
                     parts.append(encode_receipts(producer.producer_id, receipts))
                     receipts = []
-                parts.append(
-                    commands.send_error(producer.producer_id, answer.sequence_id, answer.code, answer.message)
-                )
+                parts.append(commands.send_error(producer.producer_id, answer.sequence_id, answer.code, answer.message))
             if receipts:
                 parts.append(encode_receipts(producer.producer_id, receipts))
         self._connection.write(b"".join(parts))

@@ -176,11 +176,6 @@ class Deduplication:
         self._since_snapshot = 0
         self._snapshot_at = self._now_s()
 
-    async def close(self) -> None:
-        """Write the last state down."""
-        self.snapshot()
-        await self._cursor.flush()
-
 
 def _summaries(entries: Iterable[StoredEntry]) -> Iterable[EntrySummary]:
     for entry in entries:

@@ -24,11 +24,12 @@ from quire_broker.errors import (
     TopicTerminatedError,
 )
 from quire_broker.managed_ledger.cursor import Cursor
-from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.topic.background import Background
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
-from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
+from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
+from quire_broker.topic.sampling import Rate
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.topic.topic_names import TopicName
 from quire_broker.wire.entry import checksum_matches, peek
@@ -60,6 +61,14 @@ class TopicStats:
     checksum_errors: int = 0
 
 
+@dataclass(slots=True)
+class TopicRates:
+    """Growth of the counters, per second, over the last tick."""
+
+    messages: Rate = field(default_factory=Rate)
+    size_bytes: Rate = field(default_factory=Rate)
+
+
 class Topic:
     """A loaded topic. `load` makes one; `close` ends it."""
 
@@ -76,6 +85,7 @@ class Topic:
         self.ledger = ledger
         self.settings = settings
         self.stats = TopicStats()
+        self.rates = TopicRates()
         self.subscriptions: dict[str, Subscription] = {}
         self.deduplication: Deduplication | None = None
         self._background = background
@@ -122,14 +132,14 @@ class Topic:
     @property
     def terminated(self) -> bool:
         """Whether nothing may be published any more."""
-        return self.ledger.terminated
+        return self.ledger.state is ManagedLedgerState.TERMINATED
 
     def _require_open(self) -> None:
         if self.closing:
             raise ServiceNotReadyError(f"{self.name} is being unloaded; look it up again")
 
-    def _fenced(self) -> None:
-        self._fail(ServiceNotReadyError(f"{self.name} was taken over by another broker"))
+    def _fenced(self, error: QuireError) -> None:
+        self._fail(error)
 
     def _fail(self, error: QuireError) -> None:
         if self._failure is not None or self._closing:
@@ -270,6 +280,23 @@ class Topic:
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
+    async def consumer_left(self, subscription: Subscription) -> None:
+        """A consumer was detached: a reader's subscription goes with its last one."""
+        if not subscription.durable and not subscription.consumers:
+            self.forget_subscription(subscription)
+            await subscription.close()
+
+    async def last_message(self) -> tuple[Position, int]:
+        """Position and batch index (-1: not a batch) of the last message; (-1, -1) and -1 for an empty topic."""
+        position = self.ledger.last_confirmed
+        if position.entry_id < 0:
+            return NO_POSITION, -1
+        entries = await self.ledger.read(position, entries_max=1, bytes_max=1)
+        if not entries:
+            return NO_POSITION, -1
+        summary = peek(entries[-1].data)
+        return entries[-1].position, summary.num_messages - 1 if summary.is_batch else -1
+
     # the end
 
     async def terminate(self) -> Position:
@@ -282,28 +309,31 @@ class Topic:
 
     def tick(self) -> None:
         """Called now and then by the registry."""
+        now_s = asyncio.get_running_loop().time()
+        self.rates.messages.sample(self.stats.messages_in, now_s)
+        self.rates.size_bytes.sample(self.stats.bytes_in, now_s)
         if self.deduplication is not None and not self.closing:
             self.deduplication.snapshot_when_due()
 
     async def close(self) -> None:
-        """Disconnect everybody, write state down, close the ledger. The clients look up again."""
-        self._closing = True
-        self.producers.disconnect_all()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close()
-        self.subscriptions.clear()
+        """Store what is pending, write state down, disconnect everybody. The clients look up again."""
+        self._closing = True  # from here on sends are dropped; the clients repeat them elsewhere
+        await self._close_subscriptions()
         if self.deduplication is not None and self._failure is None:
-            await self.deduplication.close()
+            self.deduplication.snapshot()  # the ledger saves it with its cursors
         await self.ledger.close()
+        self.producers.disconnect_all()  # last: the receipts of what was pending have gone out
 
-    async def delete(self, *, force: bool) -> None:
-        """Delete the topic with its data. ConflictError while it is used, unless forced."""
+    async def prepare_delete(self, *, force: bool) -> None:
+        """Let go of everybody. ConflictError while it is used, unless forced. The data is the caller's to delete."""
         used = len(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
         if used and not force:
             raise ConflictError("Topic has active producers/subscriptions")
         self._closing = True
         self.producers.disconnect_all()
+        await self._close_subscriptions()
+
+    async def _close_subscriptions(self) -> None:
         for subscription in list(self.subscriptions.values()):
             await subscription.close()
         self.subscriptions.clear()
-        await self.ledger.delete()

@@ -93,6 +93,9 @@ class Topics:
 
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
         """The topic, loaded if need be. TopicNotFoundError when it does not exist and may not be made."""
+        return await self._get(name, create=create, may_create=False)
+
+    async def _get(self, name: TopicName, *, create: bool, may_create: bool) -> Topic:
         topic = self.find(name)
         if topic is not None:
             return topic
@@ -110,13 +113,15 @@ class Topics:
             future = asyncio.get_running_loop().create_future()
             self._loading[name] = future
             # Its own task: a client that gives up must not take the load down for the others.
-            self._background.start(self._load_into(future, name, create), f"load {name}")
+            self._background.start(self._load_into(future, name, create, may_create), f"load {name}")
         return await asyncio.shield(future)
 
-    async def _load_into(self, future: "asyncio.Future[Topic]", name: TopicName, create: bool) -> None:
+    async def _load_into(
+        self, future: "asyncio.Future[Topic]", name: TopicName, create: bool, may_create: bool
+    ) -> None:
         failure: QuireError = ServiceNotReadyError(f"loading {name} failed")
         try:
-            future.set_result(await self._load(name, create))
+            future.set_result(await self._load(name, create, may_create))
         except QuireError as error:
             failure = error
         finally:
@@ -125,13 +130,13 @@ class Topics:
                 future.set_exception(failure)
                 future.exception()  # nobody may be waiting any more
 
-    async def _load(self, name: TopicName, create: bool) -> Topic:
+    async def _load(self, name: TopicName, create: bool, may_create: bool) -> Topic:
         policies = await self._policies.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
         if not await self._owned(name):
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
-        create = create and await self._may_create(name, policies)
+        create = create and (may_create or await self._may_create(name, policies))
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
         deduplication = policies.get("deduplicationEnabled")
@@ -194,6 +199,10 @@ class Topics:
             return wanted
         return 0
 
+    async def create(self, name: TopicName) -> Topic:
+        """Make a plain topic because a person said so: whether clients may is another question. It must be ours."""
+        return await self._get(name, create=True, may_create=True)
+
     async def create_partitioned(self, name: TopicName, count: int) -> None:
         """Record a partitioned topic. ConflictError when a topic of that name exists."""
         self._check_partitions(count)
@@ -217,7 +226,7 @@ class Topics:
 
     async def list(self, namespace: NamespaceName) -> list[TopicName]:
         """The persistent topics of a namespace, partitions of partitioned ones included, by name."""
-        names = await self._factory.list(f"{namespace}/{PERSISTENT}/")
+        names = await self._factory.list(f"{namespace}/{PERSISTENT}")
         found = {topic_of_ledger(name) for name in names}
         async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
             count = await self._policies.partitions(partitioned)
@@ -257,7 +266,8 @@ class Topics:
         if not await self.exists(name):
             raise TopicNotFoundError("Topic not found")
         topic = await self.get(name, create=False)
-        await topic.delete(force=force)
+        await topic.prepare_delete(force=force)
+        await self._factory.delete(name.ledger_name)
         if self._loaded.get(name) is topic:
             del self._loaded[name]
 
@@ -271,6 +281,12 @@ class Topics:
             if await self.exists(partition):
                 await self.delete(partition, force=force)
         await self._policies.delete_partitions(name)
+
+    async def reload_namespace(self, namespace: NamespaceName) -> None:
+        """Unload its topics, so that changed policies count; clients come back at once."""
+        for topic in self.loaded:
+            if topic.name.namespace == namespace:
+                await self._unload(topic)
 
     def tick(self) -> None:
         """Called now and then: what topics do by time."""

@@ -1,0 +1,116 @@
+"""JSON answers of the admin API, and the one place where errors become HTTP codes: {"reason": "..."}."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.errors import (
+    MetadataError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    PeerProtocolError,
+    QuireError,
+)
+from quire_broker.errors import (
+    ConflictError,
+    ConsumerBusyError,
+    InvalidTopicNameError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+    TooManyOperationsError,
+    TopicNotFoundError,
+    TopicTerminatedError,
+)
+
+log = logging.getLogger("quire.broker.admin")
+BODY_BYTES_MAX = 1024 * 1024
+
+_CODES: tuple[tuple[type[QuireError], int], ...] = (
+    (NotFoundError, 404),
+    (TopicNotFoundError, 404),
+    (SubscriptionNotFoundError, 404),
+    (NoSuchLedgerError, 404),
+    (NoSuchEntryError, 404),
+    (ConflictError, 409),
+    (InvalidTopicNameError, 412),
+    (ConsumerBusyError, 412),
+    (NotAllowedError, 412),
+    (TopicTerminatedError, 412),
+    (PeerProtocolError, 400),
+    (TooManyOperationsError, 429),
+    (ServiceNotReadyError, 503),
+    (MetadataError, 503),
+)
+
+
+def code_of(error: QuireError) -> int:
+    """The HTTP status of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), 500)
+
+
+def failure(status: int, reason: str) -> web.Response:
+    """An error as Pulsar's admin tools read it."""
+    return web.json_response({"reason": reason}, status=status)
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """A JSON answer."""
+    return web.json_response(value, status=status)
+
+
+def done() -> web.Response:
+    """204, no content."""
+    return web.Response(status=204)
+
+
+async def body_of(request: web.Request) -> Any:
+    """The JSON of a request, None when it has no body. 400 when it is not JSON."""
+    text = await request.text()
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise web.HTTPBadRequest(
+            text=json.dumps({"reason": f"the body is not JSON: {error}"}), content_type="application/json"
+        ) from error
+
+
+async def object_of(request: web.Request) -> dict[str, Any]:
+    """A JSON object, empty when there is no body."""
+    value = await body_of(request)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise web.HTTPBadRequest(
+            text=json.dumps({"reason": "the body must be a JSON object"}), content_type="application/json"
+        )
+    return value
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """A boolean query parameter."""
+    return request.query.get(name, "").lower() == "true"
+
+
+@web.middleware
+async def errors_as_json(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every failure is a JSON answer with a reason."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400 or error.content_type == "application/json":
+            raise
+        return failure(error.status, error.reason)
+    except QuireError as error:
+        return failure(code_of(error), str(error))
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return failure(500, "internal error; the broker's log has the details")

@@ -1,0 +1,75 @@
+"""/admin/v2/brokers and /lookup: who is there, is it well, where is a topic."""
+
+from aiohttp import web
+
+from quire_broker import __version__
+from quire_broker.admin.answers import answer
+from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.ownership.registration import BROKERS
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    for root in ("/admin/v2/brokers", "/admin/brokers"):
+        router.add_get(f"{root}/health", health)
+        router.add_get(f"{root}/ready", health)
+        router.add_get(f"{root}/version", version)
+        router.add_get(f"{root}/leaderBroker", leader)
+        router.add_get(f"{root}/configuration", empty_list)
+        router.add_get(f"{root}/configuration/values", empty_object)
+        router.add_get(f"{root}", list_brokers)
+        router.add_get(f"{root}/{{cluster}}", list_brokers)
+    path = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+    router.add_get(path, lookup)
+    router.add_get(path + "/bundle", bundle)
+
+
+async def health(request: web.Request) -> web.Response:
+    """`ok` when the metadata store answers: without it no topic can be loaded."""
+    await broker_of(request).metadata.get("/admin/clusters")
+    return web.Response(text="ok")
+
+
+async def version(request: web.Request) -> web.Response:
+    """Our version, as text."""
+    return web.Response(text=f"quire-{__version__}")
+
+
+async def list_brokers(request: web.Request) -> web.Response:
+    """Ids of the brokers that are up."""
+    broker = broker_of(request)
+    cluster = request.match_info.get("cluster", broker.settings.cluster)
+    if cluster not in await broker.policies.clusters():
+        raise NotFoundError("Cluster does not exist")
+    return answer(await broker.metadata.children(BROKERS))
+
+
+async def leader(request: web.Request) -> web.Response:
+    """No broker leads here; the one that is asked answers for itself."""
+    broker = broker_of(request)
+    return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.http})
+
+
+async def empty_list(request: web.Request) -> web.Response:
+    """Names of settings that can be changed at run time: none yet."""
+    return answer([])
+
+
+async def empty_object(request: web.Request) -> web.Response:
+    """Settings changed at run time: none yet."""
+    return answer({})
+
+
+async def lookup(request: web.Request) -> web.Response:
+    """Where a topic is served."""
+    owner = await broker_of(request).parts.lookups.find(topic_name_of(request))
+    if owner is None:
+        raise ServiceNotReadyError("no broker owns the topic's bundle")
+    native, http = owner.urls.native, owner.urls.http
+    return answer({"brokerUrl": native, "httpUrl": http, "nativeUrl": native, "brokerUrlSsl": ""})
+
+
+async def bundle(request: web.Request) -> web.Response:
+    """The range of the topic's bundle, as text."""
+    return web.Response(text=await broker_of(request).parts.lookups.bundle_range(topic_name_of(request)))

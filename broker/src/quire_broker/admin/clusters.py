@@ -1,0 +1,90 @@
+"""/admin/v2/clusters and /admin/v2/tenants."""
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, done, failure, object_of
+from quire_broker.admin.context import broker_of
+from quire_broker.errors import ConflictError
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    root = "/admin/v2/clusters"
+    router.add_get(root, list_clusters)
+    router.add_get(f"{root}/{{cluster}}", get_cluster)
+    router.add_put(f"{root}/{{cluster}}", create_cluster)
+    router.add_post(f"{root}/{{cluster}}", update_cluster)
+    router.add_delete(f"{root}/{{cluster}}", delete_cluster)
+    root = "/admin/v2/tenants"
+    router.add_get(root, list_tenants)
+    router.add_get(f"{root}/{{tenant}}", get_tenant)
+    router.add_put(f"{root}/{{tenant}}", create_tenant)
+    router.add_post(f"{root}/{{tenant}}", update_tenant)
+    router.add_delete(f"{root}/{{tenant}}", delete_tenant)
+
+
+async def list_clusters(request: web.Request) -> web.Response:
+    """Names."""
+    return answer(await broker_of(request).policies.clusters())
+
+
+async def get_cluster(request: web.Request) -> web.Response:
+    """ClusterData."""
+    return answer(await broker_of(request).policies.read_cluster(request.match_info["cluster"]))
+
+
+async def create_cluster(request: web.Request) -> web.Response:
+    """A new cluster."""
+    await broker_of(request).policies.create_cluster(request.match_info["cluster"], await object_of(request))
+    return done()
+
+
+async def update_cluster(request: web.Request) -> web.Response:
+    """Change ClusterData."""
+    await broker_of(request).policies.update_cluster(request.match_info["cluster"], await object_of(request))
+    return done()
+
+
+async def delete_cluster(request: web.Request) -> web.Response:
+    """Forget a cluster; our own is in use."""
+    broker = broker_of(request)
+    if request.match_info["cluster"] == broker.settings.cluster:
+        raise ConflictError("Cluster not empty: this broker belongs to it")
+    await broker.policies.delete_cluster(request.match_info["cluster"])
+    return done()
+
+
+async def list_tenants(request: web.Request) -> web.Response:
+    """Names."""
+    return answer(await broker_of(request).policies.tenants())
+
+
+async def get_tenant(request: web.Request) -> web.Response:
+    """TenantInfo."""
+    return answer(await broker_of(request).policies.read_tenant(request.match_info["tenant"]))
+
+
+async def create_tenant(request: web.Request) -> web.Response:
+    """A new tenant; its clusters must exist."""
+    broker = broker_of(request)
+    info = await object_of(request)
+    allowed = info.get("allowedClusters") or []
+    known = await broker.policies.clusters()
+    missing = [name for name in allowed if name not in known]
+    if not allowed or missing:
+        return failure(412, f"Clusters do not exist: {missing}" if missing else "Clusters can not be empty")
+    value = {"adminRoles": info.get("adminRoles") or [], "allowedClusters": allowed}
+    await broker.policies.create_tenant(request.match_info["tenant"], value)
+    return done()
+
+
+async def update_tenant(request: web.Request) -> web.Response:
+    """Change TenantInfo."""
+    await broker_of(request).policies.update_tenant(request.match_info["tenant"], await object_of(request))
+    return done()
+
+
+async def delete_tenant(request: web.Request) -> web.Response:
+    """Forget a tenant without namespaces."""
+    await broker_of(request).policies.delete_tenant(request.match_info["tenant"])
+    return done()

@@ -1,0 +1,48 @@
+"""What every handler needs of a request: the broker, the names in the path, and whether the topic is ours."""
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from quire_broker.errors import TopicNotFoundError
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_namespace, topic_of
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
+
+BROKER: "web.AppKey[RunningBroker]" = web.AppKey("broker")
+
+
+def broker_of(request: web.Request) -> "RunningBroker":
+    """The broker that serves this request."""
+    return request.app[BROKER]
+
+
+def namespace_of(request: web.Request) -> NamespaceName:
+    """`{tenant}/{namespace}` of the path."""
+    return parse_namespace(f"{request.match_info['tenant']}/{request.match_info['namespace']}")
+
+
+def topic_name_of(request: web.Request) -> TopicName:
+    """The topic of the path. aiohttp has already decoded %XX; `+` stays a plus in a path."""
+    domain = request.match_info.get("domain", "persistent")
+    return topic_of(domain, namespace_of(request), request.match_info["topic"])
+
+
+async def owned_topic(request: web.Request, *, create: bool = False) -> Topic:
+    """The loaded topic. Redirects to its owner (307) when that is another broker; TopicNotFoundError."""
+    name = topic_name_of(request)
+    broker = broker_of(request)
+    await require_owner(request, name)
+    if not create and not await broker.topics.exists(name):
+        raise TopicNotFoundError(f"Topic {name} not found")
+    return await broker.topics.get(name, create=create)
+
+
+async def require_owner(request: web.Request, name: TopicName) -> None:
+    """Redirect (307) unless this broker owns the topic's bundle, or could take it now."""
+    owner = await broker_of(request).parts.lookups.find(name)
+    if owner is not None and not owner.ours and owner.urls.http:
+        location = f"{owner.urls.http}{request.path_qs}"
+        raise web.HTTPTemporaryRedirect(location)

@@ -1,0 +1,148 @@
+"""/admin/quire: our own endpoints, for `quire topic` and `quire ledger`.
+
+    GET /admin/quire/ledgers?after=<id>&limit=<n>       {"ledgers": [{id, state, entries, length, custom}], "next": id}
+    GET /admin/quire/ledgers/{id}                       the whole metadata
+    GET /admin/quire/ledgers/{id}/entries?first=&last=  {"entries": [{id, length, payload (base64), ...}]}
+    GET /admin/quire/topics                             loaded topics with their counters
+    GET /admin/quire/stats                              the broker's counters
+
+Reading never opens a ledger with recovery: that would fence its writer.
+"""
+
+from base64 import b64encode
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.errors import NoSuchEntryError, PeerProtocolError
+from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_broker.admin.answers import answer
+from quire_broker.admin.context import broker_of
+from quire_broker.admin.status import counters
+from quire_broker.wire.entry import peek
+
+PAGE_LEDGERS_MAX = 1000
+PAGE_ENTRIES_MAX = 100
+PAGE_BYTES_MAX = 5 * 1024 * 1024
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    router.add_get("/admin/quire/ledgers", list_ledgers)
+    router.add_get("/admin/quire/ledgers/{ledger:[0-9]+}", ledger_info)
+    router.add_get("/admin/quire/ledgers/{ledger:[0-9]+}/entries", read_entries)
+    router.add_get("/admin/quire/topics", loaded_topics)
+    router.add_get("/admin/quire/stats", stats)
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    try:
+        return int(request.query.get(name, default))
+    except ValueError as error:
+        raise PeerProtocolError(f"{name} must be a number; got {request.query[name]!r}") from error
+
+
+def _custom(metadata: LedgerMetadata) -> dict[str, str]:
+    return {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
+
+
+def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """A ledger for people and tools."""
+    closed = metadata.state is LedgerState.CLOSED
+    return {
+        "ledgerId": ledger_id,
+        "state": metadata.state.name,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorum": metadata.write_quorum,
+        "ackQuorum": metadata.ack_quorum,
+        "digestType": metadata.digest_type.name,
+        "lastEntry": metadata.last_entry if closed else None,
+        "entries": metadata.last_entry + 1 if closed else None,
+        "length": metadata.length if closed else None,
+        "segments": [
+            {"firstEntry": segment.first_entry, "ensemble": list(segment.ensemble)} for segment in metadata.segments
+        ],
+        "custom": _custom(metadata),
+        "formatVersion": metadata.format_version,
+    }
+
+
+async def list_ledgers(request: web.Request) -> web.Response:
+    """One page of ledgers, by id; `next` is the `after` of the next page, null at the end."""
+    client = broker_of(request).ledger_client
+    after, limit = _number(request, "after", -1), min(_number(request, "limit", 100), PAGE_LEDGERS_MAX)
+    found: list[dict[str, Any]] = []
+    last: int | None = None
+    ids = sorted([ledger_id async for ledger_id in client.list_ledgers() if ledger_id > after])
+    for ledger_id in ids[:limit]:
+        found.append(describe(ledger_id, await client.read_metadata(ledger_id)))
+        last = ledger_id
+    return answer({"ledgers": found, "next": last if len(ids) > limit else None})
+
+
+async def ledger_info(request: web.Request) -> web.Response:
+    """All there is to know about a ledger."""
+    ledger_id = LedgerId(int(request.match_info["ledger"]))
+    return answer(describe(ledger_id, await broker_of(request).ledger_client.read_metadata(ledger_id)))
+
+
+async def read_entries(request: web.Request) -> web.Response:
+    """Up to 100 entries and 5 MiB, payloads in base64, with what Pulsar's metadata says where there is some."""
+    broker = broker_of(request)
+    ledger_id = LedgerId(int(request.match_info["ledger"]))
+    password = broker.settings.topics.ledger.password
+    reader = await broker.ledger_client.open_ledger(ledger_id, password=password, recover=False)
+    try:
+        lac = reader.last_add_confirmed if reader.is_closed else await reader.read_last_add_confirmed()
+        first = _number(request, "first", 0)
+        last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), lac, first + PAGE_ENTRIES_MAX - 1)
+        if first < 0 or first > last:
+            raise NoSuchEntryError(f"ledger {ledger_id} has entries 0 to {lac}; asked for {first} to {last}")
+        entries = await reader.read(EntryId(first), EntryId(last), bytes_max=PAGE_BYTES_MAX)
+        return answer(
+            {
+                "ledgerId": ledger_id,
+                "lastAddConfirmed": lac,
+                "entries": [_entry(entry.entry_id, bytes(entry.payload)) for entry in entries],
+            }
+        )
+    finally:
+        await reader.close()
+
+
+def _entry(entry_id: int, payload: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = {"entryId": entry_id, "length": len(payload), "payload": b64encode(payload).decode()}
+    try:
+        summary = peek(payload)
+    except PeerProtocolError:
+        return value  # not a message: a cursor's state, or another program's ledger
+    value["message"] = {
+        "producer": summary.producer_name,
+        "sequenceId": summary.sequence_id,
+        "publishTime": summary.publish_time_ms,
+        "messages": summary.num_messages,
+        "key": summary.partition_key,
+        "payloadOffset": summary.payload_offset,
+    }
+    return value
+
+
+async def loaded_topics(request: web.Request) -> web.Response:
+    """Topics in memory."""
+    return answer(
+        [
+            {
+                "topic": str(topic.name),
+                "messagesIn": topic.stats.messages_in,
+                "bytesIn": topic.stats.bytes_in,
+                "producers": len(topic.producers),
+                "subscriptions": {name: found.cursor.backlog for name, found in topic.subscriptions.items()},
+            }
+            for topic in broker_of(request).topics.loaded
+        ]
+    )
+
+
+async def stats(request: web.Request) -> web.Response:
+    """Counters by name."""
+    return answer(counters(broker_of(request)))

@@ -1,0 +1,186 @@
+"""/admin/v2/namespaces: namespaces, their bundles, and the policies that are stored.
+
+Of the stored policies this broker acts on persistence, retention, deduplication and autoTopicCreation, for topics
+loaded from then on; the others are kept for brokers that know them.
+"""
+
+from typing import Any
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, body_of, done, failure, flag
+from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.ownership.owners import Bundle
+from quire_broker.ownership.policies import Json
+from quire_broker.topic.topic_names import NamespaceName
+
+STORED_POLICIES = {
+    "persistence": "persistence",
+    "retention": "retention_policies",
+    "messageTTL": "message_ttl_in_seconds",
+    "deduplication": "deduplicationEnabled",
+    "autoTopicCreation": "autoTopicCreationOverride",
+    "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
+    "delayedDelivery": "delayed_delivery_policies",
+    "inactiveTopicPolicies": "inactive_topic_policies",
+    "maxProducersPerTopic": "max_producers_per_topic",
+    "maxConsumersPerTopic": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesPerSubscription": "max_unacked_messages_per_subscription",
+    "compactionThreshold": "compaction_threshold",
+    "offloadThreshold": "offload_threshold",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "schemaValidationEnforced": "schema_validation_enforced",
+    "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
+    "properties": "properties",
+    "replication": "replication_clusters",
+}
+"""Path of a policy -> its key in the namespace's node."""
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    root = "/admin/v2/namespaces/{tenant}"
+    router.add_get(root, list_namespaces)
+    router.add_get(f"{root}/{{namespace}}", get_policies)
+    router.add_put(f"{root}/{{namespace}}", create)
+    router.add_delete(f"{root}/{{namespace}}", delete)
+    router.add_get(f"{root}/{{namespace}}/topics", list_topics)
+    router.add_get(f"{root}/{{namespace}}/bundles", bundles)
+    router.add_put(f"{root}/{{namespace}}/unload", unload)
+    router.add_put(f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}/unload", unload)
+    names = "|".join(STORED_POLICIES)
+    policy = f"{root}/{{namespace}}/{{policy:{names}}}"
+    router.add_get(policy, get_policy)
+    router.add_post(policy, set_policy)
+    router.add_put(policy, set_policy)
+    router.add_delete(policy, remove_policy)
+
+
+async def list_namespaces(request: web.Request) -> web.Response:
+    """`["tenant/namespace"]`."""
+    policies = broker_of(request).policies
+    tenant = request.match_info["tenant"]
+    await policies.read_tenant(tenant)
+    return answer([f"{tenant}/{name}" for name in await policies.namespaces(tenant)])
+
+
+async def _policies(request: web.Request) -> Json:
+    found = await broker_of(request).policies.policies(namespace_of(request))
+    if found is None:
+        raise NotFoundError("Namespace does not exist")
+    return found
+
+
+async def get_policies(request: web.Request) -> web.Response:
+    """All policies."""
+    return answer(await _policies(request))
+
+
+async def create(request: web.Request) -> web.Response:
+    """A new namespace."""
+    body = await body_of(request)
+    policies = body if isinstance(body, dict) else None
+    await broker_of(request).policies.create_namespace(namespace_of(request), policies)
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Forget a namespace; with `force` its topics go first."""
+    broker = broker_of(request)
+    namespace = namespace_of(request)
+    await _policies(request)
+    topics = await broker.topics.list(namespace)
+    if topics and not flag(request, "force"):
+        raise ConflictError("Cannot delete non empty namespace")
+    for partitioned in {name.partitioned for name in topics if name.partition >= 0}:
+        if await broker.policies.partitions(partitioned):
+            await broker.topics.delete_partitioned(partitioned, force=True)
+    for name in topics:
+        if await broker.topics.exists(name):
+            await broker.topics.delete(name, force=True)
+    for bundle in [held for held in broker.owners.held if held.namespace == namespace]:
+        await broker.owners.release(bundle)
+    await broker.policies.delete_namespace(namespace)
+    return done()
+
+
+async def list_topics(request: web.Request) -> web.Response:
+    """Full names, partitions included."""
+    await _policies(request)
+    if request.query.get("mode", "PERSISTENT").upper() == "NON_PERSISTENT":
+        return answer([])
+    topics = await broker_of(request).topics.list(namespace_of(request))
+    return answer([str(name) for name in topics if not name.is_system or flag(request, "includeSystemTopic")])
+
+
+async def bundles(request: web.Request) -> web.Response:
+    """The bundles in force."""
+    found = await broker_of(request).policies.bundles(namespace_of(request))
+    if found is None:
+        raise NotFoundError("Namespace does not exist")
+    return answer(found.to_json())
+
+
+async def unload(request: web.Request) -> web.Response:
+    """Close the namespace's topics here (or those of one bundle) and give the bundles up."""
+    broker = broker_of(request)
+    namespace: NamespaceName = namespace_of(request)
+    await _policies(request)
+    wanted = request.match_info.get("bundle")
+    for bundle in broker.owners.held:
+        if bundle.namespace == namespace and wanted in (None, bundle.range):
+            await broker.unload_bundle(Bundle(namespace, bundle.range))
+    return done()
+
+
+async def get_policy(request: web.Request) -> web.Response:
+    """One policy; no content when it was never set."""
+    value = (await _policies(request)).get(STORED_POLICIES[request.match_info["policy"]])
+    return done() if value is None else answer(value)
+
+
+def _check(policy: str, value: Any) -> str | None:
+    """What is wrong with a value, if anything."""
+    if policy == "deduplication" and not isinstance(value, bool):
+        return "deduplication is true or false"
+    if policy == "persistence":
+        names = ("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum")
+        sizes = [size for size in map(value.get, names) if isinstance(size, int)] if isinstance(value, dict) else []
+        if len(sizes) != 3:
+            return f"persistence needs {', '.join(names)}"
+        if not sizes[0] >= sizes[1] >= sizes[2] > 0:
+            return f"Bookkeeper Ensemble ({sizes[0]}) >= WriteQuorum ({sizes[1]}) >= AckQuorum ({sizes[2]}) must hold"
+    if policy == "retention":
+        limits = ("retentionTimeInMinutes", "retentionSizeInMB")
+        if not isinstance(value, dict) or not all(isinstance(value.get(name), int) for name in limits):
+            return f"retention needs {' and '.join(limits)}"
+    return None
+
+
+async def set_policy(request: web.Request) -> web.Response:
+    """Store one policy."""
+    policy = request.match_info["policy"]
+    value = await body_of(request)
+    wrong = _check(policy, value)
+    if wrong:
+        return failure(412, wrong)
+    key = STORED_POLICIES[policy]
+
+    def change(policies: Json) -> None:
+        policies[key] = value
+
+    broker = broker_of(request)
+    await broker.policies.update_policies(namespace_of(request), change)
+    if policy == "deduplication":
+        await broker.topics.reload_namespace(namespace_of(request))
+    return done()
+
+
+async def remove_policy(request: web.Request) -> web.Response:
+    """Back to the broker's setting."""
+    key = STORED_POLICIES[request.match_info["policy"]]
+    await broker_of(request).policies.update_policies(namespace_of(request), lambda value: value.pop(key, None))
+    return done()

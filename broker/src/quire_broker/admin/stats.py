@@ -1,0 +1,167 @@
+"""TopicStats and internal stats in Pulsar's JSON. Rates are taken between two looks at least a second apart."""
+
+from typing import TYPE_CHECKING, Any
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.model import LedgerId
+from quire_broker.dispatch.consumer import Consumer
+from quire_broker.topic.producers import Producer
+from quire_broker.topic.subscription import Subscription
+from quire_broker.topic.topic import Topic
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
+
+
+def _publisher(producer: Producer) -> dict[str, Any]:
+    stats = producer.stats
+    return {
+        "accessMode": producer.mode.name.title().replace("_", ""),
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "averageMsgSize": stats.size_bytes / stats.messages if stats.messages else 0.0,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": False,
+        "producerName": producer.name,
+        "address": producer.link.peer,
+        "connectedSince": producer.connected_since_ms,
+        "clientVersion": producer.link.client_version,
+        "metadata": producer.metadata,
+    }
+
+
+def _consumer(consumer: Consumer) -> dict[str, Any]:
+    stats = consumer.stats
+    return {
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesOutCounter": stats.bytes_out,
+        "msgOutCounter": stats.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "consumerName": consumer.spec.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": round(consumer.messages_per_entry.mean),
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "address": consumer.link.peer,
+        "clientVersion": consumer.link.client_version,
+        "metadata": dict(consumer.spec.metadata),
+    }
+
+
+def _subscription(subscription: Subscription) -> dict[str, Any]:
+    consumers = list(subscription.consumers)
+    return {
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesOutCounter": sum(consumer.stats.bytes_out for consumer in consumers),
+        "msgOutCounter": sum(consumer.stats.messages_out for consumer in consumers),
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "msgBacklog": subscription.cursor.backlog,
+        "msgBacklogNoDelayed": subscription.cursor.backlog,
+        "backlogSize": -1,
+        "blockedSubscriptionOnUnackedMsgs": any(consumer.blocked for consumer in consumers),
+        "unackedMessages": sum(consumer.unacked for consumer in consumers),
+        "type": subscription.type_name,
+        "msgRateExpired": 0.0,
+        "consumers": [_consumer(consumer) for consumer in consumers],
+        "isDurable": subscription.durable,
+        "durable": subscription.durable,
+        "isReplicated": False,
+        "replicated": False,
+        "subscriptionProperties": dict(getattr(subscription.cursor, "cursor_properties", {})),
+    }
+
+
+def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
+    """TopicStats of one topic."""
+    stats = topic.stats
+    subscriptions = {name: _subscription(found) for name, found in topic.subscriptions.items()}
+    return {
+        "msgRateIn": topic.rates.messages.per_s,
+        "msgThroughputIn": topic.rates.size_bytes.per_s,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesInCounter": stats.bytes_in,
+        "msgInCounter": stats.messages_in,
+        "bytesOutCounter": sum(found["bytesOutCounter"] for found in subscriptions.values()),
+        "msgOutCounter": sum(found["msgOutCounter"] for found in subscriptions.values()),
+        "averageMsgSize": stats.bytes_in / stats.messages_in if stats.messages_in else 0.0,
+        "msgChunkPublished": stats.chunks_in > 0,
+        "storageSize": topic.ledger.size_bytes,
+        "backlogSize": topic.ledger.size_bytes if subscriptions else 0,
+        "publishers": [_publisher(producer) for producer in topic.producers.connected],
+        "waitingPublishers": topic.producers.waiting,
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if topic.deduplication is not None else "Disabled",
+        **({} if topic.producers.topic_epoch is None else {"topicEpoch": topic.producers.topic_epoch}),
+        "ownerBroker": broker.broker_id,
+    }
+
+
+_SUMS = ("msgRateIn", "msgThroughputIn", "bytesInCounter", "msgInCounter", "bytesOutCounter", "msgOutCounter")
+
+
+def partitioned_stats(topics: list[Topic], count: int, broker: "RunningBroker") -> dict[str, Any]:
+    """The partitions' TopicStats: sums, subscriptions added up, and each by name."""
+    each = {str(topic.name): topic_stats(topic, broker) for topic in topics}
+    subscriptions: dict[str, Any] = {}
+    for stats in each.values():
+        for name, found in stats["subscriptions"].items():
+            total = subscriptions.setdefault(name, {"msgBacklog": 0, "unackedMessages": 0, "type": found["type"]})
+            total["msgBacklog"] += found["msgBacklog"]
+            total["unackedMessages"] += found["unackedMessages"]
+    return {
+        **{key: sum(stats[key] for stats in each.values()) for key in (*_SUMS, "storageSize", "backlogSize")},
+        "publishers": [producer for stats in each.values() for producer in stats["publishers"]],
+        "subscriptions": subscriptions,
+        "metadata": {"partitions": count, "deleted": False},
+        "partitions": each,
+    }
+
+
+async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) -> dict[str, Any]:
+    """PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
+    ledger = topic.ledger
+    ledgers = []
+    for record in ledger.ledgers:
+        item: dict[str, Any] = {
+            "ledgerId": record.ledger_id,
+            "entries": record.entries,
+            "size": record.size_bytes,
+            "offloaded": False,
+        }
+        if metadata:
+            item["metadata"] = str(await client.read_metadata(LedgerId(record.ledger_id)))
+        ledgers.append(item)
+    last = ledger.last_confirmed
+    cursors = {}
+    for name, found in topic.subscriptions.items():
+        cursor = found.cursor
+        mark, read = cursor.mark_delete, cursor.read_position
+        cursors[name] = {
+            "markDeletePosition": f"{mark.ledger_id}:{mark.entry_id}",
+            "readPosition": f"{read.ledger_id}:{read.entry_id}",
+            "state": "Open",
+            "numberOfEntriesSinceFirstNotAckedMessage": ledger.entries_between(mark, last),
+            "properties": {},
+        }
+    return {
+        "entriesAddedCounter": ledger.append_stats.confirmed,
+        "numberOfEntries": ledger.entries,
+        "totalSize": ledger.size_bytes,
+        "currentLedgerEntries": ledger.ledgers[-1].entries if ledger.ledgers else 0,
+        "currentLedgerSize": ledger.ledgers[-1].size_bytes if ledger.ledgers else 0,
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": 0,
+        "lastConfirmedEntry": f"{last.ledger_id}:{last.entry_id}",
+        "state": "LedgerOpened" if not topic.terminated else "Terminated",
+        "ledgers": ledgers,
+        "cursors": cursors,
+        "schemaLedgers": [],
+    }

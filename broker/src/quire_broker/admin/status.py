@@ -1,0 +1,117 @@
+"""/healthz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
+
+import html
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from quire_bookie.errors import MetadataError
+from quire_broker import __version__
+from quire_broker.admin.context import broker_of
+from quire_broker.topic.topic import Topic
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
+
+_GAUGES = frozenset(
+    {"connections", "topics", "producers", "consumers", "publish_pending_bytes", "bundles_owned", "background_tasks"}
+)
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    router.add_get("/healthz", healthz)
+    router.add_get("/metrics", metrics)
+    router.add_get("/metrics/", metrics)
+    router.add_get("/", page)
+
+
+def counters(broker: "RunningBroker") -> dict[str, int]:
+    """The broker's counters and gauges by name, without prefix."""
+    stats = broker.parts.stats
+    topics = broker.topics.loaded
+    values = {name: int(getattr(stats, name)) for name in type(stats).__slots__}
+    values |= {
+        "connections": len(broker.sessions),
+        "topics": len(topics),
+        "producers": sum(len(topic.producers) for topic in topics),
+        "consumers": sum(
+            len(subscription.consumers) for topic in topics for subscription in topic.subscriptions.values()
+        ),
+        "publish_pending_bytes": broker.budget.used_bytes,
+        "publish_pauses": broker.budget.pauses,
+        "bundles_owned": len(broker.owners.held),
+        "background_tasks": len(broker.background),
+        "background_failures": broker.background.failures,
+        "cache_hits": broker.factory.cache.stats.hits,
+        "cache_misses": broker.factory.cache.stats.misses,
+        "cache_bytes": broker.factory.cache.size_bytes,
+    }
+    return values
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """200 and `ok` while the broker can serve; 503 with the reason while the metadata store does not answer."""
+    broker = broker_of(request)
+    try:
+        await broker.metadata.get("/admin/clusters")
+    except MetadataError as error:
+        return web.Response(status=503, text=f"metadata store: {error}\n")
+    return web.Response(text="ok\n")
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Prometheus text."""
+    broker = broker_of(request)
+    lines = []
+    for name, value in counters(broker).items():
+        kind = "gauge" if name in _GAUGES or name.endswith("_bytes") else "counter"
+        full = f"quire_broker_{name}" + ("_total" if kind == "counter" else "")
+        lines += [f"# TYPE {full} {kind}", f"{full} {value}"]
+    for topic in broker.topics.loaded:
+        label = f'topic="{_escaped(str(topic.name))}"'
+        lines += [
+            f"quire_topic_messages_in_total{{{label}}} {topic.stats.messages_in}",
+            f"quire_topic_bytes_in_total{{{label}}} {topic.stats.bytes_in}",
+            f"quire_topic_storage_bytes{{{label}}} {topic.ledger.size_bytes}",
+        ]
+        lines += [
+            f'quire_subscription_backlog{{{label},subscription="{_escaped(name)}"}} {subscription.cursor.backlog}'
+            for name, subscription in topic.subscriptions.items()
+        ]
+    text = "\n".join(lines) + "\n"
+    return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _row(topic: Topic) -> str:
+    backlogs = ", ".join(f"{name} ({found.cursor.backlog})" for name, found in topic.subscriptions.items())
+    ledger = topic.ledger
+    cells = (
+        topic.name,
+        topic.stats.messages_in,
+        topic.stats.bytes_in,
+        ledger.entries,
+        ledger.size_bytes,
+        len(topic.producers),
+        backlogs,
+    )
+    return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+
+
+async def page(request: web.Request) -> web.Response:
+    """A small page for people."""
+    broker = broker_of(request)
+    rows = "".join(_row(topic) for topic in sorted(broker.topics.loaded, key=lambda topic: str(topic.name)))
+    values = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in counters(broker).items())
+    text = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quire</title>
+<meta http-equiv="refresh" content="5"><style>body{{font:15px sans-serif;margin:2em}}td,th{{padding:.2em .8em;
+text-align:left;border-bottom:1px solid #ddd}}table{{border-collapse:collapse;margin-bottom:2em}}</style></head><body>
+<h1>Quire {__version__}</h1><p>Pulsar clients connect to <code>{html.escape(broker.urls.native)}</code>,
+admin tools to <code>{html.escape(broker.urls.http)}</code>. <a href="/metrics">metrics</a></p>
+<table><tr><th>topic</th><th>messages in</th><th>bytes in</th><th>entries kept</th><th>bytes kept</th>
+<th>producers</th><th>subscriptions (backlog)</th></tr>{rows}</table><table>{values}</table></body></html>"""
+    return web.Response(text=text, content_type="text/html")

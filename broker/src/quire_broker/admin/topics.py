@@ -1,0 +1,213 @@
+"""/admin/v2/persistent: plain and partitioned topics."""
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, body_of, done, failure, flag
+from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_name_of
+from quire_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
+from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
+from quire_broker.topic.topic_names import PERSISTENT, TopicName
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
+    topic = root + "/{topic}"
+    router.add_get(root, list_topics)
+    router.add_get(root + "/partitioned", list_partitioned)
+    router.add_put(topic, create)
+    router.add_delete(topic, delete)
+    router.add_get(topic + "/partitions", get_partitions)
+    router.add_put(topic + "/partitions", create_partitioned)
+    router.add_post(topic + "/partitions", grow_partitioned)
+    router.add_delete(topic + "/partitions", delete_partitioned)
+    router.add_post(topic + "/createMissedPartitions", create_missed)
+    router.add_get(topic + "/stats", stats)
+    router.add_get(topic + "/partitioned-stats", stats_of_partitions)
+    router.add_get(topic + "/internalStats", internals)
+    router.add_get(topic + "/lastMessageId", last_message_id)
+    router.add_put(topic + "/unload", unload)
+    router.add_post(topic + "/terminate", terminate)
+    router.add_delete(topic + "/truncate", truncate)
+
+
+def _persistent(name: TopicName) -> TopicName:
+    if not name.persistent:
+        raise NotAllowedError("non-persistent topics are not served yet")
+    return name
+
+
+async def list_topics(request: web.Request) -> web.Response:
+    """Full names of the topics, partitions included."""
+    broker = broker_of(request)
+    namespace = namespace_of(request)
+    if await broker.policies.policies(namespace) is None:
+        raise NotFoundError("Namespace does not exist")
+    if request.match_info["domain"] != PERSISTENT:
+        return answer([])
+    found = await broker.topics.list(namespace)
+    return answer([str(name) for name in found if not name.is_system or flag(request, "includeSystemTopic")])
+
+
+async def list_partitioned(request: web.Request) -> web.Response:
+    """Full names of the partitioned topics."""
+    broker = broker_of(request)
+    names = broker.policies.partitioned_topics(namespace_of(request), request.match_info["domain"])
+    return answer(sorted([str(name) async for name in names]))
+
+
+async def create(request: web.Request) -> web.Response:
+    """A plain topic; 409 when there is one, plain or partitioned."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    if await broker.policies.policies(name.namespace) is None:
+        raise NotFoundError("Namespace not found")
+    await require_owner(request, name)
+    if await broker.topics.exists(name) or await broker.policies.partitions(name):
+        raise ConflictError("This topic already exists")
+    await broker.topics.create(name)
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete a plain topic; 412 while it is in use, unless forced."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    await require_owner(request, name)
+    if await broker.policies.partitions(name):
+        raise ConflictError(f"{name} is a partitioned topic, instead of calling delete topic, call delete-partitioned")
+    return await _delete(request, name)
+
+
+async def _delete(request: web.Request, name: TopicName) -> web.Response:
+    try:
+        await broker_of(request).topics.delete(name, force=flag(request, "force"))
+    except ConflictError as error:
+        return failure(412, str(error))
+    return done()
+
+
+async def get_partitions(request: web.Request) -> web.Response:
+    """`{"partitions": n, "deleted": false}`; 0 for a plain topic."""
+    broker = broker_of(request)
+    name = topic_name_of(request)
+    count = await broker.topics.partitions_for_client(name, auto_create=flag(request, "checkAllowAutoCreation"))
+    return answer({"partitions": count, "deleted": False})
+
+
+async def _count_of(request: web.Request) -> int:
+    value = await body_of(request)
+    if isinstance(value, dict):
+        value = value.get("partitions")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise NotAllowedError("the body is the number of partitions")
+    return value
+
+
+async def create_partitioned(request: web.Request) -> web.Response:
+    """A partitioned topic. Its partitions are made when they are first used."""
+    await broker_of(request).topics.create_partitioned(_persistent(topic_name_of(request)), await _count_of(request))
+    return done()
+
+
+async def grow_partitioned(request: web.Request) -> web.Response:
+    """More partitions, with the subscriptions of the first one."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    await broker.topics.grow_partitioned(name, await _count_of(request))
+    return done()
+
+
+async def delete_partitioned(request: web.Request) -> web.Response:
+    """Delete a partitioned topic and its partitions."""
+    try:
+        await broker_of(request).topics.delete_partitioned(
+            _persistent(topic_name_of(request)), force=flag(request, "force")
+        )
+    except ConflictError as error:
+        return failure(412, str(error))
+    return done()
+
+
+async def create_missed(request: web.Request) -> web.Response:
+    """Make the partitions that have not been used yet, as far as they are ours."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    for index in range(await broker.policies.partitions(name)):
+        partition = name.partition_of(index)
+        owner = await broker.parts.lookups.find(partition)
+        if owner is not None and owner.ours and not await broker.topics.exists(partition):
+            await broker.topics.create(partition)
+    return done()
+
+
+async def stats(request: web.Request) -> web.Response:
+    """TopicStats."""
+    return answer(topic_stats(await owned_topic(request), broker_of(request)))
+
+
+async def stats_of_partitions(request: web.Request) -> web.Response:
+    """The partitions' stats added up; each with `perPartition`. Only partitions of this broker are in it."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    count = await broker.policies.partitions(name)
+    if not count:
+        raise TopicNotFoundError(f"Partitioned Topic {name} not found")
+    loaded = [broker.topics.find(name.partition_of(index)) for index in range(count)]
+    found = [topic for topic in loaded if topic is not None]
+    return answer(partitioned_stats(found, count, broker))
+
+
+async def internals(request: web.Request) -> web.Response:
+    """PersistentTopicInternalStats."""
+    topic = await owned_topic(request)
+    return answer(await internal_stats(topic, broker_of(request).ledger_client, metadata=flag(request, "metadata")))
+
+
+async def last_message_id(request: web.Request) -> web.Response:
+    """The id of the last message."""
+    topic = await owned_topic(request)
+    position, batch_index = await topic.last_message()
+    value = {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": topic.name.partition,
+    }
+    if batch_index >= 0:
+        value["batchIndex"] = batch_index
+    return answer(value)
+
+
+async def unload(request: web.Request) -> web.Response:
+    """Close the topic here; clients look it up again. A partitioned topic: all its partitions here."""
+    broker = broker_of(request)
+    name = _persistent(topic_name_of(request))
+    count = await broker.policies.partitions(name)
+    if count:
+        for index in range(count):
+            await broker.topics.unload(name.partition_of(index))
+        return done()
+    await require_owner(request, name)
+    if not await broker.topics.exists(name):
+        raise TopicNotFoundError(f"Topic {name} not found")
+    await broker.topics.unload(name)
+    return done()
+
+
+async def terminate(request: web.Request) -> web.Response:
+    """No more messages; the last message id."""
+    topic = await owned_topic(request)
+    position = await topic.terminate()
+    return answer(
+        {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": topic.name.partition}
+    )
+
+
+async def truncate(request: web.Request) -> web.Response:
+    """Skip everything on every subscription and let go of the consumed ledgers."""
+    topic = await owned_topic(request)
+    for subscription in list(topic.subscriptions.values()):
+        await subscription.skip_all()
+    await topic.ledger.roll()
+    await topic.ledger.trim()
+    return done()

@@ -1,0 +1,216 @@
+"""A running broker: what it is made of, in which order it starts and stops.
+
+start: cluster nodes -> registration and instance number -> listen (binary, HTTP)
+stop:  stop listening -> unload topics (clients are told) -> release bundles -> drop connections -> registration
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import MetadataError, StartupError
+from quire_bookie.metadata.store import MetadataStore
+from quire_broker import __version__, limits
+from quire_broker.admin.web import WebServer
+from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.ownership.initialise import initialise_cluster
+from quire_broker.ownership.lookup import Lookups
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.ownership.registration import Registration
+from quire_broker.server.budget import PublishBudget
+from quire_broker.server.connection import Connection
+from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
+from quire_broker.server.session import Session
+from quire_broker.topic.background import Background
+from quire_broker.topic.topics import Topics, TopicsSettings
+
+if TYPE_CHECKING:
+    from quire_bookie.client import LedgerClient
+
+TICK_S = 10.0
+log = logging.getLogger("quire.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """How a broker serves. Ports of 0 take a free one; `advertise` is the host that clients are told."""
+
+    cluster: str = "standalone"
+    listen: str = "0.0.0.0"
+    port: int = 6650
+    http_port: int = 8080
+    advertise: str = "localhost"
+    session: SessionSettings = field(default_factory=SessionSettings)
+    topics: TopicsSettings = field(default_factory=TopicsSettings)
+    publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
+    connections_max: int = limits.CONNECTIONS_MAX
+
+
+class RunningBroker:
+    """A broker that serves. Its parts are public to the admin API and to the status line."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        metadata: MetadataStore,
+        ledger_client: "LedgerClient",
+        clock: WallClock,
+        chance: Chance,
+    ) -> None:
+        self.settings = settings
+        self.metadata = metadata
+        self.ledger_client = ledger_client
+        self.clock = clock
+        self.chance = chance
+        self.background = Background()
+        self.budget = PublishBudget(settings.publish_bytes_max)
+        self.policies = PolicyStore(metadata, settings.cluster)
+        self.sessions: set[Session] = set()
+        self.port = 0
+        self.http_port = 0
+        self.started_ms = clock.now_ms()
+        self.factory: ManagedLedgerFactory
+        self.owners: Owners
+        self.topics: Topics
+        self.parts: BrokerParts
+        self._registration: Registration
+        self._server: asyncio.Server | None = None
+        self._web: WebServer | None = None
+        self._stopped = False
+
+    @property
+    def urls(self) -> BrokerUrls:
+        """Where clients reach it."""
+        host = self.settings.advertise
+        return BrokerUrls(f"pulsar://{host}:{self.port}", f"http://{host}:{self.http_port}")
+
+    @property
+    def broker_id(self) -> str:
+        """Its id in the cluster: host and HTTP port."""
+        return f"{self.settings.advertise}:{self.http_port}"
+
+    async def start(self) -> None:
+        """Listen first, so that the ports are known; answer only once everything else is there."""
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(self._accept, settings.listen, settings.port, start_serving=False)
+        except OSError as error:
+            raise StartupError(f"cannot listen on {settings.listen}:{settings.port}: {error.strerror}") from error
+        self._server = server
+        self.port = server.sockets[0].getsockname()[1]
+        self._web = WebServer(self)
+        self.http_port = await self._web.bind(settings.listen, settings.http_port)
+        await initialise_cluster(self.policies, self.urls.http, self.urls.native)
+        self.owners = Owners(self.metadata, self.policies, self.urls)
+        self.owners.on_lost = self._bundle_lost
+        self._registration = Registration(self.metadata, self.broker_id, self.urls, __version__, self.clock)
+        await self._registration.register()
+        instance = await self._registration.instance_number()
+        self.factory = ManagedLedgerFactory(
+            self.ledger_client, self.metadata, settings.topics.ledger, self.clock, self.chance
+        )
+        lookups = Lookups(self.owners)
+        self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.is_ours)
+        self.parts = BrokerParts(
+            settings=settings.session,
+            topics=self.topics,
+            lookups=lookups,
+            policies=self.policies,
+            names=ProducerNames(settings.cluster, instance),
+            budget=self.budget,
+            background=self.background,
+            clock=self.clock,
+            chance=self.chance,
+        )
+        self.background.start(self._registration.run(), "registration")
+        self.background.start(self._tick(), "tick")
+        await server.start_serving()
+        await self._web.serve()
+        log.info("broker serves %s and %s", self.urls.native, self.urls.http)
+
+    def _accept(self) -> asyncio.Protocol:
+        settings = self.settings.session
+        self.parts.stats.connections_opened += 1
+        return Connection(
+            self.budget,
+            settings.message_bytes_max + limits.FRAME_PADDING_BYTES,
+            settings.keep_alive_s,
+            settings.pending_publishes_max,
+            self._session,
+        )
+
+    def _session(self, connection: Connection) -> Session:
+        session = Session(self.parts, connection, self._session_lost)
+        self.sessions.add(session)
+        if len(self.sessions) > self.settings.connections_max:
+            log.warning("more than %d connections: the newest is dropped", self.settings.connections_max)
+            asyncio.get_running_loop().call_soon(connection.close)
+        return session
+
+    def _session_lost(self, session: Session) -> None:
+        self.parts.stats.connections_closed += 1
+        self.sessions.discard(session)
+
+    def _bundle_lost(self, bundle: Bundle) -> None:
+        self.background.start(self.unload_bundle(bundle), f"unload {bundle.namespace}/{bundle.range}")
+
+    async def unload_bundle(self, bundle: Bundle) -> None:
+        """Close the topics of a bundle and give the bundle up."""
+        for topic in self.topics.loaded:
+            if await self.owners.bundle_of(topic.name) == bundle:
+                await self.topics.unload(topic.name)
+        await self.owners.release(bundle)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.topics.tick()
+
+    async def stop(self) -> None:
+        """End in order. Everything acknowledged is durable before this and after it."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._server is not None:
+            self._server.close()
+        if hasattr(self, "parts"):
+            try:
+                async with asyncio.timeout(limits.STOP_S):
+                    await self.topics.close()
+                    await self.owners.close()
+                    await self._registration.close()
+                    await self.factory.close()
+            except TimeoutError:
+                log.warning("stopped without an orderly end after %.0f s", limits.STOP_S)
+            except MetadataError as error:
+                log.warning("stopped without telling the metadata store: %s", error)
+        for session in list(self.sessions):
+            session.close()
+        if self._web is not None:
+            await self._web.close()
+        await self.background.close()
+
+
+async def start_broker(
+    settings: BrokerSettings,
+    *,
+    metadata: MetadataStore,
+    ledger_client: "LedgerClient",
+    clock: WallClock,
+    chance: Chance,
+) -> RunningBroker:
+    """A broker that serves. StartupError when a port is taken; metadata and client stay the caller's to close."""
+    broker = RunningBroker(settings, metadata, ledger_client, clock, chance)
+    started = False
+    try:
+        await broker.start()
+        started = True
+    finally:
+        if not started:
+            await broker.stop()
+    return broker

@@ -1,0 +1,331 @@
+"""The consumers of one session: SUBSCRIBE and what follows it, and the way of deliveries to the socket.
+
+It is the ConsumerLink that dispatch delivers through. A MESSAGE never precedes the SUCCESS of its SUBSCRIBE, because
+nothing is delivered before the first FLOW. What arrives for a consumer that is gone is ignored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+from quire_broker import limits
+from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeyShared
+from quire_broker.errors import (
+    ConsumerNotFoundError,
+    NotAllowedError,
+    SchemaError,
+    ServerError,
+    ServiceNotReadyError,
+    TooManyOperationsError,
+)
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.server.connection import Connection
+from quire_broker.server.discovery import STRUCTURED_SCHEMAS
+from quire_broker.server.parts import BrokerParts
+from quire_broker.topic.subscription import Consumer, Subscription
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topic_names import parse_topic
+from quire_broker.wire import commands
+from quire_broker.wire.entry import deliverable
+from quire_broker.wire.hot import MessageHeads
+from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, SubscriptionType
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+CHECKSUM_VERSION = 11
+BROKER_METADATA_VERSION = 18
+ACTIVE_CHANGE_VERSION = 12
+_BROKER_METADATA_MAGIC = b"\x0e\x02"
+
+
+@dataclass(slots=True)
+class _Attached:
+    """A consumer with what it takes to deliver to it."""
+
+    topic: Topic
+    subscription: Subscription
+    consumer: Consumer
+    heads: MessageHeads
+
+
+class Consuming:
+    """A ConsumerLink, and the consumers behind it."""
+
+    def __init__(self, parts: BrokerParts, connection: Connection) -> None:
+        self._parts = parts
+        self._connection = connection
+        self._consumers: dict[int, _Attached] = {}
+        self._being_made: set[int] = set()
+        self._abandoned: set[int] = set()
+        self._version = 0
+        self._whole_entries = True
+        self.client_version = ""
+
+    def client_connected(self, client_version: str, protocol_version: int, features: pb.FeatureFlags) -> None:
+        """What the client can take."""
+        self.client_version = client_version
+        self._version = protocol_version
+        self._whole_entries = protocol_version >= CHECKSUM_VERSION
+
+    @property
+    def count(self) -> int:
+        """Consumers of this connection."""
+        return len(self._consumers)
+
+    # SUBSCRIBE and the other requests
+
+    async def subscribe(self, request: pb.CommandSubscribe) -> bytes | None:
+        """Attach a consumer; the answer, or None when the client closed it meanwhile."""
+        consumer_id = request.consumer_id
+        if consumer_id in self._consumers:
+            return commands.success(request.request_id)
+        if consumer_id in self._being_made:
+            raise ServiceNotReadyError("Consumer is already present on the connection")
+        if len(self._consumers) + len(self._being_made) >= limits.CONSUMERS_PER_CONNECTION_MAX:
+            raise TooManyOperationsError(f"{limits.CONSUMERS_PER_CONNECTION_MAX} consumers on one connection")
+        if request.schema.type in STRUCTURED_SCHEMAS:
+            raise SchemaError("schemas are not served yet: use bytes, or a primitive schema")
+        spec = consumer_spec(request)
+        self._being_made.add(consumer_id)
+        try:
+            return await self._subscribe(request, spec)
+        finally:
+            self._being_made.discard(consumer_id)
+            self._abandoned.discard(consumer_id)
+
+    async def _subscribe(self, request: pb.CommandSubscribe, spec: ConsumerSpec) -> bytes | None:
+        topic = await self._parts.topics.get(parse_topic(request.topic), create=request.force_topic_creation)
+        if spec.durable:
+            subscription = await topic.subscription(
+                request.subscription,
+                create=True,
+                initial=EARLIEST if spec.initial is InitialPosition.EARLIEST else LATEST,
+                properties=dict(spec.subscription_properties),
+            )
+        else:
+            subscription = await topic.reader_subscription(
+                request.subscription, LATEST if spec.start is None else spec.start
+            )
+        consumer = await subscription.add_consumer(spec, self)
+        if self._connection.closed or spec.consumer_id in self._abandoned:
+            await self._detach(topic, subscription, consumer)
+            return None
+        heads = MessageHeads(spec.consumer_id, topic.name.partition)
+        self._consumers[spec.consumer_id] = _Attached(topic, subscription, consumer, heads)
+        return commands.success(request.request_id)
+
+    async def close(self, request: pb.CommandCloseConsumer) -> bytes:
+        """The client closes a consumer: SUCCESS, also for one we do not know."""
+        if request.consumer_id in self._being_made:
+            self._abandoned.add(request.consumer_id)
+        attached = self._consumers.pop(request.consumer_id, None)
+        if attached is not None:
+            await self._detach(attached.topic, attached.subscription, attached.consumer)
+        return commands.success(request.request_id)
+
+    @staticmethod
+    async def _detach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
+        await subscription.remove_consumer(consumer)
+        await topic.consumer_left(subscription)
+
+    def lost(self) -> None:
+        """The connection is gone, its consumers with it."""
+        consumers, self._consumers = self._consumers, {}
+        for attached in consumers.values():
+            work = self._detach(attached.topic, attached.subscription, attached.consumer)
+            self._parts.background.start(work, f"detach a consumer of {attached.topic.name}")
+
+    def _attached(self, consumer_id: int) -> _Attached:
+        attached = self._consumers.get(consumer_id)
+        if attached is None:
+            raise ConsumerNotFoundError("Consumer not found")
+        return attached
+
+    async def unsubscribe(self, request: pb.CommandUnsubscribe) -> bytes:
+        """Delete the subscription, if this is its only consumer (or by force)."""
+        attached = self._attached(request.consumer_id)
+        await attached.subscription.unsubscribe(attached.consumer, request.force)
+        self._consumers.pop(request.consumer_id, None)
+        attached.topic.forget_subscription(attached.subscription)
+        return commands.success(request.request_id)
+
+    async def seek(self, request: pb.CommandSeek) -> bytes:
+        """Move the subscription; its consumers are closed first and come back."""
+        attached = self._attached(request.consumer_id)
+        if request.HasField("message_id"):
+            position = Position(request.message_id.ledgerId, request.message_id.entryId)
+            await attached.subscription.seek_position(position)
+        elif request.HasField("message_publish_time"):
+            await attached.subscription.seek_time(request.message_publish_time)
+        else:
+            raise NotAllowedError("SEEK without a message id or a time")
+        return commands.success(request.request_id)
+
+    async def last_message_id(self, request: pb.CommandGetLastMessageId) -> bytes:
+        """The topic's last message, and how far this subscription is."""
+        attached = self._attached(request.consumer_id)
+        position, batch_index = await attached.topic.last_message()
+        mark = attached.subscription.cursor.mark_delete
+        last = (position.ledger_id, position.entry_id, attached.topic.name.partition, batch_index)
+        return commands.last_message_id(request.request_id, last, (mark.ledger_id, mark.entry_id))
+
+    def stats(self, request: pb.CommandConsumerStats) -> bytes:
+        """CONSUMER_STATS."""
+        answer = pb.CommandConsumerStatsResponse(request_id=request.request_id)
+        attached = self._consumers.get(request.consumer_id)
+        if attached is None:
+            answer.error_code, answer.error_message = ServerError.CONSUMER_NOT_FOUND, "Consumer not found"
+            return commands.consumer_stats(answer)
+        consumer = attached.consumer
+        answer.consumerName = consumer.spec.name
+        answer.availablePermits = max(0, consumer.permits)
+        answer.unackedMessages = consumer.unacked
+        answer.blockedConsumerOnUnackedMsgs = consumer.blocked
+        answer.address = self.peer
+        answer.type = attached.subscription.type_name
+        answer.msgBacklog = attached.subscription.cursor.backlog
+        return commands.consumer_stats(answer)
+
+    # what runs at once, in order
+
+    def flow(self, request: pb.CommandFlow) -> None:
+        """Permits."""
+        attached = self._consumers.get(request.consumer_id)
+        if attached is not None:
+            attached.subscription.flow(attached.consumer, request.messagePermits)
+
+    def acknowledge(self, request: pb.CommandAck) -> None:
+        """ACK; answered when it has a request id."""
+        attached = self._consumers.get(request.consumer_id)
+        wants_answer = request.HasField("request_id")
+        if attached is None:
+            if wants_answer:
+                self._connection.write(
+                    commands.ack_response(
+                        request.consumer_id, request.request_id, ServerError.CONSUMER_NOT_FOUND, "Consumer not found"
+                    )
+                )
+            return
+        if request.txnid_most_bits or request.txnid_least_bits:
+            if wants_answer:
+                message = "transactions are not served yet"
+                answer = commands.ack_response(
+                    request.consumer_id, request.request_id, ServerError.NOT_ALLOWED, message
+                )
+                self._connection.write(answer)
+            return
+        ids = [
+            AckId(Position(item.ledgerId, item.entryId), tuple(item.ack_set), item.batch_size)
+            if item.ack_set
+            else AckId(Position(item.ledgerId, item.entryId))
+            for item in request.message_id
+        ]
+        kind = AckKind.CUMULATIVE if request.ack_type == AckKind.CUMULATIVE else AckKind.INDIVIDUAL
+        attached.subscription.acknowledge(attached.consumer, kind, ids)
+        if wants_answer:
+            self._connection.write(commands.ack_response(request.consumer_id, request.request_id))
+
+    def redeliver(self, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+        """Send again: the given entries, or everything unacknowledged."""
+        attached = self._consumers.get(request.consumer_id)
+        if attached is None:
+            return
+        positions = [Position(item.ledgerId, item.entryId) for item in request.message_ids]
+        epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+        attached.subscription.redeliver(attached.consumer, positions or None, epoch)
+
+    # ConsumerLink
+
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+        return self._connection.peer
+
+    @property
+    def writable(self) -> bool:
+        """Whether more may be delivered."""
+        return self._connection.writable
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call back once when it is writable again."""
+        self._connection.on_writable(callback)
+
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+        """One gathering write of MESSAGE frames; stored entries go out as they are."""
+        attached = self._consumers.get(consumer_id)
+        if attached is None:
+            return
+        encode = attached.heads.encode
+        parts: list[Buffer] = []
+        size = 0
+        for delivery in deliveries:
+            data = delivery.data
+            if not self._whole_entries or data[:2] == _BROKER_METADATA_MAGIC:
+                data = deliverable(data, broker_metadata=False, checksum=self._whole_entries)
+            position = delivery.position
+            size += len(data)
+            parts.append(
+                encode(
+                    position.ledger_id,
+                    position.entry_id,
+                    len(data),
+                    delivery.redelivery_count,
+                    delivery.ack_set,
+                    delivery.consumer_epoch,
+                )
+            )
+            parts.append(data)
+        stats = self._parts.stats
+        stats.messages_out += len(deliveries)
+        stats.bytes_out += size
+        self._connection.write_all(parts)
+
+    def active_changed(self, consumer_id: int, active: bool) -> None:
+        """ACTIVE_CONSUMER_CHANGE."""
+        if self._version >= ACTIVE_CHANGE_VERSION:
+            self._connection.write(commands.active_consumer_change(consumer_id, active))
+
+    def reached_end(self, consumer_id: int) -> None:
+        """REACHED_END_OF_TOPIC."""
+        self._connection.write(commands.reached_end_of_topic(consumer_id))
+
+    def close_consumer(self, consumer_id: int) -> None:
+        """The broker closes a consumer; the client comes back by itself."""
+        self._consumers.pop(consumer_id, None)
+        self._connection.write(commands.close_consumer(consumer_id))
+
+    async def alive(self) -> bool:
+        """Whether the client answers."""
+        return await self._connection.alive()
+
+
+def consumer_spec(request: pb.CommandSubscribe) -> ConsumerSpec:
+    """What dispatch needs of a SUBSCRIBE; PeerProtocolError for values that the protocol does not have."""
+    try:
+        subscription_type = SubscriptionType(request.subType)
+        initial = InitialPosition(request.initialPosition)
+        key_shared = None
+        if request.HasField("keySharedMeta"):
+            meta = request.keySharedMeta
+            ranges = tuple((item.start, item.end) for item in meta.hashRanges)
+            key_shared = KeyShared(KeySharedMode(meta.keySharedMode), ranges, meta.allowOutOfOrderDelivery)
+    except ValueError as error:
+        raise PeerProtocolError(f"malformed SUBSCRIBE: {error}") from error
+    start = None
+    if request.HasField("start_message_id"):
+        start = Position(request.start_message_id.ledgerId, request.start_message_id.entryId)
+    return ConsumerSpec(
+        consumer_id=request.consumer_id,
+        name=request.consumer_name,
+        subscription_type=subscription_type,
+        priority_level=max(0, request.priority_level),
+        durable=request.durable,
+        start=start,
+        initial=initial,
+        rollback_s=request.start_message_rollback_duration_sec,
+        read_compacted=request.read_compacted,
+        key_shared=key_shared,
+        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        metadata={item.key: item.value for item in request.metadata},
+        subscription_properties={item.key: item.value for item in request.subscription_properties},
+    )

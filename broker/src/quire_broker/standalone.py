@@ -1,0 +1,161 @@
+"""A whole cluster in one process: metadata, bookies, broker. The one module of the broker that may start bookies.
+
+    <data>/metadata/      the embedded metadata store (absent with an external one)
+    <data>/bookie-<k>/    journal and ledgers of bookie k, from 0
+    <data>/standalone.json   {"bookies": n}: fewer than that is refused, they hold data
+
+Start: metadata -> bookies -> ledger client -> broker; stop the other way. A bookie whose journal fails is stopped
+and started anew on its data: it replays, which is what the failure asks for.
+"""
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field, replace
+
+from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import QuireError, StartupError
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
+from quire_broker.topic.background import Background
+
+RESTART_PAUSE_S = 1.0
+log = logging.getLogger("quire.standalone")
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneSettings:
+    """`bookie` is the pattern of all bookies: its data folder and port are set per bookie. Port 0: free ones."""
+
+    data: str
+    bookies: int = 1
+    bookie_port: int = 3181
+    bookie: BookieSettings = field(default_factory=lambda: BookieSettings(data_dir=""))
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+
+
+def quorums(bookies: int) -> tuple[int, int, int]:
+    """Ensemble, write quorum and ack quorum for so many bookies: 1/1/1, 2/2/2, else 3/3/2."""
+    return (bookies, bookies, bookies) if bookies < 3 else (3, 3, 2)
+
+
+def with_quorums(settings: ManagedLedgerSettings, bookies: int) -> ManagedLedgerSettings:
+    """The settings with the quorums that suit so many bookies."""
+    ensemble, write, ack = quorums(bookies)
+    return replace(settings, ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
+
+
+class RunningStandalone:
+    """What runs. Made by `run_standalone`."""
+
+    def __init__(
+        self, settings: StandaloneSettings, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
+    ) -> None:
+        self.settings = settings
+        self.metadata = metadata
+        self.bookies: list[RunningBookie] = []
+        self.client: LedgerClient | None = None
+        self.restarts = 0
+        self._broker: RunningBroker | None = None
+        self._disk, self._clock, self._chance = disk, clock, chance
+        self._background = Background()
+        self._stopping = False
+
+    @property
+    def broker(self) -> RunningBroker:
+        """The broker; there is one once `run_standalone` has returned."""
+        if self._broker is None:
+            raise StartupError("the broker has not been started")
+        return self._broker
+
+    async def start(self) -> None:
+        """Start the parts in order."""
+        await self._check_count()
+        for index in range(self.settings.bookies):
+            self.bookies.append(await self._start_bookie(index))
+            self._background.start(self._keep(index), f"bookie {index}")
+        self.client = await LedgerClient.open(
+            self.metadata, self.settings.client, clock=self._clock, chance=self._chance
+        )
+        self._broker = await start_broker(
+            self.settings.broker,
+            metadata=self.metadata,
+            ledger_client=self.client,
+            clock=self._clock,
+            chance=self._chance,
+        )
+
+    async def _check_count(self) -> None:
+        """Remember how many bookies there are. Fewer would leave data without its bookie."""
+        path = f"{self.settings.data}/standalone.json"
+        wanted = self.settings.bookies
+        await self._disk.make_dirs(self.settings.data)
+        if await self._disk.exists(path):
+            try:
+                kept = int(json.loads(await self._disk.read_file(path))["bookies"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise StartupError(f"{path} is damaged: it should say how many bookies there are") from error
+            if wanted < kept:
+                raise StartupError(
+                    f"{self.settings.data} was made with {kept} bookies and all of them hold data; "
+                    f"start with --bookies {kept} or more, not {wanted}"
+                )
+            if wanted == kept:
+                return
+        await self._disk.replace_file(path, json.dumps({"bookies": wanted}).encode())
+
+    async def _start_bookie(self, index: int) -> RunningBookie:
+        port = self.settings.bookie_port + index if self.settings.bookie_port else 0
+        settings = replace(self.settings.bookie, data_dir=f"{self.settings.data}/bookie-{index}", port=port)
+        return await start_bookie(
+            settings, metadata=self.metadata, disk=self._disk, clock=self._clock, chance=self._chance
+        )
+
+    async def _keep(self, index: int) -> None:
+        """Start the bookie anew each time it fails."""
+        while True:
+            error = await self.bookies[index].failed
+            log.error("bookie %d failed and is started anew: %s", index, error)
+            await self.bookies[index].stop()
+            while True:
+                try:
+                    self.bookies[index] = await self._start_bookie(index)
+                    break
+                except (QuireError, OSError) as failure:
+                    log.error("bookie %d cannot be started: %s", index, failure)
+                    await asyncio.sleep(RESTART_PAUSE_S)
+            self.restarts += 1
+
+    async def stop(self) -> None:
+        """Stop everything in order. The metadata store stays the caller's to close."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._broker is not None:
+            await self._broker.stop()
+        if self.client is not None:
+            await self.client.close()
+        await self._background.close()
+        for bookie in self.bookies:
+            await bookie.stop()
+
+
+async def run_standalone(
+    settings: StandaloneSettings, *, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
+) -> RunningStandalone:
+    """Start everything; returns when it serves. StartupError, ConfigError, DamagedError: nothing stays running."""
+    running = RunningStandalone(settings, metadata, disk, clock, chance)
+    started = False
+    try:
+        await running.start()
+        started = True
+    finally:
+        if not started:
+            await running.stop()
+    return running
