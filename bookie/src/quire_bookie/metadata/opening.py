@@ -1,6 +1,5 @@
 """Opens the metadata store that a URL names."""
 
-from quire_bookie.metadata.etcd.store import EtcdMetadataStore
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.settings import LocalLocation, MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
@@ -16,4 +15,7 @@ async def open_metadata_store(url: str, settings: MetadataSettings | None = None
     settings = settings or MetadataSettings()
     if isinstance(location, LocalLocation):
         return await LocalMetadataStore.open(location.folder)
+    # Here and not above: importing gRPC takes longer than a standalone Quire needs to start.
+    from quire_bookie.metadata.etcd.store import EtcdMetadataStore
+
     return await EtcdMetadataStore.open(location, settings)

@@ -28,6 +28,7 @@ from quire_bookie.errors import (
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
+from quire_bookie.metadata.stats import MetadataStats
 
 _log = logging.getLogger("quire.metadata.etcd")
 
@@ -120,8 +121,9 @@ def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
 class EtcdConnection:
     """One channel per member, one of them in use."""
 
-    def __init__(self, location: EtcdLocation, settings: MetadataSettings) -> None:
+    def __init__(self, location: EtcdLocation, settings: MetadataSettings, stats: MetadataStats) -> None:
         self._settings = settings
+        self._stats = stats
         self._endpoints = location.endpoints
         credentials = _credentials(settings) if location.tls or settings.ca_path is not None else None
         self._channels = [_channel(endpoint, credentials) for endpoint in location.endpoints]
@@ -129,8 +131,6 @@ class EtcdConnection:
         self._token: str | None = None
         self._authenticating = asyncio.Lock()
         self._closed = False
-        self.calls = 0
-        self.failovers = 0
 
     async def call(self, method: Method, request: Message, *, timeout_s: float | None = None) -> Any:
         """One call and its response.
@@ -155,6 +155,7 @@ class EtcdConnection:
                     raise refusal(code, reason) from error
                 if fault is Fault.UNKNOWN and method.write:
                     self._fail_over(index, reason)
+                    self._stats.unknown_writes += 1
                     raise MetadataUnknownError(f"etcd did not answer a write: {reason}") from error
                 if fault is Fault.TOKEN and not renewed:
                     renewed = True
@@ -189,7 +190,7 @@ class EtcdConnection:
 
     async def _attempt(self, index: int, method: Method, request: Message, timeout_s: float) -> Any:
         await self._authenticate(index, timeout_s)
-        self.calls += 1
+        self._stats.calls += 1
         return await self._unary(index, method)(request, metadata=self._metadata(), timeout=timeout_s)
 
     def _unary(self, index: int, method: Method) -> Any:
@@ -261,7 +262,7 @@ class EtcdConnection:
     def _fail_over(self, index: int, reason: str) -> None:
         if len(self._channels) > 1 and index == self._current:
             self._current = (index + 1) % len(self._channels)
-            self.failovers += 1
+            self._stats.failovers += 1
             _log.info("etcd member %s: %s; trying %s", self._endpoints[index], reason, self._endpoints[self._current])
 
     def _stream_failed(self, index: int, error: grpc.aio.AioRpcError) -> None:

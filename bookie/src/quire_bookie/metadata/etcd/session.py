@@ -20,6 +20,7 @@ from quire_bookie.metadata.etcd.connection import (
     LeaseGoneError,
 )
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
+from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import SessionState
 
 _log = logging.getLogger("quire.metadata.etcd")
@@ -31,8 +32,9 @@ _RENEWAL_TIMEOUT_MIN_S = 0.2
 class EtcdSession:
     """One lease at a time."""
 
-    def __init__(self, connection: EtcdConnection, timeout_s: float) -> None:
+    def __init__(self, connection: EtcdConnection, timeout_s: float, stats: MetadataStats) -> None:
         self._connection = connection
+        self._stats = stats
         self._ttl_s = max(1, math.ceil(timeout_s))
         self._lease = 0
         self._state = SessionState.CONNECTED
@@ -42,7 +44,6 @@ class EtcdSession:
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._closed = False
-        self.renewals = 0
 
     @property
     def lease(self) -> int:
@@ -137,7 +138,7 @@ class EtcdSession:
         answer = await self._connection.call(LEASE_GRANT, rpc.LeaseGrantRequest(TTL=self._ttl_s))
         self._lease = answer.ID
         self._heard_at = sent_at
-        self.renewals += 1
+        self._stats.leases_granted += 1
 
     async def _keep_alive(self) -> None:
         """One renewal on a stream of its own, bounded so that LOST is noticed in time."""
@@ -169,6 +170,8 @@ class EtcdSession:
         if self._closed or state is self._state:
             return
         _log.info("session with etcd: %s", state.value)
+        if state is SessionState.LOST:
+            self._stats.sessions_lost += 1
         self._state = SessionState.CONNECTED if state is SessionState.RENEWED else state
         for listener in list(self._listeners):
             listener(state)

@@ -31,6 +31,7 @@ from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
 from quire_bookie.metadata.etcd.watching import EtcdWatch
 from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
+from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import ABSENT, Check, Node, Operation, Put, SessionState
 
 T = TypeVar("T")
@@ -42,8 +43,9 @@ class EtcdMetadataStore:
     def __init__(self, location: EtcdLocation, settings: MetadataSettings) -> None:
         """Use `open`."""
         self._settings = settings
-        self._connection = EtcdConnection(location, settings)
-        self._session = EtcdSession(self._connection, settings.session_timeout_s)
+        self.stats = MetadataStats()
+        self._connection = EtcdConnection(location, settings, self.stats)
+        self._session = EtcdSession(self._connection, settings.session_timeout_s, self.stats)
         self._watches: list[EtcdWatch] = []
         self._closed = False
 
@@ -146,7 +148,7 @@ class EtcdMetadataStore:
 
     async def watch(self, prefix: str) -> EtcdWatch:
         """Changes under the prefix from now on."""
-        watch = EtcdWatch(self._connection, prefix)
+        watch = EtcdWatch(self._connection, prefix, self.stats)
         await watch.open(self._settings.operation_timeout_s)
         self._watches = [known for known in self._watches if not known.closed]
         self._watches.append(watch)

@@ -14,6 +14,7 @@ from quire_bookie.metadata.contract import prefix_end
 from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.event_queue import EventQueue
+from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Event, EventKind
 
 _log = logging.getLogger("quire.metadata.etcd")
@@ -22,14 +23,14 @@ _log = logging.getLogger("quire.metadata.etcd")
 class EtcdWatch(EventQueue):
     """Implements `Watch` with a task that reads the stream."""
 
-    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
+    def __init__(self, connection: EtcdConnection, prefix: str, stats: MetadataStats) -> None:
         super().__init__(prefix)
         self._connection = connection
+        self._stats = stats
         self._next_revision = 0
         self._stream: EtcdStream | None = None
         self._task: asyncio.Task[None] | None = None
         self._events_lost = False
-        self.reopened = 0
 
     async def open(self, timeout_s: float) -> None:
         """Be watching when this returns. MetadataUnavailableError."""
@@ -79,39 +80,48 @@ class EtcdWatch(EventQueue):
         except MetadataError as error:
             _log.info("watch of %s: %s", self.prefix, error)
             return False
-        self.reopened += 1
+        self._stats.watches_reopened += 1
         return True
 
     async def _start(self, timeout_s: float) -> None:
-        """Open a stream from the next revision (0: from now) and wait until etcd has accepted it."""
+        """Open a stream from the next revision (0: from now); it is in use once etcd has accepted it."""
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
-        key = self.prefix.encode()
-        request = rpc.WatchCreateRequest(
-            key=key, range_end=prefix_end(key), start_revision=self._next_revision, progress_notify=True
-        )
         stream: EtcdStream | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 stream = await self._connection.stream(WATCH, timeout_s=timeout_s)
-                await stream.send(rpc.WatchRequest(create_request=request))
+                await stream.send(self._create_request())
                 answer = await stream.receive()
-        except TimeoutError as error:
+            self._accept(answer)
+        except BaseException as error:
             if stream is not None:
                 stream.cancel()
-            raise MetadataUnavailableError("etcd did not accept the watch in time") from error
+            if isinstance(error, TimeoutError):
+                raise MetadataUnavailableError("etcd did not accept the watch in time") from error
+            raise
         self._stream = stream
+
+    def _create_request(self) -> rpc.WatchRequest:
+        key = self.prefix.encode()
+        create = rpc.WatchCreateRequest(
+            key=key, range_end=prefix_end(key), start_revision=self._next_revision, progress_notify=True
+        )
+        return rpc.WatchRequest(create_request=create)
+
+    def _accept(self, answer: rpc.WatchResponse) -> None:
+        """Judge the first answer of a stream. MetadataUnavailableError: open another one."""
         if answer.canceled:
             self._refused(answer)
-        elif answer.header.revision < self._next_revision - 1:
+        if answer.header.revision < self._next_revision - 1:
             self._lost("the cluster's revision went backwards")
-        elif self._next_revision == 0:
+        if self._next_revision == 0:
             self._next_revision = answer.header.revision + 1
-            if self._events_lost:
-                self._events_lost = False
-                # From now on nothing is missed; what came before is for the reader to list.
-                self.resync()
+        if self._events_lost:
+            # From now on nothing is missed; what came before is for the reader to list.
+            self._events_lost = False
+            self.resync()
 
     async def _read(self) -> None:
         """Hand on what the stream brings until it breaks."""

@@ -13,6 +13,7 @@ from quire_bookie.errors import StartupError
 from quire_bookie.metadata.contract import check_key, check_transaction, check_value, prefix_end, sequence_parent
 from quire_bookie.metadata.event_queue import EventQueue
 from quire_bookie.metadata.local.worker import DatabaseThread
+from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Check, Event, Node, Operation, SessionState
 
 _LOCK_NAME = "LOCK"
@@ -27,7 +28,8 @@ class LocalMetadataStore:
         self._lock = lock
         self._watches: list[EventQueue] = []
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._thread = DatabaseThread(self._on_events)
+        self.stats = MetadataStats()
+        self._thread = DatabaseThread(self._on_events, self.stats)
         self._closed = False
 
     @classmethod
@@ -43,16 +45,6 @@ class LocalMetadataStore:
             os.close(store._lock)
             raise
         return store
-
-    @property
-    def commits(self) -> int:
-        """Transactions made durable."""
-        return self._thread.commits
-
-    @property
-    def writes(self) -> int:
-        """Writes made durable; above `commits` where writes shared one."""
-        return self._thread.writes
 
     async def get(self, key: str) -> Node | None:
         """The node or None."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, QuireError
 from quire_bookie.metadata.local.database import Database, open_database
+from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Event
 
 _log = logging.getLogger("quire.metadata.local")
@@ -41,14 +42,13 @@ class _Outcome:
 class DatabaseThread:
     """Runs functions on the database, in a thread of its own."""
 
-    def __init__(self, on_events: Callable[[list[Event]], None]) -> None:
+    def __init__(self, on_events: Callable[[list[Event]], None], stats: MetadataStats) -> None:
+        self._stats = stats
         self._loop = asyncio.get_running_loop()
         self._on_events = on_events
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.commits = 0
-        self.writes = 0
 
     async def start(self, folder: Path) -> None:
         """Open the database. StartupError."""
@@ -114,6 +114,7 @@ class DatabaseThread:
         return batch
 
     def _run_batch(self, database: Database, batch: list[_Job]) -> None:
+        self._stats.calls += len(batch)
         reads = [self._run(database, job) for job in batch if not job.write]
         if reads:
             self._deliver(reads, [])
@@ -150,10 +151,11 @@ class DatabaseThread:
             events = database.commit()
         except sqlite3.Error as error:
             database.rollback()
+            self._stats.unknown_writes += len(jobs)
             unknown = MetadataUnknownError(f"the commit failed, its outcome is unknown: {error}")
             return [_Outcome(each, error=unknown) for each in jobs], []
-        self.commits += 1
-        self.writes += len(jobs)
+        self._stats.commits += 1
+        self._stats.writes += len(jobs)
         return outcomes, events
 
     def _deliver(self, outcomes: list[_Outcome], events: list[Event]) -> None:

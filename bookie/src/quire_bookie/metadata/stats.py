@@ -1,0 +1,17 @@
+"""Counters of a metadata store, read by the metrics collector. Only ever grow."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class MetadataStats:
+    """What a store did since it was opened. A counter that has no meaning for a store stays 0."""
+
+    calls: int = 0
+    writes: int = 0
+    commits: int = 0
+    unknown_writes: int = 0
+    failovers: int = 0
+    leases_granted: int = 0
+    sessions_lost: int = 0
+    watches_reopened: int = 0
