@@ -1,1 +1,19 @@
-"""Topics as ordered lists of ledgers, with durable cursors."""
+"""Managed ledgers: a topic as a list of ledgers, with cursors. `ManagedLedgerFactory` is the way in."""
+
+from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Cursor",
+    "ManagedLedger",
+    "ManagedLedgerFactory",
+    "ManagedLedgerSettings",
+    "ManagedLedgerState",
+    "Position",
+    "StoredEntry",
+]

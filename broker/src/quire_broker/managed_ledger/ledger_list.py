@@ -117,13 +117,6 @@ class LedgerList:
         """Payload of all confirmed entries, as the ledgers count it."""
         return sum(record.size_bytes for record in self.counted())
 
-    def mean_entry_bytes(self, ledger_id: int) -> int:
-        """A guess at the size of the ledger's entries, at least 1."""
-        if ledger_id == self._tail:
-            return max(1, self._tail_bytes // max(1, self._tail_entries))
-        record = self._records.get(ledger_id)
-        return 1 if record is None else max(1, record.size_bytes // max(1, record.entries))
-
     # ---- positions
     def holds(self, position: Position) -> bool:
         """Whether the entry exists."""

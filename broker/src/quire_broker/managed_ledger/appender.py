@@ -1,0 +1,562 @@
+"""The write side of a managed ledger: pending appends, the ledger being written, and its change to a successor.
+
+    append -> waiting -> (one submit a loop step) -> in flight -> confirmed, in order
+
+While a ledger is open, appends of one loop step become one submit. While none is, they wait. A switch creates the
+successor, lets everything in flight end, closes the old ledger, puts both into the list by one compare-and-set and
+only then writes to the successor: an entry is never in a ledger that the list does not have. When the ledger failed
+instead, what its closed form holds is confirmed, everything behind goes to the successor in order. If no successor can
+be made in time the pending appends fail, the switch goes on.
+
+Must never: confirm an entry out of order or before it is stored; submit to a ledger before the list has it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import (
+    LedgerError,
+    LedgerFencedError,
+    MetadataError,
+    NoSuchLedgerError,
+    QuireError,
+)
+from quire_bookie.model import EntryId
+from quire_broker.managed_ledger.background import Background, Backoff
+from quire_broker.managed_ledger.entry_cache import sizes
+from quire_broker.managed_ledger.errors import (
+    LedgerSwitchError,
+    ManagedLedgerClosedError,
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerTerminatedError,
+)
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.ledger_maker import Availability, ClosedCounts, LedgerMaker
+from quire_broker.managed_ledger.ledger_port import Payload, Writer
+from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.node_codec import LedgerListNode
+from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.rollover import LedgerLoad, RollReason, may_roll, reason_to_roll
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+_log = logging.getLogger("quire.managed_ledger")
+
+AppendDone: TypeAlias = Callable[[Position | None, QuireError | None], None]
+"""Called once per append, in order: with the position, or with the error."""
+
+
+class AppendState(Enum):
+    """What happens to an append now."""
+
+    OPEN = "open"
+    SWITCHING = "switching"
+    NO_LEDGER = "no ledger"
+    REFUSING = "refusing"
+
+
+class AppendObserver(Protocol):
+    """Told of what the write side did."""
+
+    def confirmed(self, ledger_id: int, first: int, entries: list[Payload]) -> None:
+        """These consecutive entries are stored; before their appends are answered."""
+        ...
+
+    def advanced(self) -> None:
+        """The last confirmed position moved; after the appends were answered, once per batch."""
+        ...
+
+    def writes_to(self, writer: Writer | None) -> None:
+        """The ledger being written is this one from now on; None: it is closed, its successor not there yet."""
+        ...
+
+    def fenced(self, error: ManagedLedgerFencedError) -> None:
+        """Another owner took over; once."""
+        ...
+
+
+@dataclass(slots=True)
+class AppendStats:
+    """Counters since the start."""
+
+    confirmed: int = 0
+    failed: int = 0
+    switches: int = 0
+    resubmitted: int = 0
+
+
+class _Batch:
+    """What one submit took: parallel lists, and the id of the first entry."""
+
+    __slots__ = ("dones", "entries", "first", "size_bytes")
+
+    def __init__(self, first: int, entries: list[Payload], dones: list[AppendDone], size_bytes: int) -> None:
+        self.first = first
+        self.entries = entries
+        self.dones = dones
+        self.size_bytes = size_bytes
+
+    def split(self, count: int) -> "_Batch":
+        """Take the first `count` entries out, as a batch of their own."""
+        entries = self.entries[:count]
+        head = _Batch(self.first, entries, self.dones[:count], sizes(entries))
+        self.first += count
+        self.entries = self.entries[count:]
+        self.dones = self.dones[count:]
+        self.size_bytes -= head.size_bytes
+        return head
+
+
+class _Listener:
+    """Hears one writer; deaf once the appender went on to another."""
+
+    def __init__(self, appender: "Appender", writer: Writer) -> None:
+        self._appender = appender
+        self._writer = writer
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        self._appender.on_confirmed(self._writer, up_to)
+
+    def on_failed(self, error: LedgerError) -> None:
+        self._appender.on_failed(self._writer, error)
+
+
+class Appender:
+    """Of one managed ledger. `state` says what an append meets."""
+
+    def __init__(
+        self,
+        lists: ListStore,
+        maker: LedgerMaker,
+        availability: Availability,
+        observer: AppendObserver,
+        background: Background,
+        clock: WallClock,
+        settings: ManagedLedgerSettings,
+        new_backoff: Callable[[], Backoff],
+    ) -> None:
+        self.state = AppendState.NO_LEDGER
+        self.stats = AppendStats()
+        self.writer: Writer | None = None
+        self._lists = lists
+        self._maker = maker
+        self._availability = availability
+        self._observer = observer
+        self._background = background
+        self._clock = clock
+        self._settings = settings
+        self._new_backoff = new_backoff
+        self._loop = asyncio.get_running_loop()
+        self._call_soon = self._loop.call_soon
+        self._waiting: list[Payload] = []
+        self._waiting_dones: list[AppendDone] = []
+        self._flush_due = False
+        self._in_flight: deque[_Batch] = deque()
+        self._submitted = 0
+        self._submitted_bytes = 0
+        self._confirmed_bytes = 0
+        self._opened_s = 0.0
+        self._reduced = False  # made while fewer than E bookies took ledgers
+        self._roll_not_before_s = 0.0
+        self._failure: LedgerError | None = None
+        self._tail_counts: ClosedCounts | None = None  # of a tail that is closed and has no successor yet
+        self._refusal: ManagedLedgerError | None = None
+        self._drained = asyncio.Event()
+        self._structure = asyncio.Lock()
+        self._switch: asyncio.Task[QuireError | None] | None = None
+        self._give_up: asyncio.TimerHandle | None = None
+        self._roll_backoff = new_backoff()
+
+    # ---- the hot path
+    def append(self, entry: Payload, done: AppendDone) -> None:
+        """Take an entry. Never waits; `done` is called in order, from the loop (at once when appends are refused)."""
+        if self._refusal is not None:
+            self.stats.failed += 1
+            done(None, self._refusal)
+            return
+        self._waiting.append(entry)
+        self._waiting_dones.append(done)
+        if not self._flush_due:
+            self._flush_due = True
+            self._call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._waiting and self.state is AppendState.OPEN:
+            self._submit()
+            self.roll_if_full()
+        if self._waiting and self.state is AppendState.NO_LEDGER:
+            self._begin_switch(RollReason.FAILED)
+
+    def _submit(self) -> None:
+        writer = self.writer
+        assert writer is not None
+        entries, dones = self._waiting, self._waiting_dones
+        size_bytes = sizes(entries)
+        room = self._room(len(entries), size_bytes)
+        if room < len(entries):
+            self._waiting, self._waiting_dones = entries[room:], dones[room:]
+            entries, dones = entries[:room], dones[:room]
+            size_bytes = sizes(entries)
+        else:
+            self._waiting, self._waiting_dones = [], []
+        try:
+            first = writer.submit(entries)
+        except LedgerError as error:
+            self._waiting[:0], self._waiting_dones[:0] = entries, dones
+            if not self._refuse_oversized(writer.payload_bytes_max, error):
+                self.on_failed(writer, error)
+            return
+        self._submitted += len(entries)
+        self._submitted_bytes += size_bytes
+        self._in_flight.append(_Batch(first, entries, dones, size_bytes))
+
+    def _refuse_oversized(self, bytes_max: int, error: LedgerError) -> bool:
+        """Answer the waiting appends that no ledger can take, ahead of their turn; False: there are none."""
+        pairs = list(zip(self._waiting, self._waiting_dones, strict=True))
+        fitting = [pair for pair in pairs if sizes([pair[0]]) <= bytes_max]
+        self._waiting, self._waiting_dones = [pair[0] for pair in fitting], [pair[1] for pair in fitting]
+        for entry, done in pairs:
+            if sizes([entry]) > bytes_max:
+                self.stats.failed += 1
+                done(None, error)
+        return len(fitting) < len(pairs)
+
+    def _room(self, count: int, size_bytes: int) -> int:
+        """How many of the waiting entries the ledger takes: the one that fills it is its last, if it can roll then."""
+        settings = self._settings
+        over_entries = self._submitted + count - settings.ledger_entries_max
+        over_bytes = self._submitted_bytes + size_bytes - settings.ledger_bytes_max
+        if over_entries <= 0 and over_bytes <= 0:
+            return count
+        full = LedgerLoad(settings.ledger_entries_max, 0, self._age_s())
+        if reason_to_roll(full, settings) is None or not self._may_roll():
+            return count
+        room = min(count, max(1, count - over_entries))
+        if over_bytes > 0:
+            left = settings.ledger_bytes_max - self._submitted_bytes
+            for index in range(room):
+                left -= sizes(self._waiting[index : index + 1])
+                if left <= 0:
+                    return index + 1
+        return room
+
+    def on_confirmed(self, writer: Writer, up_to: int) -> None:
+        """Everything up to this entry of the writer's ledger is stored."""
+        if writer is not self.writer:
+            return
+        self._confirm(up_to)
+        if not self._in_flight:
+            self._drained.set()
+
+    def _confirm(self, up_to: int) -> None:
+        in_flight = self._in_flight
+        writer = self.writer
+        assert writer is not None
+        ledger_id: int = writer.ledger_id
+        batches: list[_Batch] = []
+        while in_flight:
+            batch = in_flight[0]
+            if batch.first + len(batch.dones) - 1 <= up_to:
+                batches.append(in_flight.popleft())
+            elif batch.first <= up_to:
+                batches.append(batch.split(up_to - batch.first + 1))
+            else:
+                break
+        if not batches:
+            return
+        self._confirmed_bytes += sum([batch.size_bytes for batch in batches])
+        last = batches[-1]
+        self._lists.ledgers.confirm(last.first + len(last.dones) - 1, self._confirmed_bytes)
+        for batch in batches:
+            self.stats.confirmed += len(batch.dones)
+            self._observer.confirmed(ledger_id, batch.first, batch.entries)
+        for batch in batches:
+            self._answer(ledger_id, batch)
+        self._observer.advanced()
+
+    def _answer(self, ledger_id: int, batch: _Batch) -> None:
+        make = Position._make
+        for entry_id, done in enumerate(batch.dones, batch.first):
+            try:
+                done(make((ledger_id, entry_id)), None)
+            except Exception:  # noqa: BLE001  a caller's fault must not take the confirmation from those behind it
+                _log.exception("an append's callback failed")
+
+    # ---- failure
+    def on_failed(self, writer: Writer, error: LedgerError) -> None:
+        """The writer is finished. Several failed appends of one ledger cause one switch."""
+        if writer is not self.writer or self._failure is not None:
+            return
+        _log.warning("%s: ledger %d failed: %s", self._lists.name, writer.ledger_id, error)
+        self._failure = error
+        self._drained.set()
+        if self.state is AppendState.OPEN:
+            self._begin_switch(RollReason.FAILED)
+
+    def _fail_pending(self, error: QuireError) -> None:
+        dones = [done for batch in self._in_flight for done in batch.dones] + self._waiting_dones
+        self._in_flight.clear()
+        self._waiting, self._waiting_dones = [], []
+        self._drained.set()
+        self.stats.failed += len(dones)
+        for done in dones:
+            try:
+                done(None, error)
+            except Exception:  # noqa: BLE001  as in _answer
+                _log.exception("an append's callback failed")
+
+    def refuse(self, error: ManagedLedgerError) -> None:
+        """From now on every append fails with `error`, those pending included."""
+        self.state = AppendState.REFUSING
+        if self._refusal is None:
+            self._refusal = error
+        self._stop_waiting_clock()
+        self._fail_pending(error)
+
+    def _fence(self, error: ManagedLedgerFencedError) -> None:
+        if not isinstance(self._refusal, ManagedLedgerFencedError):
+            self.refuse(error)
+            self._observer.fenced(error)
+
+    # ---- rollover
+    def install(self, writer: Writer) -> None:
+        """Write to this ledger, which the list has as its tail, from now on."""
+        self.writer = writer
+        self._submitted = self._submitted_bytes = self._confirmed_bytes = 0
+        self._opened_s = self._loop.time()
+        self._reduced = writer.metadata.ensemble_size < self._settings.ensemble_size
+        self._failure = None
+        self._tail_counts = None
+        self._drained.clear()
+        self._observer.writes_to(writer)
+        writer.listener = _Listener(self, writer)
+        self._resume()
+
+    def _resume(self) -> None:
+        self._stop_waiting_clock()
+        self.state = AppendState.OPEN
+        if self._waiting and not self._flush_due:
+            self._flush_due = True
+            self._call_soon(self._flush)
+
+    def _age_s(self) -> float:
+        return self._loop.time() - self._opened_s
+
+    def _may_roll(self) -> bool:
+        return self._loop.time() >= self._roll_not_before_s and may_roll(self._availability.now(), self._settings)
+
+    def roll_if_full(self) -> None:
+        """Begin a switch when the rules say so and a successor can be made."""
+        if self.state is not AppendState.OPEN:
+            return
+        assert self.writer is not None
+        load = LedgerLoad(self._submitted, self._submitted_bytes, self._age_s(), self._reduced or self.writer.degraded)
+        reason = reason_to_roll(load, self._settings)
+        if reason is not None and self._may_roll():
+            self._begin_switch(reason)
+
+    async def roll(self) -> None:
+        """Change to a new ledger now. Errors of the ledger client: nothing changed."""
+        self._check_usable()
+        if self.state is AppendState.OPEN and self._submitted == 0 and not self._waiting:
+            return
+        if self.state is not AppendState.SWITCHING:
+            self._flush()
+        if self.state is not AppendState.SWITCHING:
+            self._begin_switch(RollReason.ASKED)
+        assert self._switch is not None
+        error = await asyncio.shield(self._switch)
+        if error is not None:
+            raise error
+
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _begin_switch(self, reason: RollReason) -> None:
+        self.state = AppendState.SWITCHING
+        self._start_waiting_clock()
+        self._switch = self._background.spawn(self._run_switch(reason), f"ledger switch of {self._lists.name}")
+
+    async def _run_switch(self, reason: RollReason) -> QuireError | None:
+        async with self._structure:
+            if self.state is not AppendState.SWITCHING:
+                return self._refusal
+            try:
+                return await self._switch_ledger(reason)
+            except ManagedLedgerFencedError as error:
+                self._fence(error)
+                return error
+
+    async def _switch_ledger(self, reason: RollReason) -> QuireError | None:
+        """The order of these steps is the module's reason to be; see its text."""
+        successor: Writer | None = None
+        if reason is not RollReason.FAILED:
+            try:
+                successor = await self._maker.create()
+            except (MetadataError, LedgerError) as error:
+                _log.info("%s stays in its ledger: %s", self._lists.name, error)
+                self._roll_not_before_s = self._loop.time() + self._roll_backoff.grow()
+                if self._failure is None:
+                    self._resume()
+                    return error
+            else:
+                await self._wait_drained()
+        counts = await self._close_tail()
+        backoff = self._new_backoff()
+        while successor is None:
+            try:
+                successor = await self._maker.create()
+            except (MetadataError, LedgerError) as error:
+                _log.info("%s has no ledger yet: %s", self._lists.name, error)
+                await backoff.wait()
+        await self._enlist(counts, successor)
+        self.stats.switches += 1
+        self._roll_backoff = self._new_backoff()
+        self.install(successor)
+        return None
+
+    async def _wait_drained(self) -> None:
+        """Until nothing is in flight, or the ledger failed."""
+        while self._in_flight and self._failure is None:
+            self._drained.clear()
+            await self._drained.wait()
+
+    async def _close_tail(self) -> ClosedCounts | None:
+        """Close the ledger being written and settle what was in flight. None: there was none.
+
+        Afterwards what the closed ledger holds is confirmed, and the rest is back in front of what waits.
+        """
+        writer = self.writer
+        if writer is None:
+            return self._tail_counts
+        lost = isinstance(self._failure, LedgerFencedError)
+        try:
+            counts = await self._maker.close(writer, self._new_backoff(), fenced=lost)
+        except NoSuchLedgerError as error:
+            raise ManagedLedgerFencedError(f"{self._lists.name}: ledger {writer.ledger_id} was deleted") from error
+        ledgers = self._lists.ledgers
+        known = ledgers.entries_in(writer.ledger_id)
+        if counts.entries < known:
+            _log.critical(
+                "%s: ledger %d was closed with %d entries, %d had been acknowledged",
+                self._lists.name, writer.ledger_id, counts.entries, known,
+            )  # fmt: skip
+            raise ManagedLedgerFencedError(f"{self._lists.name}: ledger {writer.ledger_id} lost acknowledged entries")
+        self._confirm(counts.entries - 1)
+        if counts.entries > ledgers.entries_in(writer.ledger_id):
+            # Stored, but their appends were given up before this was known.
+            ledgers.confirm(counts.entries - 1, counts.size_bytes)
+            self._observer.advanced()
+        behind = list(self._in_flight)
+        self._in_flight.clear()
+        self.stats.resubmitted += sum(len(batch.dones) for batch in behind)
+        self._waiting[:0] = [entry for batch in behind for entry in batch.entries]
+        self._waiting_dones[:0] = [done for batch in behind for done in batch.dones]
+        self.writer = None
+        self._tail_counts = counts
+        self._observer.writes_to(None)
+        return counts
+
+    async def _enlist(self, counts: ClosedCounts | None, successor: Writer) -> None:
+        """Put the successor into the list, and the final counts of the ledger before it."""
+        tail = self._lists.ledgers.tail
+        closed_ms = self._clock.now_ms()
+        dropped = [tail] if tail is not None and counts is not None and counts.entries == 0 else []
+
+        def change(node: LedgerListNode) -> LedgerListNode:
+            records = [
+                record.closed(counts.entries, counts.size_bytes, closed_ms)
+                if record.ledger_id == tail and counts is not None
+                else record
+                for record in node.ledgers
+                if record.ledger_id not in dropped
+            ]
+            return replace(node, ledgers=(*records, LedgerRecord(successor.ledger_id)))
+
+        backoff = self._new_backoff()
+        while True:
+            try:
+                await self._lists.update(change, tail=lambda: successor.ledger_id, dropped=dropped)
+                return
+            except ManagedLedgerFencedError:
+                self._background.spawn(self._maker.discard(successor), "deletion of a ledger that lost its list")
+                raise
+            except MetadataError as error:
+                self._availability.note(error)
+                await backoff.wait()
+
+    def _start_waiting_clock(self) -> None:
+        self._stop_waiting_clock()
+        self._give_up = self._loop.call_later(self._settings.append_patience_s, self._lose_patience)
+
+    def _stop_waiting_clock(self) -> None:
+        if self._give_up is not None:
+            self._give_up.cancel()
+            self._give_up = None
+
+    def _lose_patience(self) -> None:
+        """The switch takes too long: the producers learn it. The switch goes on."""
+        self._give_up = None
+        if self.state is AppendState.SWITCHING:
+            self._fail_pending(LedgerSwitchError(f"{self._lists.name}: no new ledger could be made in time"))
+            self._start_waiting_clock()
+
+    # ---- the end
+    async def terminate(self) -> Position:
+        """Close the last ledger for good; the last confirmed position. Errors: still open for appends."""
+        self._check_usable()
+        self._flush()
+        async with self._structure:
+            if isinstance(self._refusal, ManagedLedgerTerminatedError):
+                return self._lists.ledgers.last_confirmed
+            self._check_usable()
+            self.state = AppendState.SWITCHING
+            try:
+                await self._wait_drained()
+                await self._close_tail()
+                # Last confirmed cannot move any more: what is not in the closed ledger is refused below.
+                last = self._lists.ledgers.last_confirmed
+                await self._lists.update(lambda node: replace(node, terminated=last))
+            except ManagedLedgerFencedError as error:
+                self._fence(error)
+                raise
+            except MetadataError:
+                self.state = AppendState.NO_LEDGER if self.writer is None else AppendState.OPEN
+                raise
+            self.refuse(ManagedLedgerTerminatedError(f"{self._lists.name} is terminated"))
+            return last
+
+    async def close(self, drain_s: float) -> None:
+        """Give what is pending `drain_s` to be stored, refuse the rest, close the ledger."""
+        if self.state is AppendState.OPEN:
+            self._flush()
+        closed = ManagedLedgerClosedError(f"{self._lists.name} is closed")
+        if self._refusal is None:
+            self._refusal = closed
+        if self.state is AppendState.OPEN and self._in_flight:
+            try:
+                await asyncio.wait_for(self._wait_drained(), drain_s)
+            except TimeoutError:
+                _log.warning("%s is closed with appends pending", self._lists.name)
+        self.refuse(closed)
+        if self._switch is not None:
+            self._switch.cancel()
+        await self.release()
+
+    async def release(self) -> None:
+        """Close the ledger being written, if it can be; appends must be refused already."""
+        assert self._refusal is not None
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            try:
+                await writer.close()
+            except (LedgerError, MetadataError) as error:
+                _log.info("%s: ledger %d is left to recovery: %s", self._lists.name, writer.ledger_id, error)

@@ -1,0 +1,356 @@
+"""One cursor: what was acknowledged, what is read next, and when that is made durable.
+
+The mark-delete is the last entry of the gapless acknowledged part; what was acknowledged beyond a hole is kept as
+ranges, part of a batch as a mask. The mark-delete moves only over entries that are acknowledged. Acknowledging is
+synchronous and cheap; snapshots are saved in the background, after 100 changes or a second, one at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from quire_bookie.errors import BadVersionError, QuireError
+from quire_broker.managed_ledger.ack_set import full_mask, unacked_mask, words_of
+from quire_broker.managed_ledger.cursor_fix import advanced
+from quire_broker.managed_ledger.cursor_state import CursorState
+from quire_broker.managed_ledger.cursor_store import CursorStore
+from quire_broker.managed_ledger.errors import InvalidPositionError, ManagedLedgerClosedError
+from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
+from quire_broker.managed_ledger.room import Room
+
+_log = logging.getLogger("quire.managed_ledger")
+COMPACTION_CURSOR = "__compaction"
+
+
+class Cursor:
+    """A subscription's place. `durable`: survives a restart and holds back trimming."""
+
+    def __init__(
+        self,
+        name: str,
+        room: Room,
+        lists: ListStore,
+        reader: EntryReader,
+        state: CursorState,
+        store: CursorStore | None,
+        *,
+        passed_ledger: Callable[[], None],
+        lost_node: Callable[[], None],
+    ) -> None:
+        """`passed_ledger()`: trimming may have work; `lost_node()`: another owner wrote the cursor's node."""
+        self.name = name
+        self.durable = store is not None
+        self.active = True
+        """Whether somebody reads at its tail, so that appended entries are worth caching. The reader may set it."""
+        self._room = room
+        self._lists = lists
+        self._ledgers = lists.ledgers
+        self._reader = reader
+        self._state = state
+        self._store = store
+        self._passed_ledger = passed_ledger
+        self._lost_node = lost_node
+        self._read_position = self._ledgers.next_position(state.mark_delete)
+        self._moves = 0  # rewinds and seeks: a read that began before one does not move the read position
+        self._unsaved = 0
+        self._saved: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    # ---- position
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to here, this entry included, is acknowledged."""
+        return self._state.mark_delete
+
+    @property
+    def read_position(self) -> Position:
+        """Where the next read begins."""
+        return self._read_position
+
+    @property
+    def properties(self) -> dict[str, int]:
+        """The long properties that are saved with the position. Not to be changed; see `set_properties`."""
+        return self._state.properties
+
+    @property
+    def cursor_properties(self) -> dict[str, str]:
+        """The subscription's own properties, as given to `open_cursor`. Not to be changed."""
+        return self._store.cursor_properties if self._store is not None else {}
+
+    @property
+    def backlog(self) -> int:
+        """Entries (a batch is one) that are not acknowledged."""
+        between = self._ledgers.entries_between(self._state.mark_delete, self._ledgers.last_confirmed)
+        return max(0, between - self._state.ranges.entries)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a read would find an entry (unless all that is left was acknowledged individually)."""
+        return self._read_position <= self._ledgers.last_confirmed
+
+    @property
+    def store(self) -> CursorStore | None:
+        """Where it is kept; None when it is not durable."""
+        return self._store
+
+    # ---- reading
+    async def read(self, entries_max: int, bytes_max: int = READ_BYTES_MAX) -> list[StoredEntry]:
+        """The next unacknowledged entries, and move the read position behind them; [] at the tail."""
+        while True:
+            self._check_open()
+            moves = self._moves
+            start = max(self._read_position, self._ledgers.next_position(self._state.mark_delete))
+            run = self._unacked_run(start, entries_max)
+            if run is None:
+                self._read_position = self._ledgers.next_position(self._ledgers.last_confirmed)
+                return []
+            found = await self._reader.read(run[0], run[1], bytes_max)
+            if moves != self._moves:
+                continue  # rewound while it was read: these entries come again, from there
+            if not found:
+                return []
+            self._read_position = self._ledgers.next_position(found[-1].position)
+            ranges = self._state.ranges
+            if ranges:  # acknowledged while they were read
+                found = [entry for entry in found if entry.position not in ranges]
+            if found:
+                return found
+
+    def _unacked_run(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
+        """The first unacknowledged entry from `start` on, and how many up to the next acknowledged one."""
+        ledgers, ranges = self._ledgers, self._state.ranges
+        position = ledgers.at_or_after(start)
+        while position <= ledgers.last_confirmed:
+            end = ranges.end_of(position.ledger_id, position.entry_id)
+            if end is None:
+                stop = ranges.next_start(position.ledger_id, position.entry_id)
+                if stop is not None:
+                    return position, min(entries_max, stop - position.entry_id)
+                if not ranges:
+                    return position, entries_max
+                return position, min(entries_max, ledgers.entries_in(position.ledger_id) - position.entry_id)
+            position = ledgers.next_position(Position(position.ledger_id, end))
+        return None
+
+    def rewind(self) -> None:
+        """Read again from the first unacknowledged entry."""
+        self._moves += 1
+        self._read_position = self._ledgers.next_position(self._state.mark_delete)
+
+    def set_read_position(self, position: Position) -> None:
+        """Read from `position` on, but never what the mark-delete has passed."""
+        self._moves += 1
+        first = self._ledgers.next_position(self._state.mark_delete)
+        self._read_position = max(first, self._ledgers.at_or_after(position))
+
+    # ---- acknowledging
+    def acknowledge(self, positions: Iterable[Position]) -> None:
+        """Acknowledge single entries. InvalidPositionError beyond the last confirmed one: nothing is acknowledged.
+
+        Entries that are gone or acknowledged already change nothing.
+        """
+        wanted = positions if isinstance(positions, Sequence) else list(positions)
+        ledgers, state = self._ledgers, self._state
+        for position in wanted:
+            if position > ledgers.last_confirmed:
+                raise self._beyond(position)
+        ranges, before, changed = state.ranges, state.mark_delete, 0
+        for ledger_id, entry_id in wanted:
+            if (ledger_id, entry_id) <= state.mark_delete or not 0 <= entry_id < ledgers.entries_in(ledger_id):
+                continue
+            position = Position(ledger_id, entry_id)
+            if state.batches:
+                state.batches.pop(position, None)
+            if not ranges and position == ledgers.next_position(state.mark_delete):
+                state.mark_delete = position
+                changed += 1
+            else:
+                changed += ranges.add(ledger_id, entry_id, entry_id)
+        if changed:
+            self._advance(before, changed)
+
+    def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
+        """Acknowledge messages of one batch: words whose set bits remain. True when the entry is acknowledged whole."""
+        if position > self._ledgers.last_confirmed:
+            raise self._beyond(position)
+        if self.is_acknowledged(position) or not self._ledgers.holds(position):
+            return True
+        known = self._state.batches.get(position)
+        whole = full_mask(batch_size)
+        remaining = (whole if known is None else known) & unacked_mask(ack_set) & whole
+        if remaining == 0:
+            self.acknowledge([position])
+            return True
+        if remaining != known:
+            self._state.batches[position] = remaining
+            self._note_change(1)
+        return False
+
+    def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
+        """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages not set in it.
+
+        InvalidPositionError beyond the last confirmed entry. A position that was passed already changes nothing.
+        """
+        if position > self._ledgers.last_confirmed:
+            raise self._beyond(position)
+        state, before = self._state, self._state.mark_delete
+        remaining = 0 if ack_set is None else unacked_mask(ack_set)
+        target = position if self._ledgers.holds(position) else self._ledgers.previous_position(position)
+        if remaining and position > before and self._ledgers.holds(position):
+            known = state.batches.get(position)
+            remaining = remaining if known is None else known & remaining
+            if remaining and position not in state.ranges:
+                target = self._ledgers.previous_position(position)
+                if remaining != known:
+                    state.batches[position] = remaining
+                    self._note_change(1)
+        if target <= before:
+            return
+        state.mark_delete = target
+        state.ranges.drop_through(target.ledger_id, target.entry_id)
+        self._advance(before, 1)
+
+    def ack_set(self, position: Position) -> tuple[int, ...] | None:
+        """Words whose set bits are the messages of a batch that remain; None when none of it was acknowledged."""
+        mask = self._state.batches.get(position)
+        return None if mask is None or position <= self._state.mark_delete else words_of(mask)
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Whether the whole entry is acknowledged."""
+        return position <= self._state.mark_delete or position in self._state.ranges
+
+    def _beyond(self, position: Position) -> InvalidPositionError:
+        return InvalidPositionError(
+            f"cursor {self.name}: {position} is beyond the last confirmed entry {self._ledgers.last_confirmed}"
+        )
+
+    def _advance(self, before: Position, changed: int) -> None:
+        state = self._state
+        mark = state.mark_delete = advanced(state.mark_delete, state.ranges, self._ledgers)
+        if mark != before:
+            if state.batches:
+                state.batches = {position: mask for position, mask in state.batches.items() if position > mark}
+            if self._read_position <= mark:
+                self._read_position = self._ledgers.next_position(mark)
+            if mark.ledger_id != before.ledger_id or self._ends_ledger(mark):
+                self._passed_ledger()
+        self._note_change(changed)
+
+    def _ends_ledger(self, mark: Position) -> bool:
+        ledgers = self._ledgers
+        return mark.ledger_id != ledgers.tail and mark.entry_id + 1 == ledgers.entries_in(mark.ledger_id)
+
+    # ---- saving
+    def set_properties(self, properties: Mapping[str, int]) -> None:
+        """Replace the long properties; saved together with the position, never apart from it."""
+        self._state.properties = dict(properties)
+        self._note_change(1)
+
+    async def set_cursor_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the subscription's own properties, durably. Errors of the metadata store."""
+        if self._store is not None:
+            async with self._lock:
+                await self._store.set_cursor_properties(dict(properties), self._state)
+
+    def _note_change(self, count: int) -> None:
+        if self._store is None or self._closed:
+            return
+        self._unsaved += count
+        if self._unsaved >= self._room.settings.cursor_persist_acks:
+            self._save_soon()
+        elif self._timer is None:
+            interval_s = self._room.settings.cursor_persist_interval_s
+            self._timer = asyncio.get_running_loop().call_later(interval_s, self._save_soon)
+
+    def _save_soon(self) -> None:
+        if self._saved is None and not self._closed:
+            self._stop_timer()
+            self._saved = self._room.background.spawn(self._save_in_background(), f"saving of cursor {self.name}")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _save_in_background(self) -> None:
+        try:
+            await self.flush()
+        except QuireError as error:
+            _log.info("cursor %s of %s is not saved, and tried again: %s", self.name, self._room.name, error)
+            await asyncio.sleep(self._room.settings.cursor_persist_interval_s)
+        finally:
+            self._saved = None
+        if self._unsaved:
+            self._note_change(0)
+
+    async def flush(self) -> None:
+        """Make everything acknowledged so far durable. Errors: it is not known to be; it is tried again later."""
+        if self._store is None:
+            return
+        async with self._lock:
+            if self._unsaved:
+                covered = self._unsaved
+                await self._guarded_save(self._state)
+                self._unsaved -= covered
+
+    async def _guarded_save(self, state: CursorState) -> None:
+        assert self._store is not None
+        try:
+            await self._store.save(state)
+        except BadVersionError:
+            # Another owner, or an operator's hand. While the list is ours the next attempt may win.
+            if await self._lists.still_owned():
+                await self._store.refresh()
+            else:
+                self._lost_node()
+            raise
+
+    async def reset(self, position: Position) -> None:
+        """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
+
+        EARLIEST and LATEST are understood. Long properties are dropped, except those of the compaction cursor.
+        Acknowledgments that arrive meanwhile are dropped.
+        """
+        self._check_open()
+        async with self._lock:
+            start = self._ledgers.at_or_after(position)
+            mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
+            properties = self._state.properties if self.name == COMPACTION_CURSOR else {}
+            state = CursorState(mark, properties=dict(properties))
+            if self._store is not None:
+                await self._guarded_save(state)
+            self._state = state
+            self._unsaved = 0
+            self._moves += 1
+            self._read_position = self._ledgers.next_position(mark)
+
+    async def close(self) -> None:
+        """Save and release. Errors: the state saved last counts."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_timer()
+        if self._store is not None:
+            async with self._lock:
+                await self._store.close(self._state, dirty=self._unsaved > 0)
+
+    async def remove(self) -> None:
+        """Delete what is stored of it. The managed ledger's to call."""
+        self._closed = True
+        self._stop_timer()
+        if self._store is not None:
+            async with self._lock:
+                await self._store.remove()
+
+    def stop(self) -> None:
+        """End without saving: the managed ledger was fenced or is being deleted."""
+        self._closed = True
+        self._stop_timer()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ManagedLedgerClosedError(f"cursor {self.name} of {self._room.name} is closed")

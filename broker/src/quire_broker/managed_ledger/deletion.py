@@ -1,0 +1,96 @@
+"""Deletes ledgers that nothing refers to any more, until they are gone.
+
+A ledger leaves the list (or its cursor's node) first and is deleted afterwards; in the same transaction a record of
+it is made under `/quire/unreferenced-ledgers/<managed ledger>/<ledger>`, and removed once the ledger is gone. Whoever
+opens the managed ledger next finds what a crash left behind. A record is only ever written together with the removal,
+so what it names is deletable by anybody at any time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.errors import LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
+from quire_bookie.metadata.store import MetadataStore, Put
+from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.background import Background, Backoff
+from quire_broker.managed_ledger.ledger_port import Ledgers
+
+_log = logging.getLogger("quire.managed_ledger")
+_ROOT = "/quire/unreferenced-ledgers"
+
+
+class Deletions:
+    """The deletions of one managed ledger. `pending`: ledgers still to go."""
+
+    def __init__(
+        self,
+        name: str,
+        client: Ledgers,
+        store: MetadataStore,
+        background: Background,
+        chance: Chance,
+        backoff_s: tuple[float, float],
+    ) -> None:
+        self._base = f"{_ROOT}/{name}"
+        self._client = client
+        self._store = store
+        self._background = background
+        self._chance = chance
+        self._backoff_s = backoff_s
+        self.pending: set[int] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def record(self, ledger_ids: Iterable[int]) -> list[Put]:
+        """The operations that belong into the transaction which takes these ledgers out of use."""
+        return [Put(f"{self._base}/{ledger_id}", b"") for ledger_id in ledger_ids]
+
+    def begin(self, ledger_ids: Iterable[int]) -> None:
+        """Delete in the background, with retries. Only after that transaction."""
+        fresh = [ledger_id for ledger_id in ledger_ids if ledger_id not in self.pending]
+        if fresh:
+            self.pending.update(fresh)
+            self._idle.clear()
+            self._background.spawn(self._delete_all(fresh), f"deletion of ledgers {fresh}")
+
+    async def resume(self) -> None:
+        """Begin again with what an earlier owner left."""
+        names = await self._store.children(self._base)
+        self.begin(int(name) for name in names if name.isdecimal())
+
+    async def _delete_all(self, ledger_ids: list[int]) -> None:
+        for ledger_id in ledger_ids:
+            await self._delete_until_gone(ledger_id)
+            self.pending.discard(ledger_id)
+        if not self.pending:
+            self._idle.set()
+
+    async def wait(self, patience_s: float) -> None:
+        """Until everything is deleted, but not longer than `patience_s`; the records keep the rest."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), patience_s)
+        except TimeoutError:
+            _log.info("%d ledgers are left to be deleted by the next owner", len(self.pending))
+
+    async def _delete_until_gone(self, ledger_id: int) -> None:
+        backoff = Backoff(self._backoff_s, self._chance)
+        while True:
+            try:
+                await self.delete_now(ledger_id)
+                return
+            except (LedgerError, MetadataError) as error:
+                _log.debug("ledger %d is not deleted yet: %s", ledger_id, error)
+                await backoff.wait()
+
+    async def delete_now(self, ledger_id: int) -> None:
+        """One attempt: the ledger, then its record. A ledger that does not exist is done."""
+        try:
+            await self._client.delete_ledger(LedgerId(ledger_id))
+        except NoSuchLedgerError:
+            _log.debug("ledger %d was gone already", ledger_id)
+        try:
+            await self._store.delete(f"{self._base}/{ledger_id}")
+        except NodeMissingError:
+            return

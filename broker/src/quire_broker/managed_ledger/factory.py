@@ -1,0 +1,194 @@
+"""Opens, finds and deletes managed ledgers; owns what they share: cache, clock tick, view of the surroundings."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.background import Background, patiently
+from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, decode_node
+from quire_broker.managed_ledger.deletion import Deletions
+from quire_broker.managed_ledger.entry_cache import EntryCache
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError
+from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
+from quire_broker.managed_ledger.ledger_port import Ledgers
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.room import Room
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+_log = logging.getLogger("quire.managed_ledger")
+
+
+class ManagedLedgerFactory:
+    """The managed ledgers of one broker. Needs a running event loop."""
+
+    def __init__(
+        self,
+        client: Ledgers,
+        metadata: MetadataStore,
+        settings: ManagedLedgerSettings,
+        clock: WallClock,
+        chance: Chance,
+    ) -> None:
+        self.cache = EntryCache(settings.cache_bytes)
+        self._client = client
+        self._store = metadata
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._availability = Availability(client, metadata)
+        self._open: dict[str, asyncio.Task[ManagedLedger]] = {}
+        self._background = Background()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        client.on_bookies_changed(self._bookies_changed)
+        self._timer = self._loop.call_later(settings.tick_interval_s, self._tick)
+
+    @property
+    def opened(self) -> list[ManagedLedger]:
+        """The managed ledgers that are open."""
+        return [
+            task.result()
+            for task in self._open.values()
+            if task.done() and not task.cancelled() and task.exception() is None
+        ]
+
+    async def open(
+        self, name: str, *, create: bool = True, settings: ManagedLedgerSettings | None = None
+    ) -> ManagedLedger:
+        """The managed ledger of that name (`<tenant>/<namespace>/persistent/<encoded topic>`).
+
+        Opening twice gives the same one; one that was fenced or closed is opened anew. ManagedLedgerMissingError
+        without `create`; ManagedLedgerFencedError when another owner opened it meanwhile; CursorStateError.
+        """
+        if self._closed:
+            raise ManagedLedgerClosedError("the factory is closed")
+        task = self._open.get(name)
+        if task is not None and self._finished(task):
+            del self._open[name]
+            task = None
+        if task is None:
+            work = self._open_one(name, create=create, settings=settings or self._settings)
+            task = self._open[name] = self._background.spawn(work, f"opening of {name}")
+        try:
+            return await asyncio.shield(task)
+        except BaseException:
+            if task.done() and self._open.get(name) is task:
+                del self._open[name]
+            raise
+
+    @staticmethod
+    def _finished(task: "asyncio.Task[ManagedLedger]") -> bool:
+        if not task.done():
+            return False
+        if task.cancelled() or task.exception() is not None:
+            return True
+        return task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
+
+    async def _open_one(self, name: str, *, create: bool, settings: ManagedLedgerSettings) -> ManagedLedger:
+        room = self._room(name, settings)
+        try:
+            return await open_managed_ledger(room, self.cache.topic(), create=create)
+        except BaseException:
+            await room.background.close()
+            raise
+
+    def _room(self, name: str, settings: ManagedLedgerSettings) -> Room:
+        background = Background()
+        return Room(
+            name,
+            self._client,
+            self._store,
+            LedgerMaker(name, self._client, self._availability, settings),
+            self._availability,
+            Deletions(name, self._client, self._store, background, self._chance, settings.retry_backoff_s),
+            background,
+            self._clock,
+            self._chance,
+            settings,
+        )
+
+    async def exists(self, name: str) -> bool:
+        """Whether the managed ledger exists."""
+        return await self._store.get(node_path(name)) is not None
+
+    async def list(self, prefix: str) -> list[str]:
+        """Names of the managed ledgers under `<tenant>/<namespace>/persistent`, sorted."""
+        prefix = prefix.strip("/")
+        return [f"{prefix}/{child}" for child in await self._store.children(node_path(prefix))]
+
+    async def delete(self, name: str) -> None:
+        """Delete the managed ledger, open or not, with its cursors and entries. ManagedLedgerMissingError.
+
+        A failure on the way leaves the node, so that the deletion can be repeated.
+        """
+        task = self._open.pop(name, None)
+        if task is not None and not self._finished(task):
+            ledger = await task
+            ledger.stop()
+            await ledger.release()
+        room = self._room(name, self._settings)
+        try:
+            await patiently(lambda: _delete_stored(room), room.backoff(), self._settings.metadata_patience_s)
+        finally:
+            await room.background.close()
+
+    async def close(self) -> None:
+        """Close every managed ledger."""
+        self._closed = True
+        self._timer.cancel()
+        await asyncio.gather(*(ledger.close() for ledger in self.opened))
+        self._open.clear()
+        await self._background.close()
+        self._availability.close()
+
+    def _bookies_changed(self, *_: object) -> None:
+        if not self._closed:
+            self._loop.call_soon(self._tick_ledgers)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(self._settings.tick_interval_s, self._tick)
+        self.cache.expire(self._loop.time() - self._settings.cache_age_max_s)
+        self._tick_ledgers()
+
+    def _tick_ledgers(self) -> None:
+        for ledger in self.opened:
+            if ledger.state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED):
+                del self._open[ledger.name]
+            else:
+                ledger.tick()
+
+
+async def _delete_stored(room: Room) -> None:
+    """Ledgers first (those that earlier owners left too), then cursors with theirs, last the node."""
+    path = node_path(room.name)
+    stored = room.node(path)
+    value = await stored.load()
+    if value is None:
+        raise ManagedLedgerMissingError(f"{room.name} does not exist")
+    await room.deletions.resume()
+    for encoded in await room.store.children(path):
+        cursor = room.node(f"{path}/{encoded}")
+        node = await cursor.load()
+        if node is not None:
+            ledger_id = decode_node(node).ledger_id
+            if ledger_id != NO_CURSOR_LEDGER:
+                await _delete_ledgers(room, [ledger_id])
+            await cursor.remove()
+    await _delete_ledgers(room, [record.ledger_id for record in decode_list(value).ledgers])
+    await room.deletions.wait(room.settings.metadata_patience_s)
+    await stored.remove()
+
+
+async def _delete_ledgers(room: Room, ledger_ids: Sequence[int]) -> None:
+    for ledger_id in ledger_ids:
+        try:
+            await room.client.delete_ledger(LedgerId(ledger_id))
+        except NoSuchLedgerError:
+            _log.debug("ledger %d of %s was gone already", ledger_id, room.name)

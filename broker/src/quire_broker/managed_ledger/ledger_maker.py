@@ -1,0 +1,125 @@
+"""Creates and recovers the ledgers of one managed ledger: quorums, digest and custom metadata in one place."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from quire_bookie.errors import (
+    BadVersionError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerFencedError,
+    MetadataError,
+    MetadataUnavailableError,
+    NotEnoughBookiesError,
+)
+from quire_bookie.metadata.store import MetadataStore, SessionState
+from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.background import Backoff
+from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
+from quire_broker.managed_ledger.rollover import Surroundings
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+_AWAY_S = 5.0  # after a failed call the metadata store counts as away for so long
+
+
+class ClosedCounts(NamedTuple):
+    """What a closed ledger holds for ever."""
+
+    entries: int
+    size_bytes: int
+
+
+class Availability:
+    """Whether the metadata store is known to be away, and how many bookies take new ledgers."""
+
+    def __init__(self, client: Ledgers, store: MetadataStore) -> None:
+        self._client = client
+        self._lost = False
+        self._away_until_s = 0.0
+        self._remove: Callable[[], None] = store.on_session(self._session_changed)
+
+    def _session_changed(self, state: SessionState) -> None:
+        self._lost = state is SessionState.LOST
+        if not self._lost:
+            self._away_until_s = 0.0
+
+    def note(self, error: BaseException) -> None:
+        """A call failed."""
+        if isinstance(error, MetadataUnavailableError):
+            self._away_until_s = asyncio.get_running_loop().time() + _AWAY_S
+
+    def now(self) -> Surroundings:
+        """What a roll would find."""
+        reachable = not self._lost and asyncio.get_running_loop().time() >= self._away_until_s
+        return Surroundings(reachable, len(self._client.writable_bookies))
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._remove()
+
+
+class LedgerMaker:
+    """Of one managed ledger."""
+
+    def __init__(self, name: str, client: Ledgers, availability: Availability, settings: ManagedLedgerSettings) -> None:
+        self._name = name
+        self._client = client
+        self._availability = availability
+        self._settings = settings
+
+    async def create(self, cursor: str | None = None) -> Writer:
+        """A new ledger for entries, or for the positions of `cursor`. Errors of the ledger client.
+
+        While fewer than E bookies take ledgers but at least Qa do, the ledger is made on those: no entry is
+        acknowledged with fewer copies than ever, and its degraded state ends at the next roll.
+        """
+        custom = {"component": b"managed-ledger", "pulsar/managed-ledger": self._name.encode()}
+        if cursor is not None:
+            custom["pulsar/cursor"] = cursor.encode()
+        custom["application"] = b"pulsar"
+        settings = self._settings
+        ensemble_size = min(settings.ensemble_size, max(settings.ack_quorum, len(self._client.writable_bookies)))
+        try:
+            return await self._client.create_ledger(
+                ensemble_size=ensemble_size,
+                write_quorum=min(settings.write_quorum, ensemble_size),
+                ack_quorum=settings.ack_quorum,
+                digest_type=settings.digest_type,
+                password=settings.password,
+                custom=custom,
+            )
+        except (MetadataError, NotEnoughBookiesError) as error:
+            self._availability.note(error)
+            raise
+
+    async def discard(self, writer: Writer) -> None:
+        """Delete a ledger that never came into use. What fails here leaves an empty ledger behind, nothing worse."""
+        await self._client.delete_ledger(writer.ledger_id)
+
+    async def recover(self, ledger_id: int) -> ClosedCounts:
+        """Fence whoever writes the ledger, close it and count. NoSuchLedgerError; errors of the ledger client."""
+        reader = await self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=True)
+        counts = ClosedCounts(reader.last_add_confirmed + 1, reader.length)
+        await reader.close()
+        return counts
+
+    async def close(self, writer: Writer, backoff: Backoff, *, fenced: bool) -> ClosedCounts:
+        """Close the ledger of `writer`, however long it takes; `fenced`: somebody else has closed it or will.
+
+        NoSuchLedgerError and other errors that no retry heals are the caller's.
+        """
+        recover = fenced
+        while True:
+            try:
+                if recover:
+                    return await self.recover(writer.ledger_id)
+                metadata = await writer.close()
+                return ClosedCounts(metadata.last_entry + 1, metadata.length)
+            except (LedgerFencedError, LedgerClosedError, BadVersionError):
+                recover = True
+            except (MetadataError, LedgerError) as error:
+                self._availability.note(error)
+                # Closing needs only the metadata, recovery also the bookies: whichever comes back first helps.
+                recover = fenced or not recover
+            await backoff.wait()

@@ -1,0 +1,86 @@
+"""The list node of one managed ledger and the live list beside it. Owns every write of that node, one at a time.
+
+A lost compare-and-set means that another owner took over: it is never retried with the new version. A ledger that
+leaves the list gets its deletion record in the same transaction.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from quire_bookie.errors import BadVersionError
+from quire_broker.managed_ledger.deletion import Deletions
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
+from quire_broker.managed_ledger.ledger_list import LedgerList
+from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
+from quire_broker.managed_ledger.stored_node import StoredNode
+
+ROOT = "/managed-ledgers"
+
+
+def node_path(name: str) -> str:
+    """The node of a managed ledger; its cursors are the children."""
+    return f"{ROOT}/{name}"
+
+
+class ListStore:
+    """`node`: what is stored; `ledgers`: the same with what was confirmed since."""
+
+    def __init__(
+        self, name: str, stored: StoredNode, node: LedgerListNode, ledgers: LedgerList, deletions: Deletions
+    ) -> None:
+        self.name = name
+        self.node = node
+        self.ledgers = ledgers
+        self._stored = stored
+        self._deletions = deletions
+        self._lock = asyncio.Lock()
+
+    async def update(
+        self,
+        change: Callable[[LedgerListNode], LedgerListNode],
+        *,
+        tail: Callable[[], int | None] | None = None,
+        dropped: Sequence[int] = (),
+    ) -> None:
+        """Store `change` of the present node; delete `dropped` afterwards; `tail()`: the written ledger from then on.
+
+        ManagedLedgerFencedError: another owner; MetadataUnavailableError: certainly not done.
+        """
+        async with self._lock:
+            target = change(self.node)
+            try:
+                await self._stored.write(encode_list(target), self._deletions.record(dropped))
+            except BadVersionError as error:
+                raise ManagedLedgerFencedError(f"{self.name} is written by another owner") from error
+            self.node = target
+            self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
+        self._deletions.begin(dropped)
+
+    async def set_property(self, key: str, value: str | None) -> None:
+        """Set one property, or remove it with None."""
+
+        def change(node: LedgerListNode) -> LedgerListNode:
+            properties = dict(node.properties)
+            if value is None:
+                properties.pop(key, None)
+            else:
+                properties[key] = value
+            return replace(node, properties=properties)
+
+        await self.update(change)
+
+    async def still_owned(self) -> bool:
+        """Whether the node is as we wrote it last."""
+        async with self._lock:
+            version = self._stored.version
+            try:
+                await self._stored.load()
+                return self._stored.version == version
+            finally:
+                self._stored.version = version
+
+    async def remove(self) -> None:
+        """Delete the node."""
+        async with self._lock:
+            await self._stored.remove()

@@ -1,0 +1,141 @@
+"""Reads ranges of a managed ledger: from the cache, the ledger being written, or closed ledgers. Decides no position.
+
+The ledger being written is read through its writer, which knows what is confirmed; closed ledgers are opened without
+recovery and their handles kept, the least recently used given back. Reads of the same range at the same time are one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.model import EntryId, LedgerId
+from quire_broker.managed_ledger.background import Background
+from quire_broker.managed_ledger.entry_cache import TopicCache
+from quire_broker.managed_ledger.ledger_list import LedgerList
+from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers, Reader
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+READ_BYTES_MAX = 5 * 1024 * 1024
+"""What one call returns when its caller names no bound."""
+
+
+class EntryReader:
+    """The reads of one managed ledger. `tail`: the handle of the ledger being written, set by whoever writes it."""
+
+    def __init__(
+        self,
+        client: Ledgers,
+        ledgers: LedgerList,
+        cache: TopicCache,
+        background: Background,
+        settings: ManagedLedgerSettings,
+    ) -> None:
+        self.tail: Handle | None = None
+        self._client = client
+        self._ledgers = ledgers
+        self._cache = cache
+        self._background = background
+        self._settings = settings
+        self._readers: dict[int, Reader] = {}
+        self._busy: dict[int, int] = {}
+        self._opening: dict[int, asyncio.Task[Reader]] = {}
+        self._reads: dict[tuple[int, int, int, int], asyncio.Task[Sequence[Entry]]] = {}
+
+    async def read(
+        self, start: Position, entries_max: int, bytes_max: int = READ_BYTES_MAX, *, through: Position | None = None
+    ) -> list[StoredEntry]:
+        """Up to `entries_max` entries from `start` on, in order, over ledgers; [] at the end.
+
+        At least one when there is one, whatever its size; none after `through`. Errors of the ledger client.
+        """
+        found: list[StoredEntry] = []
+        position = start
+        room_bytes = bytes_max
+        while len(found) < entries_max and (room_bytes > 0 or not found):
+            position = self._ledgers.at_or_after(position)
+            end = self._ledgers.last_confirmed if through is None else min(through, self._ledgers.last_confirmed)
+            if position > end:
+                break
+            ledger_id, first = position
+            last = min(self._ledgers.entries_in(ledger_id) - 1, first + entries_max - len(found) - 1)
+            if ledger_id == end.ledger_id:
+                last = min(last, end.entry_id)
+            taken = await self._read_in_ledger(ledger_id, first, last, room_bytes)
+            if taken is None:
+                continue  # trimmed meanwhile: at_or_after steps over it
+            found.extend(taken)
+            room_bytes -= sum([len(entry.data) for entry in taken])
+            position = Position(ledger_id, first + len(taken))
+        return found
+
+    async def _read_in_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry] | None:
+        """Some entries from `first` on, at least one; None when the ledger left the list while it was read."""
+        cached = self._cache.get(ledger_id, first, last, bytes_max)
+        if cached:
+            return [StoredEntry(Position(ledger_id, first + at), data) for at, data in enumerate(cached)]
+        try:
+            entries = await self._shared_read(ledger_id, first, last, bytes_max)
+        except NoSuchLedgerError:
+            if ledger_id in self._ledgers.ids:
+                raise
+            return None
+        return [StoredEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in entries]
+
+    async def _shared_read(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
+        key = (ledger_id, first, last, bytes_max)
+        task = self._reads.get(key)
+        if task is None:
+            task = self._reads[key] = self._background.spawn(self._fetch(*key), f"read of {key}")
+            task.add_done_callback(lambda _: self._reads.pop(key, None))
+        # One waiter that is cancelled must not take the read away from the others.
+        return await asyncio.shield(task)
+
+    async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
+        tail = self.tail
+        if tail is not None and tail.ledger_id == ledger_id:
+            return await tail.read(EntryId(first), EntryId(last), bytes_max)
+        reader = await self._open(ledger_id)
+        self._busy[ledger_id] = self._busy.get(ledger_id, 0) + 1
+        try:
+            return await reader.read(EntryId(first), EntryId(last), bytes_max)
+        finally:
+            self._busy[ledger_id] -= 1
+            if not self._busy[ledger_id]:
+                del self._busy[ledger_id]
+
+    async def _open(self, ledger_id: int) -> Reader:
+        reader = self._readers.pop(ledger_id, None)
+        if reader is None:
+            opening = self._opening.get(ledger_id)
+            if opening is None:
+                opening = self._opening[ledger_id] = self._background.spawn(
+                    self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=False),
+                    f"opening of ledger {ledger_id}",
+                )
+                opening.add_done_callback(lambda _: self._opening.pop(ledger_id, None))
+            reader = await asyncio.shield(opening)
+        self._readers[ledger_id] = reader  # the newest at the end
+        self._give_back()
+        return reader
+
+    def _give_back(self) -> None:
+        for ledger_id in list(self._readers)[: max(0, len(self._readers) - self._settings.open_readers_max)]:
+            if ledger_id not in self._busy:
+                self._background.spawn(self._readers.pop(ledger_id).close(), f"giving back ledger {ledger_id}")
+
+    def forget(self, ledger_ids: Sequence[int]) -> None:
+        """These ledgers left the list."""
+        for ledger_id in ledger_ids:
+            self._cache.drop_ledger(ledger_id)
+            reader = self._readers.pop(ledger_id, None)
+            if reader is not None:
+                self._background.spawn(reader.close(), f"giving back ledger {ledger_id}")
+
+    async def close(self) -> None:
+        """Give back every handle."""
+        self.tail = None
+        self._cache.drop_all()
+        while self._readers:
+            _, reader = self._readers.popitem()
+            await reader.close()

@@ -1,0 +1,97 @@
+"""One node that this owner writes by compare-and-set. Owns its version; knows nothing of what the value means.
+
+A write whose outcome is unknown is never called lost: it is read back until the store answers. The node then has our
+value and the next version (done), the version we expected (written again: under the same expectation at most one of
+the attempts takes effect), or anything else (another writer).
+"""
+
+from collections.abc import Sequence
+
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+)
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Operation, Put
+from quire_broker.managed_ledger.background import Backoff
+
+
+class StoredNode:
+    """A node and the version at which we know it."""
+
+    def __init__(self, store: MetadataStore, key: str, backoff: Backoff) -> None:
+        self._store = store
+        self._backoff = backoff
+        self.key = key
+        self.version = ABSENT
+
+    async def load(self) -> bytes | None:
+        """Read the value and remember its version; None when there is no such node."""
+        node = await self._store.get(self.key)
+        self.version = ABSENT if node is None else node.version
+        return None if node is None else node.value
+
+    async def write(self, value: bytes, also: Sequence[Operation] = ()) -> None:
+        """Replace the value, in one transaction with `also`.
+
+        BadVersionError: another one wrote it. MetadataUnavailableError: certainly not done. Cancelled: may be done.
+        """
+        unknown = False
+        while True:
+            try:
+                if also:
+                    await self._store.transact([Check(self.key, self.version)], [Put(self.key, value), *also])
+                else:
+                    await self._store.put(self.key, value, expected=self.version)
+            except MetadataUnknownError:
+                unknown = True
+            except MetadataUnavailableError:
+                if not unknown:
+                    raise
+            except BadVersionError:
+                if not unknown:
+                    raise
+            else:
+                self.version += 1
+                return
+            if await self._applied(value):
+                self.version += 1
+                return
+
+    async def remove(self, also: Sequence[Operation] = ()) -> None:
+        """Delete the node, in one transaction with `also`. Errors as of `write`; a node that is gone is done."""
+        unknown = False
+        while True:
+            try:
+                await self._store.transact([Check(self.key, self.version)], [Delete(self.key), *also])
+            except MetadataUnknownError:
+                unknown = True
+            except MetadataUnavailableError:
+                if not unknown:
+                    raise
+            except BadVersionError:
+                if not unknown:
+                    raise
+            else:
+                self.version = ABSENT
+                return
+            if await self._applied(None):
+                self.version = ABSENT
+                return
+
+    async def _applied(self, value: bytes | None) -> bool:
+        """Whether the unknown write took effect; waits for an answer. BadVersionError when another one wrote."""
+        while True:
+            await self._backoff.wait()
+            try:
+                node = await self._store.get(self.key)
+            except (MetadataUnavailableError, MetadataUnknownError):
+                continue
+            if value is None:
+                if node is None:
+                    return True
+            elif node is not None and node.version == self.version + 1 and node.value == value:
+                return True
+            if (ABSENT if node is None else node.version) != self.version:
+                raise BadVersionError(f"{self.key} was changed by another writer")
+            return False
