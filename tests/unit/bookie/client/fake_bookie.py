@@ -1,0 +1,155 @@
+"""A bookie in memory that speaks through the real server codec, with faults for each request. For tests only.
+
+It keeps the rules that the client relies on: the master key, the fence, the fence of an unknown ledger, duplicates
+acknowledged with the newer bytes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedError
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
+from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
+from quire_bookie.wire.server_codec import (
+    ServerCodec,
+    encode_adds,
+    encode_batch,
+    encode_read,
+    entry_bytes_within,
+)
+from quire_bookie.wire.status import status_of
+
+Asked: TypeAlias = AddRequest | ReadRequest | BatchReadRequest
+Fault: TypeAlias = Callable[[Asked], Status | float | None]
+"""A status to answer instead, seconds to wait before answering, a negative number for never, None for no fault."""
+
+
+@dataclass(slots=True)
+class StoredLedger:
+    """What the bookie has of one ledger."""
+
+    master_key: bytes
+    fenced: bool = False
+    entries: dict[int, bytes] = field(default_factory=dict)
+
+
+class FakeBookie:
+    """Storage that outlives `stop`, and a server."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ledgers: dict[LedgerId, StoredLedger] = {}
+        self.asked: list[Asked] = []
+        self.fault: Fault = lambda request: None
+        self.batch_bytes_max = 5 * 1024 * 1024
+        self._server: asyncio.Server | None = None
+        self._connections: set[_Connection] = set()
+
+    async def start(self, port: int = 0) -> int:
+        """Listen; returns the port."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", port)
+        name: tuple[str, int] = self._server.sockets[0].getsockname()
+        return name[1]
+
+    def stop(self) -> None:
+        """Hang up on everybody and listen no more."""
+        assert self._server is not None
+        self._server.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break all connections."""
+        for connection in list(self._connections):
+            connection.transport.abort()
+
+    # ---- rules
+    def add(self, request: AddRequest) -> Status:
+        """Store a run."""
+        ledger = self.ledgers.setdefault(request.run.ledger, StoredLedger(request.master_key))
+        if ledger.master_key != request.master_key:
+            return Status.UNAUTHORIZED
+        if ledger.fenced and not request.recovery:
+            return Status.FENCED
+        for entry, data in enumerate(request.run.entries, request.run.first):
+            ledger.entries[entry] = bytes(data)
+        return Status.OK
+
+    def read(self, request: ReadRequest) -> bytes:
+        """The stored bytes, after the fence. LedgerError."""
+        if request.fence:
+            assert request.master_key is not None
+            ledger = self.ledgers.setdefault(request.ledger, StoredLedger(request.master_key))
+            if ledger.master_key != request.master_key:
+                raise UnauthorizedError("key")
+            ledger.fenced = True
+        return self._entry(request.ledger, request.entry)
+
+    def read_batch(self, request: BatchReadRequest) -> list[bytes]:
+        """Consecutive stored entries. LedgerError."""
+        entries = [self._entry(request.ledger, request.first)]
+        budget = entry_bytes_within(request, self.batch_bytes_max) - len(entries[0]) - 4
+        stored = self.ledgers[request.ledger].entries
+        while len(entries) < request.entries_max and (data := stored.get(request.first + len(entries))) is not None:
+            budget -= len(data) + 4
+            if budget < 0:
+                break
+            entries.append(data)
+        return entries
+
+    def _entry(self, ledger_id: LedgerId, entry: EntryId) -> bytes:
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            raise NoSuchLedgerError("ledger")
+        wanted = max(ledger.entries, default=-1) if entry == NO_ENTRY else entry
+        if wanted not in ledger.entries:
+            raise NoSuchEntryError("entry")
+        return ledger.entries[wanted]
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, bookie: FakeBookie) -> None:
+        self._bookie = bookie
+        self._codec = ServerCodec()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "writelines")
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._bookie._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bookie._connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        for request in self._codec.feed(data):
+            assert isinstance(request, AddRequest | ReadRequest | BatchReadRequest), request
+            self._bookie.asked.append(request)
+            fault = self._bookie.fault(request)
+            if isinstance(fault, Status):
+                self._answer(request, fault)
+            elif fault is None:
+                self._serve(request)
+            elif fault >= 0:
+                asyncio.get_running_loop().call_later(fault, self._serve, request)
+        assert self._codec.failure is None, self._codec.failure
+
+    def _serve(self, request: Asked) -> None:
+        if isinstance(request, AddRequest):
+            self.transport.write(encode_adds(request, self._bookie.add(request)))
+            return
+        try:
+            if isinstance(request, ReadRequest):
+                self.transport.writelines(encode_read(request, Status.OK, self._bookie.read(request)))
+            else:
+                self.transport.writelines(encode_batch(request, Status.OK, self._bookie.read_batch(request)))
+        except LedgerError as error:
+            self._answer(request, status_of(error))
+
+    def _answer(self, request: Asked, status: Status) -> None:
+        if isinstance(request, AddRequest):
+            self.transport.write(encode_adds(request, status))
+        elif isinstance(request, ReadRequest):
+            self.transport.writelines(encode_read(request, status))
+        else:
+            self.transport.writelines(encode_batch(request, status))

@@ -1,0 +1,335 @@
+"""Recovery against bookies in memory: what was confirmed stays, the old writer is finished, gaps end the ledger."""
+
+import asyncio
+
+import pytest
+
+from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
+from quire_bookie.errors import LedgerFencedError, QuorumError, UnauthorizedError
+from quire_bookie.model import DigestType, EntryId, LedgerState
+from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
+from tests.unit.bookie.client.cluster import Cluster, Listener, run
+from tests.unit.bookie.client.fake_bookie import Asked, FakeBookie
+
+_ALL_QUORUMS = [(1, 1, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 1)]
+
+
+async def _open_writer(
+    client: LedgerClient, entries: int, quorums: tuple[int, int, int] = (3, 3, 2), password: bytes = b""
+) -> LedgerWriter:
+    """A writer that wrote and then fell silent."""
+    writer = await client.create_ledger(
+        ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=password
+    )
+    for entry in range(entries):
+        await writer.append(b"entry %d" % entry)
+    await asyncio.sleep(1)
+    return writer
+
+
+async def _recover(cluster: Cluster, writer: LedgerWriter) -> LedgerReader:
+    return await (await cluster.client()).open_ledger(writer.ledger_id, recover=True)
+
+
+async def _contents(reader: LedgerReader) -> list[bytes]:
+    if reader.last_add_confirmed < 0:
+        return []
+    return [bytes(e.payload) for e in await reader.read(EntryId(0), reader.last_add_confirmed)]
+
+
+def _holders(cluster: Cluster, writer: LedgerWriter) -> list[FakeBookie]:
+    return [cluster.bookies[bookie] for bookie in writer.metadata.segments[0].ensemble]
+
+
+@pytest.mark.parametrize("quorums", _ALL_QUORUMS)
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_everything_confirmed_is_in_the_recovered_ledger(quorums: tuple[int, int, int], count: int) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, count, quorums)
+        reader = await _recover(cluster, writer)
+        assert reader.is_closed
+        assert reader.metadata.state is LedgerState.CLOSED
+        assert reader.last_add_confirmed == count - 1
+        assert reader.length == writer.length
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(count)]
+
+    run(scenario, bookies=4)
+
+
+def test_the_old_writer_is_fenced() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        listener = Listener()
+        writer.listener = listener
+        reader = await _recover(cluster, writer)
+        with pytest.raises(LedgerFencedError):
+            await writer.append(b"too late")
+        assert [type(error) for error in listener.failures] == [LedgerFencedError]
+        with pytest.raises(LedgerFencedError):
+            await writer.close()
+        assert reader.last_add_confirmed == 2
+        assert (await client.read_metadata(writer.ledger_id)).last_entry == 2
+
+    run(scenario)
+
+
+def test_recovery_in_the_client_of_the_writer_fences_it_too() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        writer.submit([b"in flight"] * 5)
+        reader = await client.open_ledger(writer.ledger_id, recover=True)
+        with pytest.raises(LedgerFencedError):
+            await writer.append(b"too late")
+        assert reader.last_add_confirmed >= writer.last_add_confirmed
+
+    for seed in range(20):
+        run(scenario, seed=seed)
+
+
+def test_an_entry_on_one_replica_is_kept_when_the_others_cannot_deny_it() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        holders = _holders(cluster, writer)
+        for holder in holders[1:]:
+            holder.fault = lambda request: -1.0
+        writer.submit([b"on one replica"])
+        await asyncio.sleep(1)
+        # One replica has it, one says no, the third is silent: no verdict is possible without it.
+        holders[1].fault = lambda request: None
+        reader = await _recover(cluster, writer)
+        assert await _contents(reader) == [b"entry 0", b"entry 1", b"entry 2", b"on one replica"]
+        assert cluster.copies(writer, 3) == 2
+
+    run(scenario)
+
+
+def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_that_was_confirmed() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 5)
+        holders = _holders(cluster, writer)
+        for holder in holders[1:]:
+            holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        writer.submit([b"never confirmed"])
+        await asyncio.sleep(1)
+        # The bookie with the only copy is dead: the others deny the entry.
+        cluster.kill_bookie(writer.metadata.segments[0].ensemble[0])
+        reader = await _recover(cluster, writer)
+        assert reader.last_add_confirmed == 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("hole", [3, 4, 6])
+def test_a_gap_ends_the_ledger_and_nothing_beyond_it_is_kept(hole: int) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        # Entries from `hole` on the way to some replicas only; the entry at the hole reaches none.
+        for holder in _holders(cluster, writer):
+            holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        for entry in range(3, 10):
+            writer.submit([b"entry %d" % entry])
+            if entry != hole:
+                for holder in _holders(cluster, writer):
+                    holder.fault = lambda request: None
+            await asyncio.sleep(0.1)
+            for holder in _holders(cluster, writer):
+                holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        assert writer.last_add_confirmed == hole - 1
+        for holder in _holders(cluster, writer):
+            holder.fault = lambda request: None
+        reader = await _recover(cluster, writer)
+        assert reader.last_add_confirmed == hole - 1
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(hole)]
+        assert reader.length == len(b"entry 0") * hole
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (4, 3, 2), (3, 2, 1)])
+def test_recovery_works_with_one_bookie_dead(quorums: tuple[int, int, int]) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 20, quorums)
+        cluster.kill_bookie(writer.metadata.segments[0].ensemble[-1])
+        if quorums == (3, 2, 1):
+            # With an ack quorum of one the dead bookie may hold the only copy of a confirmed entry.
+            with pytest.raises(QuorumError):
+                await _recover(cluster, writer)
+            assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
+        else:
+            assert await _contents(await _recover(cluster, writer)) == [b"entry %d" % entry for entry in range(20)]
+
+    run(scenario, bookies=4)
+
+
+def test_a_recovery_that_failed_goes_on_when_the_bookies_are_back() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 5)
+        for holder in _holders(cluster, writer)[:2]:
+            holder.fault = lambda request: Status.IO_ERROR
+        with pytest.raises(QuorumError):
+            await _recover(cluster, writer)
+        for holder in _holders(cluster, writer)[:2]:
+            holder.fault = lambda request: None
+        assert (await _recover(cluster, writer)).last_add_confirmed == 4
+
+    run(scenario)
+
+
+def test_a_damaged_replica_neither_ends_the_ledger_nor_is_copied() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 6)
+        stored = _holders(cluster, writer)[0].ledgers[writer.ledger_id].entries
+        for entry in (4, 5):
+            stored[entry] = stored[entry][:-1] + b"!"
+        reader = await _recover(cluster, writer)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(6)]
+        assert not stored[5].endswith(b"!"), "the re-add repaired what it read forward"
+
+    run(scenario)
+
+
+def test_re_added_replicas_keep_ids_lengths_and_payloads() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 4)
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        writer.submit([b"tail %d" % i * (i + 1) for i in range(5)])
+        await asyncio.sleep(0.5)
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = lambda request: None
+        # Two replicas lack the tail, but only one is asked to deny: the other cannot be reached.
+        cluster.kill_bookie(writer.metadata.segments[0].ensemble[2])
+        reader = await _recover(cluster, writer)
+        assert reader.last_add_confirmed == 8
+        assert reader.length == writer.length
+        entries = await reader.read(EntryId(0), EntryId(8))
+        lengths = [sum(len(entry.payload) for entry in entries[: i + 1]) for i in range(9)]
+        assert [entry.length for entry in entries] == lengths
+        re_adds = [
+            request
+            for holder in _holders(cluster, writer)
+            for request in holder.asked
+            if isinstance(request, AddRequest) and request.recovery
+        ]
+        assert re_adds
+        assert all(request.high_priority for request in re_adds)
+
+    run(scenario)
+
+
+def test_every_read_of_a_recovery_fences_and_is_a_single_read() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 10)
+        before = {bookie: len(fake.asked) for bookie, fake in cluster.bookies.items()}
+        await _recover(cluster, writer)
+        asked = [
+            request
+            for bookie, fake in cluster.bookies.items()
+            for request in fake.asked[before[bookie] :]
+            if not isinstance(request, AddRequest)
+        ]
+        assert not any(isinstance(request, BatchReadRequest) for request in asked)
+        assert all(isinstance(request, ReadRequest) and request.fence for request in asked)
+        assert all(
+            request.high_priority is (request.entry != -1) for request in asked if isinstance(request, ReadRequest)
+        )
+
+    run(scenario)
+
+
+def test_two_recoverers_at_once_agree() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 10)
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        writer.submit([b"tail"] * 5)
+        await asyncio.sleep(0.2)
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = lambda request: None
+        clients = [await cluster.client() for _ in range(3)]
+        readers = await asyncio.gather(
+            *(one.open_ledger(writer.ledger_id, recover=True) for one in (*clients, clients[0], client))
+        )
+        assert len({reader.last_add_confirmed for reader in readers}) == 1
+        assert len({reader.length for reader in readers}) == 1
+        assert readers[0].last_add_confirmed >= 9
+        contents = [await _contents(reader) for reader in readers]
+        assert all(content == contents[0] for content in contents)
+
+    for seed in range(25):
+        run(scenario, seed=seed)
+
+
+def test_a_writer_that_goes_on_while_it_is_recovered_loses_nothing_that_was_confirmed() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        listener = Listener()
+        writer.listener = listener
+        chance = cluster.loop.network.chance
+
+        async def write_on() -> None:
+            for number in range(1000):
+                try:
+                    writer.submit([b"%d.%d" % (number, i) for i in range(3)])
+                except LedgerFencedError:
+                    return
+                await asyncio.sleep(chance.uniform(0.0, 0.004))
+
+        def slow(request: Asked) -> float:
+            return chance.uniform(0.0, 0.01)
+
+        for bookie in cluster.bookies.values():
+            bookie.fault = slow
+        writing = asyncio.get_running_loop().create_task(write_on())
+        await asyncio.sleep(0.1)
+        reader = await _recover(cluster, writer)
+        await writing
+        confirmed = listener.confirmed[-1] if listener.confirmed else -1
+        assert reader.last_add_confirmed >= confirmed
+        contents = await _contents(reader)
+        assert contents == [b"%d.%d" % divmod(entry, 3) for entry in range(len(contents))]
+        assert len(listener.failures) == 1
+
+    for seed in range(25):
+        run(scenario, seed=seed)
+
+
+def test_recovery_is_settled_when_the_metadata_store_loses_answers() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 5)
+        other = await cluster.client()
+        cluster.metadata.unknown_chance = 0.3
+        reader = await other.open_ledger(writer.ledger_id, recover=True)
+        assert reader.last_add_confirmed == 4
+
+    for seed in range(20):
+        run(scenario, seed=seed)
+
+
+def test_a_wrong_password_is_refused_before_anything_is_fenced() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 2, password=b"right")
+        other = await cluster.client()
+        for recover in (False, True):
+            with pytest.raises(UnauthorizedError):
+                await other.open_ledger(writer.ledger_id, password=b"wrong", recover=recover)
+        await writer.append(b"still the writer")
+        reader = await other.open_ledger(writer.ledger_id, password=b"right", recover=True)
+        assert reader.last_add_confirmed == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("digest_type", list(DigestType))
+def test_every_digest_can_be_recovered(digest_type: DigestType) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await client.create_ledger(
+            ensemble_size=2, write_quorum=2, ack_quorum=2, digest_type=digest_type, password=b"p"
+        )
+        for entry in range(4):
+            await writer.append(b"entry %d" % entry)
+        other = await cluster.client()
+        reader = await other.open_ledger(writer.ledger_id, password=b"p", recover=True)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(4)]
+
+    run(scenario)
