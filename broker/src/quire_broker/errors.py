@@ -5,6 +5,7 @@ protocol: it must not import anything of the broker.
 
 QuireError
 |- BrokerError                   0 UnknownError, unless a class below says otherwise
+   |- SubscriptionInUseError     1  unsubscribe while others are attached
    |- PersistenceError           2  the entry is not (known to be) stored; the client reconnects and sends again
    |- ConsumerBusyError          5  another consumer holds the subscription; retry when it left
    |- ServiceNotReadyError       6  the topic is loading, closing, fenced or another broker's; the client looks up again
@@ -73,6 +74,10 @@ class ServerError(IntEnum):
 
 class BrokerError(QuireError):
     """Root of what the broker refuses or fails at. The message goes to the client as it is."""
+
+
+class SubscriptionInUseError(BrokerError):
+    """Other consumers are attached to the subscription that one wants to delete."""
 
 
 class PersistenceError(BrokerError):
@@ -161,6 +166,7 @@ class NotFoundError(BrokerError):
 
 SERVER_ERRORS: dict[type[BaseException], ServerError] = {
     BrokerError: ServerError.UNKNOWN,
+    SubscriptionInUseError: ServerError.METADATA,
     PersistenceError: ServerError.PERSISTENCE,
     ConsumerBusyError: ServerError.CONSUMER_BUSY,
     ServiceNotReadyError: ServerError.SERVICE_NOT_READY,

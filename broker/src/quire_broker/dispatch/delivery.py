@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from quire_bookie.model import Buffer
-from quire_broker.managed_ledger.position import LATEST, Position, StoredEntry
+from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.wire.kinds import InitialPosition, KeySharedMode, SubscriptionType
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One entry on its way to a consumer. `ack_set`: words of the still unacknowledged indexes, None for all of them."""
+    """One entry on its way to a consumer. `ack_set`: words of the still unacknowledged indexes, None for all."""
 
     position: Position
     data: Buffer
@@ -61,7 +61,7 @@ class ConsumerSpec:
 
 
 class ConsumerLink(Protocol):
-    """A consumer's way to its client. Nothing here blocks; whatever is called after the connection ended does nothing."""
+    """A consumer's way to its client. Nothing blocks; what is called after the connection ended does nothing."""
 
     @property
     def writable(self) -> bool:
@@ -112,26 +112,6 @@ class EntryCursor(Protocol):
         ...
 
     @property
-    def durable(self) -> bool:
-        """Whether its state outlives the broker."""
-        ...
-
-    @property
-    def mark_delete(self) -> Position:
-        """Everything up to here is acknowledged."""
-        ...
-
-    @property
-    def read_position(self) -> Position:
-        """What `read` looks at next."""
-        ...
-
-    @property
-    def backlog(self) -> int:
-        """Unacknowledged entries."""
-        ...
-
-    @property
     def has_more(self) -> bool:
         """Whether `read` would find something."""
         ...
@@ -148,37 +128,13 @@ class EntryCursor(Protocol):
         """Whole entries are done."""
         ...
 
-    def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
-        """A part of a batch is done; whether with this all of it is."""
-        ...
-
-    def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
-        """Everything up to this entry is done; with `ack_set`, of the last entry only the cleared bits."""
-        ...
-
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Words of what is left of a batch that is partly acknowledged, else None."""
         ...
 
-    def is_acknowledged(self, position: Position) -> bool:
-        """Whether the whole entry is done."""
-        ...
-
-    async def reset(self, position: Position) -> None:
-        """Start again at `position`, durably; acknowledgements from there on are forgotten."""
-        ...
-
-    async def flush(self) -> None:
-        """Make acknowledgements durable now."""
-        ...
-
-    async def close(self) -> None:
-        """Flush and let go."""
-        ...
-
 
 class EntryLedger(Protocol):
-    """A managed ledger, as far as a subscription needs it."""
+    """A managed ledger, as far as dispatchers need it."""
 
     @property
     def name(self) -> str:
@@ -193,24 +149,3 @@ class EntryLedger(Protocol):
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Entries from `start` on, at least one if there is one."""
         ...
-
-    def previous_position(self, position: Position) -> Position:
-        """The entry before."""
-        ...
-
-    async def find_first(self, predicate: Callable[[Buffer], bool]) -> Position | None:
-        """The first entry for which `predicate` holds, given that it holds for all later ones; None without one."""
-        ...
-
-    def on_append(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after `last_confirmed` moved; returns what ends that."""
-        ...
-
-    async def delete_cursor(self, name: str) -> None:
-        """Remove a cursor and its state."""
-        ...
-
-
-def is_latest(position: Position) -> bool:
-    """Whether a start means *what is appended from now on*."""
-    return position >= LATEST

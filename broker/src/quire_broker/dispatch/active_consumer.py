@@ -1,0 +1,30 @@
+"""Which consumer of a Failover subscription is the active one. Pure.
+
+Consumers of the best priority level (the lowest number) are sorted by name. A partition takes the one at its index
+modulo their number, so that the partitions of a topic spread; a plain topic asks a consistent ring: 100 points a
+consumer at murmur3(name + i), and the owner is the first point at or after murmur3(topic name), wrapping around.
+Source: spec pulsar-wire, section 8.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from quire_broker.wire.murmur import key_hash
+
+RING_POINTS = 100
+
+
+def active_index(consumers: Sequence[tuple[int, str]], topic: str, partition_index: int) -> int:
+    """Index of the active one among (priority level, name); `partition_index` is -1 for a plain topic."""
+    order = sorted(range(len(consumers)), key=lambda index: consumers[index])
+    best_level = consumers[order[0]][0]
+    best = [index for index in order if consumers[index][0] == best_level]
+    if partition_index >= 0:
+        return best[partition_index % len(best)]
+    ring: dict[int, int] = {}
+    for index in best:
+        for point in range(RING_POINTS):
+            ring[key_hash(f"{consumers[index][1]}{point}".encode())] = index
+    points = sorted(ring)
+    found = bisect_left(points, key_hash(topic.encode()))
+    return ring[points[found % len(points)]]

@@ -1,0 +1,111 @@
+"""One consumer of a subscription: its permits, what it holds unacknowledged, and its counters.
+
+Never decides who gets an entry and never touches the cursor: dispatchers and the subscription do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quire_broker.dispatch.delivery import ConsumerLink, ConsumerSpec
+from quire_broker.dispatch.permits import MessagesPerEntry, granted
+from quire_broker.dispatch.settings import PERMITS_MAX
+from quire_broker.managed_ledger.position import Position
+
+
+class Pending(NamedTuple):
+    """An entry that a consumer holds: its unacknowledged messages, and its slot on Key_Shared (else -1)."""
+
+    messages: int
+    slot: int
+
+
+@dataclass(slots=True)
+class ConsumerStats:
+    """Counted since the consumer came."""
+
+    messages_out: int = 0
+    entries_out: int = 0
+    bytes_out: int = 0
+    messages_redelivered: int = 0
+    entries_acked: int = 0
+
+
+class Consumer:
+    """A connected consumer. `epoch` is what its deliveries carry; None when its client knows no epochs."""
+
+    __slots__ = (
+        "blocked",
+        "epoch",
+        "link",
+        "messages_per_entry",
+        "name_index",
+        "pending",
+        "permits",
+        "removed",
+        "spec",
+        "stats",
+        "told_end",
+        "unacked",
+        "unacked_max",
+    )
+
+    def __init__(self, spec: ConsumerSpec, link: ConsumerLink, unacked_max: int = 0) -> None:
+        self.spec = spec
+        self.link = link
+        self.epoch = spec.epoch
+        self.permits = 0
+        self.pending: dict[Position, Pending] = {}
+        self.unacked = 0
+        self.unacked_max = unacked_max
+        self.blocked = False
+        self.removed = False
+        self.told_end = False
+        self.name_index = 0
+        self.messages_per_entry = MessagesPerEntry()
+        self.stats = ConsumerStats()
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.spec.name!r} id {self.spec.consumer_id} of {self.link.peer}>"
+
+    @property
+    def ready(self) -> bool:
+        """Whether an entry may be sent now."""
+        return self.permits > 0 and not self.blocked and not self.removed and self.link.writable
+
+    def flow(self, permits: int) -> None:
+        """The client granted more messages."""
+        self.permits = granted(self.permits, permits, PERMITS_MAX)
+
+    def hold(self, position: Position, messages: int, slot: int) -> None:
+        """An entry was sent and waits for its acknowledgement. Blocks the consumer at its limit."""
+        self.pending[position] = Pending(messages, slot)
+        self.unacked += messages
+        if self.unacked_max and self.unacked >= self.unacked_max:
+            self.blocked = True
+
+    def release(self, position: Position) -> Pending | None:
+        """The consumer no longer holds the entry; None when it never did. Unblocks below half the limit."""
+        pending = self.pending.pop(position, None)
+        if pending is not None:
+            self._unacked_less(pending.messages)
+        return pending
+
+    def shrink(self, position: Position, remaining: int) -> int:
+        """A batch is partly acknowledged: `remaining` messages are left. Returns how many fewer that is."""
+        pending = self.pending.get(position)
+        if pending is None or remaining >= pending.messages:
+            return 0
+        self.pending[position] = Pending(remaining, pending.slot)
+        self._unacked_less(pending.messages - remaining)
+        return pending.messages - remaining
+
+    def _unacked_less(self, messages: int) -> None:
+        self.unacked -= messages
+        if self.blocked and self.unacked < self.unacked_max / 2:
+            self.blocked = False
+
+    def wait_writable(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when the client reads again, if that is what holds this consumer back."""
+        if self.permits > 0 and not self.blocked and not self.link.writable:
+            self.link.on_writable(wake)

@@ -1,0 +1,142 @@
+"""Key_Shared: entries of one key go to one consumer, in order, also while consumers come and go.
+
+A slot of the hash space belongs to a consumer (`slots`). The rule that keeps the order when a slot changes hands: as
+long as somebody holds unacknowledged entries of a slot, only that one may get more of it; for any other owner the slot
+is draining. Entries that cannot go out wait in the replay set, and then later ones of their slot wait, too. A bound on
+the replay set (look-ahead) keeps a slow consumer from making us read the whole topic.
+"""
+
+from quire_bookie.env.clock import WallClock
+from quire_broker.dispatch.consumer import Consumer, Pending
+from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.dispatch.shared import Handout, SharedDispatcher
+from quire_broker.dispatch.slots import HashRing, Slots, SplitRanges, StickyRanges
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.wire.entry import EntrySummary
+from quire_broker.wire.kinds import KeySharedMode
+
+
+class SlotHolders:
+    """Per slot, the consumer that holds unacknowledged entries of it, and how many. Pure."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Consumer, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def free_for(self, slot: int, consumer: Consumer) -> bool:
+        """Whether nobody else holds entries of the slot."""
+        held = self._held.get(slot)
+        return held is None or held[0] is consumer
+
+    def more(self, slot: int, consumer: Consumer) -> None:
+        """The consumer got one more. Out of order delivery may have several holders; the latest counts."""
+        held = self._held.get(slot)
+        count = held[1] if held is not None and held[0] is consumer else 0
+        self._held[slot] = (consumer, count + 1)
+
+    def fewer(self, slot: int, consumer: Consumer) -> None:
+        """The consumer holds one less."""
+        held = self._held.get(slot)
+        if held is None or held[0] is not consumer:
+            return
+        if held[1] == 1:
+            del self._held[slot]
+        else:
+            self._held[slot] = (consumer, held[1] - 1)
+
+
+class KeySharedDispatcher(SharedDispatcher):
+    """`mode` and `allow_out_of_order` are the first consumer's."""
+
+    def __init__(
+        self,
+        cursor: EntryCursor,
+        ledger: EntryLedger,
+        settings: DispatchSettings,
+        clock: WallClock,
+        key_shared: KeyShared,
+    ) -> None:
+        super().__init__(cursor, ledger, settings, clock)
+        self.mode = key_shared.mode
+        self.allow_out_of_order = key_shared.allow_out_of_order
+        self.sticky: StickyRanges[Consumer] | None = None
+        self.slots: Slots[Consumer]
+        if self.mode is KeySharedMode.STICKY:
+            self.slots = self.sticky = StickyRanges()
+        elif settings.key_shared_consistent_hashing:
+            self.slots = HashRing()
+        else:
+            self.slots = SplitRanges()
+        self.holders = SlotHolders()
+
+    def add(self, consumer: Consumer) -> None:
+        """Join and own slots. ConsumerAssignError when there are none to own."""
+        ranges = consumer.spec.key_shared.ranges if consumer.spec.key_shared else ()
+        self.slots.add(consumer, consumer.spec.name, ranges)
+        super().add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Leave: the slots go to others, and nothing of them is held any more."""
+        self.slots.remove(consumer)
+        super().remove(consumer)
+
+    def _take_back(self, consumer: Consumer, position: Position) -> Pending:
+        pending = super()._take_back(consumer, position)
+        self.holders.fewer(pending.slot, consumer)
+        return pending
+
+    def _open_to(self, slot: int) -> Consumer | None:
+        """Who may get an entry of that slot now, apart from what waits before it."""
+        owner = self.slots.owner(slot)
+        if owner is None or not owner.ready:
+            return None
+        return owner if self.allow_out_of_order or self.holders.free_for(slot, owner) else None
+
+    def _replayable(self, count: int) -> list[tuple[Position, int]]:
+        known: dict[int, bool] = {}
+
+        def allowed(slot: int) -> bool:
+            answer = known.get(slot)
+            if answer is None:
+                answer = known[slot] = self._open_to(slot) is not None
+            return answer
+
+        return self.replay.first(count, allowed)
+
+    def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
+        """Every entry to the owner of its slot, or to the replay set. Stops only when all consumers have enough."""
+        stuck: set[int] = set()
+        taken = 0
+        limit = self._look_ahead()
+        for entry in entries:
+            if self.blocked or (not replayed and len(self.replay) >= limit):
+                break
+            taken += 1
+            summary = self.summary_of(entry, handout.skipped)
+            if summary is None:
+                continue
+            slot = self.slots.slot_of(summary.sticky_key())
+            if self._put_off(entry, summary, slot):
+                continue
+            target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
+            if target is not None:
+                self.give(target, entry, summary, slot, handout, replayed)
+                continue
+            if not self.allow_out_of_order:
+                stuck.add(slot)
+            if not replayed:
+                self.replay.add(entry.position, slot)
+        return taken
+
+    def _waits_behind(self, slot: int, replayed: bool) -> bool:
+        return not replayed and not self.allow_out_of_order and self.replay.has_slot(slot)
+
+    def give(
+        self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
+    ) -> int:
+        """As on Shared; the consumer now holds the slot."""
+        self.holders.more(slot, consumer)
+        return super().give(consumer, entry, summary, slot, handout, replayed)

@@ -1,0 +1,350 @@
+"""Shared: every entry goes to one of the consumers, in turns; what is not acknowledged by one may go to another.
+
+    cursor -> held -> consumer.pending -> acknowledged
+                 \\       | nack, disconnect
+       delayed <-- \\      v
+            `-----> replay -> (read again) -> consumer.pending
+
+An entry is in exactly one of these places. Replays go first. Positions are kept, not data: replays are read again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from quire_bookie.env.clock import WallClock
+from quire_broker.dispatch.consumer import Consumer, Pending
+from quire_broker.dispatch.delayed import DelayedQueue
+from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
+from quire_broker.dispatch.dispatcher import Dispatcher
+from quire_broker.dispatch.permits import entries_to_read, entry_cost
+from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
+from quire_broker.dispatch.round_robin import next_turn
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.wire.entry import EntrySummary
+
+log = logging.getLogger("quire.broker.dispatch")
+
+
+class Handout:
+    """What one step gives to whom, before it is sent: one delivery call a consumer."""
+
+    __slots__ = ("batches", "entries", "messages", "skipped")
+
+    def __init__(self) -> None:
+        self.batches: dict[Consumer, list[Delivery]] = {}
+        self.messages: dict[Consumer, int] = {}
+        self.skipped: list[Position] = []
+        self.entries = 0
+
+
+class SharedDispatcher(Dispatcher):
+    """Round robin. `unacked`: messages that all consumers hold; at the limit all wait until it is below half."""
+
+    def __init__(self, cursor: EntryCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock) -> None:
+        super().__init__(cursor, ledger, settings, clock)
+        self.replay = ReplaySet()
+        self.counts = RedeliveryCounts()
+        self.delayed = DelayedQueue(settings.delayed_tick_ms)
+        self.unacked = 0
+        self.blocked = False
+        self._last_turn = -1
+        self._chunk_owners: dict[str, Consumer] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """Join. The first one starts behind the mark-delete position."""
+        if not self.consumers:
+            self._forget_reads()
+            self.rewind_wanted = True
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda known: known.spec.priority_level)
+        self.roster += 1
+        self.wake()
+
+    def remove(self, consumer: Consumer) -> None:
+        """Leave. What it held goes to others; that is no redelivery a client asked for, so no count is raised."""
+        self.consumers.remove(consumer)
+        consumer.removed = True
+        for position in list(consumer.pending):
+            self.replay.add(position, self._take_back(consumer, position).slot)
+        for uuid in [uuid for uuid, owner in self._chunk_owners.items() if owner is consumer]:
+            del self._chunk_owners[uuid]
+        self.roster += 1
+        if not self.consumers:
+            self._forget_reads()
+            self.rewind_wanted = True  # a read may be in flight: its entries are read again for whoever comes next
+        self.wake()
+
+    def _forget_reads(self) -> None:
+        self.held.clear()
+        self.replay.clear()
+        self.delayed.clear()
+        self.close()
+
+    def reset(self) -> None:
+        """Forget what was read, and the counts."""
+        super().reset()
+        self._forget_reads()
+        self.counts.clear()
+
+    def close(self) -> None:
+        """Cancel the timer of delayed entries."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # acknowledgements and redelivery
+
+    def _take_back(self, consumer: Consumer, position: Position) -> Pending:
+        """The consumer no longer holds an entry that it did hold."""
+        pending = consumer.release(position)
+        assert pending is not None, "taken back from a consumer that did not hold it"
+        self._fewer_unacked(pending.messages)
+        return pending
+
+    def _fewer_unacked(self, messages: int) -> None:
+        self.unacked -= messages
+        if self.blocked and self.unacked < self.settings.unacked_per_subscription_max / 2:
+            self.blocked = False
+
+    def _holder(self, consumer: Consumer, position: Position) -> Consumer | None:
+        """Who holds an entry. An acknowledgement may come from another consumer than the one that got it."""
+        if position in consumer.pending:
+            return consumer
+        return next((other for other in self.consumers if position in other.pending), None)
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Done, whoever held them."""
+        waiting = self.blocked or len(self.replay) > 0
+        for position in positions:
+            holder = self._holder(consumer, position)
+            if holder is not None:
+                waiting = waiting or holder.blocked
+                self._take_back(holder, position)
+            else:
+                self.replay.discard(position)
+                self.delayed.discard(position)
+            self.counts.forget(position)
+        consumer.stats.entries_acked += len(positions)
+        if waiting:
+            self.wake()
+
+    def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        """Fewer messages of a batch are held."""
+        holder = self._holder(consumer, position)
+        if holder is not None:
+            waiting = self.blocked or holder.blocked
+            self._fewer_unacked(holder.shrink(position, remaining))
+            if waiting:
+                self.wake()
+
+    def acknowledged_through(self, position: Position) -> None:
+        """Entries were skipped over (by an operator): whoever holds them holds them no longer."""
+        for consumer in self.consumers:
+            for held in [known for known in consumer.pending if known <= position]:
+                self._take_back(consumer, held)
+        self.replay.discard_through(position)
+        self.held = deque(entry for entry in self.held if entry.position > position)
+        self.roster += 1  # a read in flight may bring what was skipped
+        self.counts.forget_through(position)
+        self.wake()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Those of `positions` that the consumer holds (None: all it holds) come again, counted."""
+        asked = list(consumer.pending) if positions is None else dict.fromkeys(positions)
+        again = [position for position in asked if position in consumer.pending]
+        messages = 0
+        for position in again:
+            pending = self._take_back(consumer, position)
+            messages += pending.messages
+            self.replay.add(position, pending.slot)
+        self.counts.raise_all(again)
+        consumer.stats.messages_redelivered += messages
+        self.stats.messages_redelivered += messages
+        if again:
+            self.wake()
+
+    # reading
+
+    async def step(self) -> bool:
+        """Replays first; when none can go out, new entries, unless too many wait already."""
+        if self.rewind_wanted and self.consumers:
+            self.rewind_wanted = False
+            self.held.clear()
+            self.cursor.rewind()
+        ready = [] if self.blocked else [consumer for consumer in self.consumers if consumer.ready]
+        if not ready:
+            for consumer in self.consumers:
+                consumer.wait_writable(self.wake)
+            return False
+        if self.delayed:
+            for position, slot in self.delayed.take_due(self.clock.now_ms()):
+                self.replay.add(position, slot)
+        permits = sum([consumer.permits for consumer in ready])
+        mean = sum([consumer.messages_per_entry.mean for consumer in ready]) / len(ready)
+        count = entries_to_read(permits, mean, self.settings.read_batch_entries)
+        self._arm_timer()
+        progressed = bool(len(self.replay)) and await self._step_replay(count)
+        if progressed or self.rewind_wanted:
+            return True
+        return await self._step_new(count)
+
+    async def _step_new(self, count: int) -> bool:
+        if not self.held:
+            if len(self.replay) >= self._look_ahead() or len(self.delayed) >= self.settings.delayed_entries_max:
+                return False
+            entries = await self.read_new(count)
+            if self.rewind_wanted:
+                return True
+            if not entries:
+                self.at_tail = True
+                return False
+            self.held.extend(entries)
+        taken = self._hand_out(list(self.held), replayed=False)
+        for _ in range(taken):
+            self.held.popleft()
+        self._arm_timer()
+        return taken > 0
+
+    def _look_ahead(self) -> int:
+        per_consumer = self.settings.look_ahead_per_consumer * len(self.consumers)
+        return max(1, min(per_consumer, self.settings.look_ahead_max))
+
+    async def _step_replay(self, count: int) -> bool:
+        """Read entries of the replay set again and send them; whether any could be sent."""
+        wanted = self._replayable(count)
+        found: list[StoredEntry] = []
+        budget = self.settings.read_batch_bytes
+        roster = self.roster
+        positions = {position for position, _ in wanted}
+        for first, length in runs([position for position, _ in wanted], self.settings.read_batch_entries):
+            self.stats.reads += 1
+            entries = await self.ledger.read(first, entries_max=length, bytes_max=budget)
+            if roster != self.roster or self.rewind_wanted:
+                return True  # somebody left or came: what waits, and for whom, is to be decided anew
+            if not entries or entries[0].position != first:
+                log.warning("%s of %s is gone and cannot be delivered again", first, self.ledger.name)
+                self.replay.discard(first)
+            found += [entry for entry in entries if entry.position in positions]
+            budget -= sum([len(entry.data) for entry in entries])
+            if budget <= 0 or len(entries) < length:
+                break  # what follows may be of the same key as what is missing: keep the order
+        before = len(self.replay)
+        self._hand_out([entry for entry in found if entry.position in self.replay], replayed=True)
+        return len(self.replay) < before or (bool(wanted) and not found)
+
+    def _replayable(self, count: int) -> list[tuple[Position, int]]:
+        return self.replay.first(count)
+
+    def _arm_timer(self) -> None:
+        """Look again when the next delayed entry is due. At most one timer, at most one look a tick."""
+        due_ms = self.delayed.due_in_ms(self.clock.now_ms())
+        if due_ms is None:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + due_ms / 1000
+        if self._timer is not None:
+            if self._timer.when() <= when and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.wake()
+
+    # handing out
+
+    def _hand_out(self, entries: list[StoredEntry], *, replayed: bool) -> int:
+        """Give entries to consumers and send them. Returns how many, from the first on, are settled."""
+        handout = Handout()
+        taken = self._assign(entries, handout, replayed)
+        if handout.skipped:
+            self.cursor.acknowledge(handout.skipped)
+            for position in handout.skipped:
+                self.replay.discard(position)
+        for consumer, deliveries in handout.batches.items():
+            self.deliver(consumer, deliveries, handout.messages[consumer])
+        return taken
+
+    def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
+        """Decide for each entry, in turns of some messages; stops when nobody is ready."""
+        taken = 0
+        turn_left = 0
+        current: Consumer | None = None
+        for entry in entries:
+            if current is None or turn_left <= 0 or current.permits <= 0 or current.blocked:
+                current = self._next_consumer()
+                turn_left = self.settings.round_robin_messages
+                if current is None:
+                    break
+            taken += 1
+            summary = self.summary_of(entry, handout.skipped)
+            if summary is None or self._put_off(entry, summary, NO_SLOT):
+                continue
+            target = current
+            if summary.num_chunks > 1 and summary.uuid:
+                target = self._chunk_owner(summary, current)
+                if not target.ready:
+                    self.replay.add(entry.position)
+                    continue
+                if summary.is_last_chunk:
+                    self._chunk_owners.pop(summary.uuid, None)
+            cost = self.give(target, entry, summary, NO_SLOT, handout, replayed)
+            if target is current:
+                turn_left -= cost
+        return taken
+
+    def _next_consumer(self) -> Consumer | None:
+        if self.blocked:
+            return None
+        index = next_turn([(known.spec.priority_level, known.ready) for known in self.consumers], self._last_turn)
+        if index is None:
+            return None
+        self._last_turn = index
+        return self.consumers[index]
+
+    def _put_off(self, entry: StoredEntry, summary: EntrySummary, slot: int) -> bool:
+        """Keep an entry that is not to be delivered yet; whether it is one."""
+        deliver_at_ms = summary.deliver_at_ms
+        if deliver_at_ms is None or not self.delayed.is_early(deliver_at_ms, self.clock.now_ms()):
+            return False
+        self.delayed.add(deliver_at_ms, entry.position, slot)
+        self.replay.discard(entry.position)
+        return True
+
+    def _chunk_owner(self, summary: EntrySummary, current: Consumer) -> Consumer:
+        """All chunks of a message go to one consumer: clients put them together."""
+        uuid = summary.uuid or ""
+        owner = self._chunk_owners.setdefault(uuid, current)
+        if len(self._chunk_owners) > self.settings.chunked_messages_max:
+            del self._chunk_owners[next(iter(self._chunk_owners))]
+        return owner
+
+    def give(
+        self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
+    ) -> int:
+        """Charge the consumer for an entry and put it in the handout. Returns what it cost, in messages."""
+        position = entry.position
+        ack_set = self.cursor.ack_set(position) if self.settings.batch_index_acks else None
+        cost = entry_cost(summary.num_messages, ack_set)
+        if replayed:
+            self.replay.discard(position)
+        consumer.permits -= cost
+        consumer.hold(position, cost, slot)
+        self.unacked += cost
+        limit = self.settings.unacked_per_subscription_max
+        if limit and self.unacked >= limit:
+            self.blocked = True
+        batch = handout.batches.get(consumer)
+        if batch is None:
+            batch = handout.batches[consumer] = []
+            handout.messages[consumer] = 0
+        batch.append(Delivery(position, entry.data, self.counts.of(position), ack_set))
+        handout.messages[consumer] += cost
+        return cost

@@ -1,0 +1,180 @@
+"""Exclusive and Failover: one consumer at a time gets everything, in order.
+
+Whoever becomes active starts behind the mark-delete position, so what the one before left unacknowledged comes again.
+On Failover that happens after a delay, in which the one before may still acknowledge. Owns no acknowledgement state.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from quire_bookie.env.clock import WallClock
+from quire_broker.dispatch.active_consumer import active_index
+from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
+from quire_broker.dispatch.dispatcher import Dispatcher
+from quire_broker.dispatch.permits import entries_to_read, entry_cost
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.dispatch.slots import plain_slot
+from quire_broker.managed_ledger.position import Position
+from quire_broker.wire.murmur import key_hash
+
+
+class SingleActiveDispatcher(Dispatcher):
+    """`active` is the chosen consumer, `serving` the same once its delay has passed."""
+
+    def __init__(
+        self,
+        cursor: EntryCursor,
+        ledger: EntryLedger,
+        settings: DispatchSettings,
+        clock: WallClock,
+        *,
+        topic: str,
+        partition_index: int = -1,
+        failover: bool = False,
+    ) -> None:
+        super().__init__(cursor, ledger, settings, clock)
+        self.active: Consumer | None = None
+        self.serving: Consumer | None = None
+        self._topic = topic
+        self._partition_index = partition_index
+        self.failover = failover
+        self._switch: asyncio.TimerHandle | None = None
+
+    # consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """Join. A standby hears at once that it is one; the active one when it starts."""
+        self.consumers.append(consumer)
+        if not self._choose() and self.failover:
+            consumer.link.active_changed(consumer.spec.consumer_id, False)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Leave. The next in line takes over."""
+        self.consumers.remove(consumer)
+        consumer.removed = True
+        if consumer is self.serving:
+            self.serving = None
+            self.held.clear()
+            self.rewind_wanted = True  # a read may be in flight: its entries are nobody's
+        if self.consumers:
+            self._choose()
+        else:
+            self.active = None
+            self.close()
+
+    def _choose(self) -> bool:
+        """Pick the active consumer; whether that is another one than before."""
+        ranked = [(consumer.spec.priority_level, consumer.spec.name) for consumer in self.consumers]
+        chosen = self.consumers[active_index(ranked, self._topic, self._partition_index)]
+        if chosen is self.active:
+            return False
+        self.active = chosen
+        self.serving = None
+        delay_s = self.settings.failover_delay_s
+        if not self.failover or delay_s <= 0:
+            self._serve()
+        elif self._switch is None:
+            self._switch = asyncio.get_running_loop().call_later(delay_s, self._serve)
+        return True
+
+    def _serve(self) -> None:
+        self._switch = None
+        self.serving = self.active
+        self.rewind_wanted = True
+        if self.failover:
+            for consumer in self.consumers:
+                consumer.link.active_changed(consumer.spec.consumer_id, consumer is self.active)
+        self.wake()
+
+    def close(self) -> None:
+        """Cancel a switch that waits."""
+        if self._switch is not None:
+            self._switch.cancel()
+            self._switch = None
+
+    def failed(self) -> None:
+        """Some of what was read may not have been sent: start again behind the mark-delete position."""
+        self.rewind_wanted = True
+
+    # acknowledgements and redelivery
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Nothing to release: what is delivered is not tracked here."""
+        consumer.stats.entries_acked += len(positions)
+
+    def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        """Nothing to release."""
+
+    def acknowledged_through(self, position: Position) -> None:
+        """What was read before it was skipped is not sent."""
+        self.rewind_wanted = True
+        self.wake()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Everything from behind the mark-delete position comes again: single entries would break the order.
+
+        An epoch that is not newer than the consumer's is a request that was overtaken, and ignored.
+        """
+        if consumer is not self.active:
+            return
+        if epoch is not None:
+            if consumer.epoch is not None and epoch <= consumer.epoch:
+                return
+            consumer.epoch = epoch
+        self.rewind_wanted = True
+        self.wake()
+
+    # delivery
+
+    async def step(self) -> bool:
+        """Read if nothing is held, then send what the permits allow."""
+        consumer = self.serving
+        if consumer is None or not consumer.ready:
+            if consumer is not None:
+                consumer.wait_writable(self.wake)
+            return False
+        if self.rewind_wanted:
+            self.rewind_wanted = False
+            self.held.clear()
+            self.cursor.rewind()
+        if not self.held:
+            mean = consumer.messages_per_entry.mean
+            count = entries_to_read(consumer.permits, mean, self.settings.read_batch_entries)
+            entries = await self.read_new(count)
+            if self.rewind_wanted:
+                return True
+            if not entries:
+                self.at_tail = True
+                return False
+            self.held.extend(entries)
+        if consumer is self.serving and consumer.ready:
+            self._send(consumer)
+        return True
+
+    def _send(self, consumer: Consumer) -> None:
+        held, cursor, epoch = self.held, self.cursor, consumer.epoch
+        batch_index_acks = self.settings.batch_index_acks
+        ranges = consumer.spec.key_shared.ranges if consumer.spec.key_shared and not self.failover else ()
+        deliveries: list[Delivery] = []
+        skipped: list[Position] = []
+        permits = consumer.permits
+        while held and permits > 0:
+            entry = held.popleft()
+            summary = self.summary_of(entry, skipped)
+            if summary is None:
+                continue
+            if ranges:
+                slot = plain_slot(key_hash(summary.sticky_key()))
+                if not any(start <= slot <= end for start, end in ranges):
+                    continue  # a reader of a part of the keys: the others are not acknowledged, only passed over
+            position = entry.position
+            ack_set = cursor.ack_set(position) if batch_index_acks else None
+            permits -= entry_cost(summary.num_messages, ack_set)
+            deliveries.append(Delivery(position, entry.data, 0, ack_set, epoch))
+        if skipped:
+            cursor.acknowledge(skipped)
+        if deliveries:
+            messages = consumer.permits - permits
+            consumer.permits = permits
+            self.deliver(consumer, deliveries, messages)

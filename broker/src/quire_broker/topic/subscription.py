@@ -1,0 +1,316 @@
+"""One subscription of a topic: its cursor, its consumers and the dispatcher of its type. A facade: it checks who may
+join, takes acknowledgements to the cursor, and moves the cursor on a seek. Who gets which entry is the dispatcher's.
+
+`add_consumer`, seeks, `unsubscribe` and `close` hold one lock, because each awaits between looking and doing; what a
+client sends for a consumer (FLOW, ACK, redelivery) is synchronous. It must never delete itself because it is idle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import Buffer
+from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
+from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
+from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from quire_broker.managed_ledger.position import LATEST, Position
+from quire_broker.topic.background import Background
+from quire_broker.topic.subscription_acks import Acknowledgements
+from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
+from quire_broker.topic.topic_names import TopicName
+from quire_broker.wire.entry import peek
+from quire_broker.wire.kinds import AckKind, SubscriptionType
+
+__all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
+
+SubscriptionSettings = DispatchSettings
+_SKIP_PAUSE_ENTRIES = 10_000  # counting so many entries takes a few milliseconds: then others get the loop
+log = logging.getLogger("quire.broker.subscription")
+
+
+class Subscription:
+    """A subscription as sessions, topics and REST see it."""
+
+    def __init__(
+        self, topic: TopicName, ledger: ManagedLedger, cursor: Cursor, settings: SubscriptionSettings, clock: WallClock
+    ) -> None:
+        self.name = cursor.name
+        self.durable = cursor.durable
+        self.cursor = cursor
+        self.closed = False
+        self._topic = topic
+        self._ledger = ledger
+        self._settings = settings
+        self._clock = clock
+        self._type = SubscriptionType.EXCLUSIVE
+        self._dispatcher: Dispatcher | None = None
+        self._reading = Background()
+        self._lock = asyncio.Lock()
+        self._moving = False
+        self._acks = Acknowledgements(ledger, cursor, batch_index_acks=settings.batch_index_acks)
+        self._terminated = ledger.state is ManagedLedgerState.TERMINATED
+        self._stop_listening = ledger.on_append(self._appended)
+
+    # what others look at
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        return self._dispatcher.consumers if self._dispatcher is not None else ()
+
+    @property
+    def type(self) -> SubscriptionType:
+        """Type of the consumers that are connected, or were last."""
+        return self._type
+
+    @property
+    def type_name(self) -> str:
+        """The same as people write it."""
+        return TYPE_NAMES[self._type]
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one that gets everything on Exclusive and Failover; None on the other types."""
+        return getattr(self._dispatcher, "active", None)
+
+    @property
+    def unacked_messages(self) -> int:
+        """Messages that consumers hold (0 on Exclusive and Failover, where that is not tracked)."""
+        return sum(consumer.unacked for consumer in self.consumers)
+
+    @property
+    def stats(self) -> DispatchStats:
+        """Counted since the dispatcher of this type was made."""
+        return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
+
+    # consumers
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ServiceNotReadyError(f"Subscription '{self.name}' is being closed")
+
+    async def add_consumer(self, spec: ConsumerSpec, link: ConsumerLink) -> Consumer:
+        """Attach a consumer. ConsumerBusyError, ConsumerAssignError, NotAllowedError, ServiceNotReadyError.
+
+        A consumer in the way whose client does not answer a PING is removed first.
+        """
+        self._check_open()
+        if self._moving:
+            raise ServiceNotReadyError(f"Subscription '{self.name}' is being moved by a seek")
+        async with self._lock:
+            self._check_open()
+            if spec.rollback_s > 0 and not self.consumers:
+                await self._roll_back(spec.rollback_s)
+            while True:
+                error = refusal(spec, self._type, self._dispatcher)
+                if error is not None:
+                    raise error
+                rival = conflicting(spec, self._dispatcher)
+                if rival is None:
+                    break
+                if await rival.consumer.link.alive():
+                    raise rival.error
+                self._detach(rival.consumer)
+                self._check_open()
+            dispatcher = self._dispatcher_of(spec)
+            consumer = Consumer(spec, link, self._settings.unacked_per_consumer_max)
+            dispatcher.add(consumer)
+            self.cursor.active = True
+            return consumer
+
+    def _dispatcher_of(self, spec: ConsumerSpec) -> Dispatcher:
+        """The dispatcher, made anew when the first consumer comes: it may ask for another type or mode."""
+        if self._dispatcher is not None and self._dispatcher.consumers:
+            return self._dispatcher
+        kept = self._dispatcher
+        made = dispatcher_for(spec, kept, self.cursor, self._ledger, self._settings, self._clock, self._topic)
+        if made is not kept:
+            if kept is not None:
+                # A read of the old one may be in flight, and moves the cursor when it ends: the new one waits for it.
+                made.step_lock = kept.step_lock
+                kept.retire()
+            self._type = spec.subscription_type
+            self._dispatcher = made
+            self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
+        return made
+
+    async def remove_consumer(self, consumer: Consumer) -> None:
+        """Detach a consumer; one that is gone already changes nothing. What it held is delivered to others."""
+        self._detach(consumer)
+
+    def _detach(self, consumer: Consumer) -> None:
+        if self._dispatcher is not None and consumer in self._dispatcher.consumers:
+            self._dispatcher.remove(consumer)
+            self.cursor.active = bool(self._dispatcher.consumers)
+        consumer.removed = True
+
+    def _disconnect_all(self) -> None:
+        for consumer in list(self.consumers):
+            self._detach(consumer)
+            consumer.link.close_consumer(consumer.spec.consumer_id)
+
+    # what clients send, in order
+
+    def _appended(self) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.appended()
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """The client takes so many messages more."""
+        if consumer.removed or self._dispatcher is None:
+            return
+        consumer.flow(permits)
+        self._dispatcher.wake()
+        if self._terminated:
+            self._tell_end()
+
+    def acknowledge(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> None:
+        """Take an ACK. What makes no sense is logged and ignored: the client could do nothing about it."""
+        dispatcher = self._dispatcher
+        if dispatcher is None or consumer.removed:
+            return
+        if kind is AckKind.INDIVIDUAL:
+            self._acks.individual(dispatcher, consumer, ids)
+        elif self._type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            log.warning("cumulative acknowledgement on %s subscription %s ignored", self.type_name, self.name)
+        elif len(ids) != 1:
+            log.warning("cumulative acknowledgement of %d ids on %s ignored", len(ids), self.name)
+        else:
+            self._acks.cumulative(ids[0])
+        if self._terminated:
+            self._tell_end()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Send entries again: these, or (None) all that the consumer did not acknowledge."""
+        if self._dispatcher is not None and not consumer.removed:
+            self._dispatcher.redeliver(consumer, positions, epoch)
+
+    def topic_terminated(self) -> None:
+        """Nothing comes any more: consumers hear of it when everything is acknowledged."""
+        self._terminated = True
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self.cursor.backlog:
+            return
+        for consumer in self.consumers:
+            if not consumer.told_end:
+                consumer.told_end = True
+                consumer.link.reached_end(consumer.spec.consumer_id)
+
+    # moving the cursor
+
+    async def seek_position(self, position: Position) -> None:
+        """Close all consumers, then start again at `position`, durably: that entry is the next one delivered."""
+        await self._move(position, None)
+
+    async def seek_time(self, time_ms: int) -> None:
+        """The same, at the first entry published at or after that time (ms since the epoch); the end without one."""
+        await self._move(None, time_ms)
+
+    async def _move(self, position: Position | None, time_ms: int | None) -> None:
+        if self._moving:
+            raise ServiceNotReadyError(f"Subscription '{self.name}' is being moved by another seek")
+        self._moving = True
+        try:
+            async with self._lock:
+                self._check_open()
+                if position is None:
+                    position = await self._first_since(time_ms or 0)
+                    self._check_open()
+                self._disconnect_all()
+                await self._reset(position)
+        finally:
+            self._moving = False
+
+    async def _reset(self, position: Position) -> None:
+        if self._dispatcher is None:
+            await self.cursor.reset(position)
+            return
+        # A read in flight would otherwise end after the reset, with entries from before it.
+        async with self._dispatcher.step_lock:
+            await self.cursor.reset(position)
+            self._dispatcher.reset()
+
+    async def _first_since(self, time_ms: int) -> Position:
+        def published_since(data: Buffer) -> bool:
+            try:
+                return peek(data).publish_time_ms >= time_ms
+            except PeerProtocolError:
+                return False  # without a time; like an old one, so that nothing is skipped because of it
+
+        found = await self._ledger.find_first(published_since)
+        return LATEST if found is None else found
+
+    async def _roll_back(self, rollback_s: int) -> None:
+        await self._reset(await self._first_since(self._clock.now_ms() - rollback_s * 1000))
+
+    async def skip(self, entries: int) -> None:
+        """Acknowledge the next so many unacknowledged entries, whoever holds them."""
+        async with self._lock:
+            self._check_open()
+            position = self.cursor.mark_delete
+            walked = 0
+            while entries > 0 and position < self._ledger.last_confirmed:
+                position = self._ledger.next_position(position)
+                entries -= not self.cursor.is_acknowledged(position)
+                walked += 1
+                if walked % _SKIP_PAUSE_ENTRIES == 0:
+                    await asyncio.sleep(0)
+            self._skip_through(position)
+
+    async def skip_all(self) -> None:
+        """Acknowledge everything there is now."""
+        async with self._lock:
+            self._check_open()
+            self._skip_through(self._ledger.last_confirmed)
+
+    def _skip_through(self, position: Position) -> None:
+        self.cursor.acknowledge_cumulative(position)
+        if self._dispatcher is not None:
+            self._dispatcher.acknowledged_through(position)
+        if self._terminated:
+            self._tell_end()
+
+    # the end
+
+    async def unsubscribe(self, consumer: Consumer, force: bool = False) -> None:
+        """Delete the subscription. SubscriptionInUseError while others are attached, unless forced."""
+        others = any(other is not consumer for other in self.consumers)
+        if not force and (consumer not in self.consumers or others):
+            raise SubscriptionInUseError("Unconnected or shared consumer attempting to unsubscribe")
+        self._detach(consumer)
+        await self.delete()
+
+    async def delete(self) -> None:
+        """Disconnect everybody and delete the cursor with its state. Errors of the metadata store: try again."""
+        async with self._lock:
+            self._disconnect_all()
+            if self.durable:
+                await self._ledger.delete_cursor(self.name)
+            else:
+                self._ledger.close_reader_cursor(self.cursor)
+            await self._stop()
+
+    async def close(self) -> None:
+        """Disconnect everybody; the clients look the topic up again. A durable cursor is the ledger's to close."""
+        async with self._lock:
+            if self.closed:
+                return
+            self._disconnect_all()
+            await self._stop()
+            if not self.durable:
+                self._ledger.close_reader_cursor(self.cursor)
+
+    async def _stop(self) -> None:
+        self.closed = True
+        self._stop_listening()
+        if self._dispatcher is not None:
+            self._dispatcher.retire()
+        await self._reading.close()

@@ -1,0 +1,110 @@
+"""Who may join a subscription, and with which dispatcher. Decides only; the subscription performs it."""
+
+from typing import NamedTuple
+
+from quire_bookie.env.clock import WallClock
+from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delivery import ConsumerSpec, EntryCursor, EntryLedger, KeyShared
+from quire_broker.dispatch.dispatcher import Dispatcher
+from quire_broker.dispatch.key_shared import KeySharedDispatcher
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.dispatch.shared import SharedDispatcher
+from quire_broker.dispatch.single_active import SingleActiveDispatcher
+from quire_broker.dispatch.slots import StickyRanges
+from quire_broker.errors import BrokerError, ConsumerAssignError, ConsumerBusyError, NotAllowedError
+from quire_broker.topic.topic_names import TopicName
+from quire_broker.wire.kinds import KeySharedMode, SubscriptionType
+
+TYPE_NAMES = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+_SINGLE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
+
+class Rival(NamedTuple):
+    """A consumer in the way, and the refusal if its client is alive."""
+
+    consumer: Consumer
+    error: BrokerError
+
+
+def key_shared_of(spec: ConsumerSpec) -> KeyShared:
+    """What a Key_Shared consumer asks for, or the default."""
+    return spec.key_shared if spec.key_shared is not None else KeyShared()
+
+
+def refusal(spec: ConsumerSpec, current: SubscriptionType, dispatcher: Dispatcher | None) -> BrokerError | None:
+    """Why a consumer cannot join, whoever else is alive; None when it can. ConsumerAssignError for bad ranges."""
+    if spec.read_compacted and spec.subscription_type not in _SINGLE:
+        return NotAllowedError("readCompacted only allowed on failover or exclusive subscriptions")
+    if dispatcher is None or not dispatcher.consumers:
+        return None
+    if spec.subscription_type is not current:
+        return ConsumerBusyError(
+            f"Subscription is of different type. Active subscription type of '{TYPE_NAMES[current]}' is different "
+            f"than the connecting consumer's type '{TYPE_NAMES[spec.subscription_type]}'."
+        )
+    if isinstance(dispatcher, KeySharedDispatcher):
+        wanted = key_shared_of(spec)
+        if wanted.mode is not dispatcher.mode:
+            return ConsumerBusyError(
+                f"Subscription is of different type. Active subscription key_shared mode of '{dispatcher.mode.name}' "
+                f"is different than the connecting consumer's key_shared mode '{wanted.mode.name}'."
+            )
+    return None
+
+
+def conflicting(spec: ConsumerSpec, dispatcher: Dispatcher | None) -> Rival | None:
+    """A consumer that holds what this one wants: the whole subscription, or some of the key ranges."""
+    if spec.subscription_type is SubscriptionType.EXCLUSIVE and dispatcher is not None and dispatcher.consumers:
+        return Rival(dispatcher.consumers[0], ConsumerBusyError("Exclusive consumer is already connected"))
+    if spec.subscription_type is not SubscriptionType.KEY_SHARED:
+        return None
+    wanted = key_shared_of(spec)
+    if wanted.mode is not KeySharedMode.STICKY:
+        return None
+    sticky = dispatcher.sticky if isinstance(dispatcher, KeySharedDispatcher) and dispatcher.consumers else None
+    held = conflict_of(wanted, sticky)
+    if held is None:
+        return None
+    return Rival(held, ConsumerAssignError(f"Range conflict with consumer {held!r}"))
+
+
+def conflict_of(wanted: KeyShared, sticky: StickyRanges[Consumer] | None) -> Consumer | None:
+    """Who holds a part of the wanted ranges. ConsumerAssignError for ranges that nobody could have."""
+    return (sticky if sticky is not None else StickyRanges[Consumer]()).conflict(wanted.ranges)
+
+
+def dispatcher_for(
+    spec: ConsumerSpec,
+    kept: Dispatcher | None,
+    cursor: EntryCursor,
+    ledger: EntryLedger,
+    settings: DispatchSettings,
+    clock: WallClock,
+    topic: TopicName,
+) -> Dispatcher:
+    """The dispatcher for a first consumer: `kept` if it fits (it knows redelivery counts), else a new one."""
+    wanted = spec.subscription_type
+    if wanted is SubscriptionType.KEY_SHARED:
+        asked = key_shared_of(spec)
+        if (
+            isinstance(kept, KeySharedDispatcher)
+            and kept.mode is asked.mode
+            and kept.allow_out_of_order == asked.allow_out_of_order
+        ):
+            return kept
+        return KeySharedDispatcher(cursor, ledger, settings, clock, asked)
+    if wanted is SubscriptionType.SHARED:
+        if type(kept) is SharedDispatcher:
+            return kept
+        return SharedDispatcher(cursor, ledger, settings, clock)
+    failover = wanted is SubscriptionType.FAILOVER
+    if isinstance(kept, SingleActiveDispatcher) and kept.failover is failover:
+        return kept
+    return SingleActiveDispatcher(
+        cursor, ledger, settings, clock, topic=str(topic), partition_index=topic.partition, failover=failover
+    )
