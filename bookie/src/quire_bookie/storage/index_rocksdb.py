@@ -67,11 +67,9 @@ class RocksIndexStore:
 
     async def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < end, ascending, from one snapshot."""
-        options = _read_options()
-        options.set_iterate_upper_bound(end)
-        iterator = await self._run(self._reads, functools.partial(self._seek_first, start, options))
+        iterator = await self._run(self._reads, functools.partial(self._seek_first, start))
         while True:
-            pairs = await self._run(self._reads, functools.partial(self._next_pairs, iterator))
+            pairs = await self._run(self._reads, functools.partial(_next_pairs, iterator, end))
             for pair in pairs:
                 yield pair
             if len(pairs) < PAIRS_PER_HOP:
@@ -174,9 +172,8 @@ class RocksIndexStore:
         return [get(key) for key in keys]
 
     def _seek_last(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
-        options = _read_options()
-        options.set_iterate_lower_bound(lower)
-        iterator = self._db.iter(options)
+        # No bound in the options: rocksdict encodes it as if keys were not raw, and it cuts off what it should not.
+        iterator = self._db.iter(_read_options())
         iterator.seek_for_prev(key)
         if not iterator.valid():
             iterator.status()  # raises when damage ended the search
@@ -184,20 +181,10 @@ class RocksIndexStore:
         found: bytes = iterator.key()
         return (found, iterator.value()) if found >= lower else None
 
-    def _seek_first(self, start: bytes, options: Any) -> Any:
-        iterator = self._db.iter(options)
+    def _seek_first(self, start: bytes) -> Any:
+        iterator = self._db.iter(_read_options())
         iterator.seek(start)
         return iterator
-
-    @staticmethod
-    def _next_pairs(iterator: Any) -> list[tuple[bytes, bytes]]:
-        pairs: list[tuple[bytes, bytes]] = []
-        while len(pairs) < PAIRS_PER_HOP and iterator.valid():
-            pairs.append((iterator.key(), iterator.value()))
-            iterator.next()
-        if not iterator.valid():
-            iterator.status()
-        return pairs
 
     def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], sync: bool) -> None:
         self._recover()
@@ -242,6 +229,20 @@ def _translated(work: Callable[[], T], path: str) -> T:
         if "Corruption" in text or "checksum" in text or "truncated" in text:
             raise DamagedError(path, 0, text) from error
         raise StorageError(f"index {path}: {text}") from error
+
+
+def _next_pairs(iterator: Any, end: bytes) -> list[tuple[bytes, bytes]]:
+    pairs: list[tuple[bytes, bytes]] = []
+    while len(pairs) < PAIRS_PER_HOP:
+        if not iterator.valid():
+            iterator.status()  # raises when damage ended the scan
+            break
+        key: bytes = iterator.key()
+        if key >= end:
+            break
+        pairs.append((key, iterator.value()))
+        iterator.next()
+    return pairs
 
 
 def _read_options() -> Any:
