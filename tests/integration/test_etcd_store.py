@@ -218,6 +218,33 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_a_read_is_unavailable
     await direct.close()
 
 
+async def test_closing_the_store_ends_calls_under_way_with_an_error(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+    store = await open_store(f"etcd://127.0.0.1:{proxy.port}")
+    await store.get("/a")
+    proxy.mute_answers = True
+    write = asyncio.ensure_future(store.put("/a", b""))
+    read = asyncio.ensure_future(store.get("/a"))
+    direct = await open_store(etcd_server.url)
+    watch = await direct.watch("/a")
+    if await direct.get("/a") is None:
+        await next_event(watch)  # the write is at etcd
+    await store.close()
+    outcomes = await asyncio.gather(write, read, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [MetadataUnknownError, MetadataUnavailableError]
+    await direct.close()
+
+
+async def test_a_member_that_stopped_answering_is_left_for_another(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+    url = f"etcd://127.0.0.1:{proxy.port},{etcd_server.endpoint}"
+    store = await open_store(url, MetadataSettings(session_timeout_s=3, operation_timeout_s=20))
+    await store.put("/e", b"", ephemeral=True)
+    proxy.mute_answers = True
+    node = await store.get("/e")
+    assert node is not None
+    assert store.stats.failovers == 1
+    await store.close()
+
+
 async def test_a_write_that_never_left_is_unavailable_and_not_unknown(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}", MetadataSettings(operation_timeout_s=1))
     await store.put("/a", b"")
@@ -273,7 +300,7 @@ async def test_a_user_logs_in_and_again_when_the_token_is_gone(etcd_server: Etcd
     await store.close()
     with pytest.raises(ConfigError, match="root"):
         await open_metadata_store(etcd_server.url, MetadataSettings(username="root", password="wrong"))
-    with pytest.raises(MetadataError):
+    with pytest.raises(ConfigError, match="user name is empty"):
         await open_metadata_store(etcd_server.url, MetadataSettings(connect_timeout_s=2))
 
 

@@ -77,6 +77,10 @@ class TooLargeError(MetadataError):
     """The answer is larger than a message may be: ask for less at once."""
 
 
+class UserRefusedError(MetadataError):
+    """etcd does not accept the configured user or password."""
+
+
 class Fault(Enum):
     """What a failed call means."""
 
@@ -162,9 +166,12 @@ class EtcdConnection:
                     self._token = None
                     continue
                 if fault is Fault.TOKEN:
-                    raise MetadataError(f"etcd does not accept the user: {reason}") from error
+                    raise UserRefusedError(f"etcd does not accept the user: {reason}") from error
             except MetadataUnavailableError as error:
                 reason = str(error)  # the member did not authenticate us
+            except asyncio.CancelledError:
+                self._raise_if_closed(method)
+                raise
             self._fail_over(index, reason)
             await asyncio.sleep(min(backoff, max(0.0, deadline - loop.time())))
             backoff = min(backoff * 2, backoff_max)
@@ -177,12 +184,21 @@ class EtcdConnection:
         call = self._channels[index].stream_stream(
             method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
         )
-        return EtcdStream(call(metadata=self._metadata()), lambda reason: self._stream_failed(index, reason))
+        return EtcdStream(call(metadata=self._metadata()), lambda error: self._stream_failed(index, error))
 
     async def close(self) -> None:
         """Close all channels."""
         self._closed = True
         await asyncio.gather(*(channel.close() for channel in self._channels))
+
+    def _raise_if_closed(self, method: Method) -> None:
+        """Closing the channels cancels their calls: their callers were not cancelled and get an error."""
+        task = asyncio.current_task()
+        if not self._closed or (task is not None and task.cancelling()):
+            return
+        if method.write:
+            raise MetadataUnknownError("the metadata store was closed during a write")
+        raise MetadataUnavailableError("the metadata store is closed")
 
     def _attempt_timeout(self, method: Method, left: float) -> float:
         # Giving a write up early would only turn a slow answer into an unknown one.
@@ -220,7 +236,7 @@ class EtcdConnection:
                     return
                 if classify(error.code(), details) in (Fault.NOT_DONE, Fault.UNKNOWN):
                     raise MetadataUnavailableError(f"etcd did not authenticate: {details}") from error
-                raise ConfigError(f"etcd user {self._settings.username!r}: {details}") from error
+                raise UserRefusedError(f"etcd user {self._settings.username!r}: {details}") from error
             self._token = answer.token
 
     async def _ready(self, deadline: float) -> int:
@@ -265,17 +281,19 @@ class EtcdConnection:
             self._stats.failovers += 1
             _log.info("etcd member %s: %s; trying %s", self._endpoints[index], reason, self._endpoints[self._current])
 
-    def _stream_failed(self, index: int, error: grpc.aio.AioRpcError) -> None:
-        details = error.details() or error.code().name
-        if classify(error.code(), details) is Fault.TOKEN:
-            self._token = None
+    def _stream_failed(self, index: int, error: BaseException) -> None:
+        details = str(error) or "no answer in time"
+        if isinstance(error, grpc.aio.AioRpcError):
+            details = error.details() or error.code().name
+            if classify(error.code(), details) is Fault.TOKEN:
+                self._token = None
         self._fail_over(index, details)
 
 
 class EtcdStream:
     """A bidirectional stream. Every failure is MetadataUnavailableError: open another one."""
 
-    def __init__(self, call: Any, on_failure: "Callable[[grpc.aio.AioRpcError], None]") -> None:
+    def __init__(self, call: Any, on_failure: Callable[[BaseException], None]) -> None:
         self._call = call
         self._on_failure = on_failure
 
@@ -298,6 +316,11 @@ class EtcdStream:
 
     def cancel(self) -> None:
         """Give the stream up."""
+        self._call.cancel()
+
+    def timed_out(self) -> None:
+        """Give the stream up because its member does not answer: the next one goes to another."""
+        self._on_failure(TimeoutError())
         self._call.cancel()
 
     def _failed(self, error: Exception) -> MetadataUnavailableError:

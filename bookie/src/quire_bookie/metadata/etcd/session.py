@@ -153,6 +153,8 @@ class EtcdSession:
                 await stream.send(rpc.LeaseKeepAliveRequest(ID=self._lease))
                 answer = await stream.receive()
         except TimeoutError as error:
+            if stream is not None:
+                stream.timed_out()
             raise MetadataUnavailableError("etcd did not renew the lease in time") from error
         finally:
             if stream is not None:

@@ -7,7 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError, NodeMissingError
+from quire_bookie.errors import (
+    BadVersionError,
+    ConfigError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
 from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata.contract import (
     after_child,
@@ -26,6 +32,7 @@ from quire_bookie.metadata.etcd.connection import (
     EtcdConnection,
     LeaseGoneError,
     TooLargeError,
+    UserRefusedError,
 )
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
@@ -56,6 +63,9 @@ class EtcdMetadataStore:
         try:
             request = rpc.RangeRequest(key=b"/", keys_only=True)
             await store._connection.call(RANGE, request, timeout_s=settings.connect_timeout_s)
+        except UserRefusedError as error:
+            await store._connection.close()
+            raise ConfigError(str(error)) from error
         except BaseException:
             await store._connection.close()
             raise

@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
-from quire_bookie.limits import METADATA_OPERATION_TIMEOUT_S, METADATA_RETRY_BACKOFF_S
+from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.contract import prefix_end
 from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
@@ -39,7 +39,7 @@ class EtcdWatch(EventQueue):
         backoff = METADATA_RETRY_BACKOFF_S[0]
         while True:
             try:
-                await self._start(max(0.0, deadline - loop.time()))
+                await self._start(max(0.0, min(METADATA_ATTEMPT_TIMEOUT_S, deadline - loop.time())))
                 break
             except MetadataUnavailableError:
                 if loop.time() + backoff >= deadline:
@@ -76,7 +76,7 @@ class EtcdWatch(EventQueue):
 
     async def _reopen(self) -> bool:
         try:
-            await self._start(METADATA_OPERATION_TIMEOUT_S)
+            await self._start(METADATA_ATTEMPT_TIMEOUT_S)
         except MetadataError as error:
             _log.info("watch of %s: %s", self.prefix, error)
             return False
@@ -95,11 +95,13 @@ class EtcdWatch(EventQueue):
                 await stream.send(self._create_request())
                 answer = await stream.receive()
             self._accept(answer)
-        except BaseException as error:
+        except TimeoutError as error:
+            if stream is not None:
+                stream.timed_out()
+            raise MetadataUnavailableError("etcd did not accept the watch in time") from error
+        except BaseException:
             if stream is not None:
                 stream.cancel()
-            if isinstance(error, TimeoutError):
-                raise MetadataUnavailableError("etcd did not accept the watch in time") from error
             raise
         self._stream = stream
 

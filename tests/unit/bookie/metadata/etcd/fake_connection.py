@@ -15,6 +15,7 @@ class FakeStream:
         self.sent: asyncio.Queue[Any] = asyncio.Queue()
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
         self.cancelled = False
+        self.gave_up = False
 
     async def send(self, request: Any) -> None:
         await self.sent.put(request)
@@ -27,6 +28,9 @@ class FakeStream:
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    def timed_out(self) -> None:
+        self.cancelled = self.gave_up = True
 
     def answer(self, message: Any) -> None:
         """An answer, or an exception that ends the stream."""

@@ -100,6 +100,7 @@ def test_a_silent_cluster_means_lost_before_the_lease_can_have_ended() -> None:
         await asyncio.sleep(11)
         scenario.silent = True
         await asyncio.sleep(60)
+        assert [scenario.connection.opened.get_nowait().gave_up for _ in range(2)] == [False, True]
         (state, at), *rest = scenario.states
         assert state is LOST
         assert 10 + TTL_S * 5 / 6 <= at <= 10 + TTL_S

@@ -201,5 +201,6 @@ def test_opening_fails_when_no_stream_is_accepted_in_time() -> None:
     async def script(scenario: Scenario) -> None:
         with pytest.raises(MetadataUnavailableError, match="did not accept"):
             await scenario.watch.open(5)
+        assert scenario.connection.opened.get_nowait().gave_up
 
     play(script)
