@@ -111,6 +111,8 @@ def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_t
             holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
         writer.submit([b"never confirmed"])
         await asyncio.sleep(1)
+        for holder in holders[1:]:
+            holder.fault = lambda request: None
         # The bookie with the only copy is dead: the others deny the entry.
         cluster.kill_bookie(writer.metadata.segments[0].ensemble[0])
         reader = await _recover(cluster, writer)
