@@ -1,0 +1,150 @@
+"""Owner nodes: taking, redirecting, losing the session, a dead predecessor."""
+
+import asyncio
+import random
+
+import pytest
+
+from quire_bookie.errors import NodeMissingError
+from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.ownership.lookup import Lookups
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.policies import PolicyStore, encode_json
+from quire_broker.ownership.registration import Registration
+from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+A, B = BrokerUrls("pulsar://a:1", "http://a:2"), BrokerUrls("pulsar://b:1", "http://b:2")
+BUNDLE = Bundle(NamespaceName("public", "default"), "0x00000000_0xffffffff")
+KEY = "/namespace/public/default/0x00000000_0xffffffff"
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return 1
+
+
+def owners(server: SimMetadata, urls: BrokerUrls) -> tuple[SimMetadataStore, Owners]:
+    session = SimMetadataStore(server)
+    return session, Owners(session, PolicyStore(session, "c1"), urls)
+
+
+@pytest.fixture
+def server() -> SimMetadata:
+    return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+
+
+async def test_a_free_bundle_is_taken_and_others_are_sent_to_its_owner(server: SimMetadata) -> None:
+    _, first = owners(server, A)
+    _, second = owners(server, B)
+    assert await second.owner_of(BUNDLE, take=False) is None
+    mine = await first.owner_of(BUNDLE)
+    assert mine is not None
+    assert mine.ours
+    theirs = await second.owner_of(BUNDLE)
+    assert theirs is not None
+    assert (theirs.ours, theirs.urls) == (False, A)
+    assert server.nodes[KEY].value == (
+        b'{"nativeUrl":"pulsar://a:1","httpUrl":"http://a:2","disabled":false,"advertisedListeners":{}}'
+    )
+
+
+async def test_of_two_that_take_at_once_one_wins(server: SimMetadata) -> None:
+    server.delay_s = (0.001, 0.01)
+    pairs = [owners(server, urls)[1] for urls in (A, B)]
+    answers = await asyncio.gather(*(each.owner_of(BUNDLE) for each in pairs))
+    assert sorted(answer.ours for answer in answers if answer) == [False, True]
+    assert len({answer.urls for answer in answers if answer}) == 1
+
+
+async def test_many_lookups_of_one_bundle_take_it_once(server: SimMetadata) -> None:
+    _, mine = owners(server, A)
+    answers = await asyncio.gather(*(mine.owner_of(BUNDLE) for _ in range(20)))
+    assert all(answer and answer.ours for answer in answers)
+    assert server.version(KEY) == 0
+
+
+async def test_a_lost_session_gives_every_bundle_up_at_once(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    lost: list[Bundle] = []
+    mine.on_lost = lost.append
+    await mine.owner_of(BUNDLE)
+    session.expire()
+    assert lost == [BUNDLE]
+    assert not mine.holds(BUNDLE)
+    again = await mine.owner_of(BUNDLE)
+    assert again is not None
+    assert again.ours
+
+
+async def test_the_node_of_a_dead_run_of_the_same_broker_is_replaced(server: SimMetadata) -> None:
+    dead, before = owners(server, A)
+    await before.owner_of(BUNDLE)
+    dead.cut_for_good()
+    _, after = owners(server, A)
+    owner = await after.owner_of(BUNDLE)
+    assert owner is not None
+    assert owner.ours
+    dead.lease_ran_out()
+    assert KEY in server.nodes, "the node belongs to the new session now"
+
+
+async def test_a_write_of_unknown_outcome_is_read_back(server: SimMetadata) -> None:
+    _, mine = owners(server, A)
+    server.unknown_chance = 0.5
+    owner = await mine.owner_of(BUNDLE)
+    assert owner is not None
+    assert owner.ours
+
+
+async def test_a_bundle_that_is_being_unloaded_is_not_ready(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    await session.put(KEY, encode_json({"nativeUrl": "pulsar://x:1", "disabled": True}))
+    with pytest.raises(ServiceNotReadyError):
+        await mine.owner_of(BUNDLE)
+
+
+async def test_releasing_frees_the_node_and_closing_takes_nothing_more(server: SimMetadata) -> None:
+    _, mine = owners(server, A)
+    await mine.owner_of(BUNDLE)
+    await mine.release(BUNDLE)
+    await mine.release(BUNDLE)
+    assert KEY not in server.nodes
+    await mine.owner_of(BUNDLE)
+    await mine.close()
+    assert KEY not in server.nodes
+    with pytest.raises(ServiceNotReadyError):
+        await mine.owner_of(BUNDLE)
+
+
+async def test_a_topic_without_a_namespace_has_no_bundle(server: SimMetadata) -> None:
+    _, mine = owners(server, A)
+    with pytest.raises(NotFoundError, match="Namespace"):
+        await mine.bundle_of(parse_topic("persistent://no/where/t"))
+    with pytest.raises(Exception, match="Namespace not found"):
+        await Lookups(mine).find(parse_topic("persistent://no/where/t"))
+
+
+async def test_a_broker_registers_again_after_a_lost_session(server: SimMetadata) -> None:
+    session = SimMetadataStore(server)
+    registration = Registration(session, "a:2", A, "0.1", Clock())
+    await registration.register()
+    assert await registration.instance_number() == 0
+    running = asyncio.create_task(registration.run())
+    session.expire()
+    assert "/loadbalance/brokers/a:2" not in server.nodes
+    while "/loadbalance/brokers/a:2" not in server.nodes:  # noqa: ASYNC110  no event tells; the loop is idle soon
+        await asyncio.sleep(0)
+    running.cancel()
+    await registration.close()
+    assert "/loadbalance/brokers/a:2" not in server.nodes
+    with pytest.raises(NodeMissingError):
+        await session.delete("/loadbalance/brokers/a:2")
+
+
+async def test_each_start_has_its_own_instance_number(server: SimMetadata) -> None:
+    numbers = [
+        await Registration(SimMetadataStore(server), "a:2", A, "0.1", Clock()).instance_number() for _ in range(3)
+    ]
+    assert numbers == [0, 1, 2]
+    assert "/counters/producer-name/-2" in server.nodes

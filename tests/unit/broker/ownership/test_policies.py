@@ -1,0 +1,157 @@
+"""Clusters, tenants, namespaces and partitioned topics: the JSON of a stock store, and who loses a race."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.errors import MetadataFormatError, MetadataUnavailableError
+from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.ownership.bundles import Bundles
+from quire_broker.ownership.initialise import initialise_cluster
+from quire_broker.ownership.policies import PolicyStore, encode_json
+from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "etcd" / "pulsar-broker.txt"
+NAMESPACE = NamespaceName("public", "default")
+
+
+def golden(key: str) -> bytes:
+    lines = GOLDEN.read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"KEY {key} "))
+    return lines[start + 1].removeprefix("  TEXT: ").encode()
+
+
+def make() -> tuple[SimMetadata, SimMetadataStore, PolicyStore]:
+    server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+    session = SimMetadataStore(server)
+    return server, session, PolicyStore(session, "c1")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "/admin/clusters/c1",
+        "/admin/clusters/global",
+        "/admin/policies/public",
+        "/admin/policies/public/default",
+        "/admin/policies/pulsar/system",
+        "/admin/local-policies/public/default",
+    ],
+)
+async def test_a_new_cluster_has_the_nodes_of_a_stock_one_byte_for_byte(key: str) -> None:
+    server, _, store = make()
+    await initialise_cluster(store, "http://127.0.0.1:8085", "pulsar://127.0.0.1:6655")
+    await store.bundles(NAMESPACE)
+    assert server.nodes[key].value == golden(key)
+
+
+async def test_a_cluster_that_somebody_set_up_is_not_touched() -> None:
+    server, session, store = make()
+    await session.put("/admin/clusters/c1", b"{}")
+    await session.put("/admin/policies/public", encode_json({"allowedClusters": ["c1"]}))
+    await session.put("/admin/policies/public/default", encode_json({"bundles": Bundles.even(2).to_json()}))
+    before = {key: node.value for key, node in server.nodes.items()}
+    await initialise_cluster(store, "http://h:1", "pulsar://h:2")
+    assert {key: server.nodes[key].value for key in before} == before
+    assert "/admin/clusters/global" not in server.nodes
+
+
+async def test_two_brokers_at_once_initialise_one_cluster() -> None:
+    server, _, store = make()
+    other = PolicyStore(SimMetadataStore(server), "c1")
+    await initialise_cluster(store, "http://a:1", "pulsar://a:2")
+    await initialise_cluster(other, "http://b:1", "pulsar://b:2")
+    assert json.loads(server.nodes["/admin/clusters/c1"].value)["serviceUrl"] == "http://a:1"
+
+
+async def test_a_namespace_needs_its_tenant_and_is_made_once() -> None:
+    _, _, store = make()
+    with pytest.raises(NotFoundError, match="Tenant"):
+        await store.create_namespace(NAMESPACE)
+    await store.create_tenant("public", {"adminRoles": [], "allowedClusters": ["c1"]})
+    await store.create_namespace(NAMESPACE)
+    with pytest.raises(ConflictError):
+        await store.create_namespace(NAMESPACE)
+    bundles = await store.bundles(NAMESPACE)
+    assert bundles is not None
+    assert len(bundles.names) == 4
+    with pytest.raises(ConflictError, match="active namespaces"):
+        await store.delete_tenant("public")
+    await store.delete_namespace(NAMESPACE)
+    assert await store.policies(NAMESPACE) is None
+    await store.delete_tenant("public")
+
+
+async def test_policies_of_a_namespace_may_name_the_number_of_bundles() -> None:
+    _, _, store = make()
+    await store.create_tenant("public", {})
+    await store.create_namespace(NAMESPACE, {"bundles": {"numBundles": 7}, "message_ttl_in_seconds": 5})
+    bundles = await store.bundles(NAMESPACE)
+    policies = await store.policies(NAMESPACE)
+    assert bundles is not None
+    assert policies is not None
+    assert len(bundles.names) == 7
+    assert policies["message_ttl_in_seconds"] == 5
+
+
+async def test_local_policies_of_another_broker_count() -> None:
+    _, session, store = make()
+    await session.put("/admin/policies/public/default", encode_json({"bundles": Bundles.even(4).to_json()}))
+    await session.put("/admin/local-policies/public/default", encode_json({"bundles": Bundles.even(8).to_json()}))
+    bundles = await store.bundles(NAMESPACE)
+    assert bundles is not None
+    assert len(bundles.names) == 8
+
+
+async def test_unknown_policies_survive_an_update() -> None:
+    server, session, store = make()
+    await session.put("/admin/policies/public/default", encode_json({"future": [1], "bundles": {}}))
+    await store.update_policies(NAMESPACE, lambda value: value.update(deduplicationEnabled=True))
+    value = json.loads(server.nodes["/admin/policies/public/default"].value)
+    assert value == {"future": [1], "bundles": {}, "deduplicationEnabled": True}
+    assert (await store.policies(NAMESPACE) or {})["deduplicationEnabled"] is True
+
+
+async def test_what_was_read_serves_while_the_store_is_away() -> None:
+    server, _, store = make()
+    await store.create_tenant("public", {})
+    await store.create_namespace(NAMESPACE)
+    before = await store.bundles(NAMESPACE)
+    assert before is not None
+    await store.policies(NAMESPACE)
+    for cached in store._cache.values():
+        cached.until = 0.0
+    server.away = True
+    assert await store.policies(NAMESPACE) is not None
+    with pytest.raises(MetadataUnavailableError):
+        await store.policies(NamespaceName("public", "never-read"))
+
+
+async def test_a_node_that_is_not_json_is_not_guessed_at() -> None:
+    _, session, store = make()
+    await session.put("/admin/policies/public/default", b"\xff{")
+    with pytest.raises(MetadataFormatError, match="/admin/policies/public/default"):
+        await store.policies(NAMESPACE)
+
+
+async def test_partitioned_topics_are_the_stock_nodes_and_only_grow() -> None:
+    server, _, store = make()
+    topic = parse_topic("persistent://public/default/a b")
+    await store.create_partitions(topic, 3)
+    node = server.nodes["/admin/partitioned-topics/public/default/persistent/a+b"]
+    assert node.value == b'{"partitions":3,"deleted":false}'
+    assert await store.partitions(topic) == 3
+    with pytest.raises(ConflictError):
+        await store.create_partitions(topic, 4)
+    with pytest.raises(ConflictError, match="grow"):
+        await store.grow_partitions(topic, 3)
+    await store.grow_partitions(topic, 5)
+    assert await store.partitions(topic) == 5
+    assert [str(name) async for name in store.partitioned_topics(NAMESPACE, "persistent")] == [str(topic)]
+    await store.delete_partitions(topic)
+    assert await store.partitions(topic) == 0
+    with pytest.raises(NotFoundError):
+        await store.grow_partitions(topic, 5)
