@@ -8,7 +8,7 @@ does not take our answers, the bookie is full, or too many reads are queued.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from quire_bookie.model import Buffer
 from quire_bookie.server.settings import BookieStats, ServiceSettings
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         transport.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
