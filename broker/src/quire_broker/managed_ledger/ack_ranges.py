@@ -33,6 +33,11 @@ class AckRanges:
     def __bool__(self) -> bool:
         return bool(self._ledgers)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AckRanges) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def __iter__(self) -> Iterator[AckRange]:
         """All ranges, in order."""
         for ledger_id in sorted(self._ledgers):

@@ -512,6 +512,8 @@ class Appender:
     # ---- the end
     async def terminate(self) -> Position:
         """Close the last ledger for good; the last confirmed position. Errors: still open for appends."""
+        if isinstance(self._refusal, ManagedLedgerTerminatedError):
+            return self._lists.ledgers.last_confirmed
         self._check_usable()
         self._flush()
         async with self._structure:
@@ -546,6 +548,9 @@ class Appender:
                 await asyncio.wait_for(self._wait_drained(), drain_s)
             except TimeoutError:
                 _log.warning("%s is closed with appends pending", self._lists.name)
+                assert self.writer is not None
+                self.writer.abandon()  # its ledger is closed by the recovery of the next open
+                self.writer = None
         self.refuse(closed)
         if self._switch is not None:
             self._switch.cancel()

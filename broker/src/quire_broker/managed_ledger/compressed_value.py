@@ -49,7 +49,11 @@ def _decompress(kind: int, body: bytes, size: int) -> bytes:
         if kind == pb.LZ4:
             return bytes(cramjam.lz4.decompress_block(body, output_len=size))
         if kind == pb.ZLIB:
-            return zlib.decompressobj().decompress(body, size + 1)
+            stream = zlib.decompressobj()
+            plain = stream.decompress(body, size + 1)
+            if not stream.eof:
+                raise MetadataFormatError("body of a compressed node: the stream does not end where it should")
+            return plain
         if kind == pb.ZSTD:
             return _into(cramjam.zstd.decompress_into, body, size)
         if kind == pb.SNAPPY:

@@ -144,6 +144,8 @@ def _parse(message: _StoredState, data: bytes) -> None:
         message.ParseFromString(data)
     except DecodeError as error:
         raise MetadataFormatError(f"no cursor state: {error}") from error
+    if not message.IsInitialized():
+        raise MetadataFormatError("no cursor state: a required field is missing")
 
 
 def _lowest(ranges: AckRanges, count_max: int) -> list[AckRange]:

@@ -73,8 +73,8 @@ class LedgerList:
                 self.last_confirmed = Position(ledger_id, entries - 1)
                 return
         # Everything was trimmed or nothing ever written: a position once confirmed never moves back.
-        newest = self._ids[-1] if self._ids else -1
-        self.last_confirmed = max(before, Position(newest, -1))
+        if before.entry_id < 0:
+            self.last_confirmed = max(before, Position(self._ids[-1] if self._ids else -1, -1))
 
     # ---- ledgers
     @property

@@ -89,6 +89,10 @@ class Writer(Handle, Protocol):
         """Close the ledger at its last confirmed entry."""
         ...
 
+    def abandon(self) -> None:
+        """Drop what is under way and leave the ledger open; a recovery closes it."""
+        ...
+
 
 class Reader(Handle, Protocol):
     """A ledger opened for reads."""

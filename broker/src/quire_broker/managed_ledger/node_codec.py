@@ -54,6 +54,8 @@ def decode_list(value: bytes) -> LedgerListNode:
         message.ParseFromString(plain_value(value))
     except DecodeError as error:
         raise MetadataFormatError(f"no managed ledger: {error}") from error
+    if not message.IsInitialized():
+        raise MetadataFormatError("no managed ledger: a required field is missing")
     ledgers = tuple(sorted((_record_of(info) for info in message.ledgerInfo), key=lambda known: known.ledger_id))
     terminated = None
     if message.HasField("terminatedPosition"):

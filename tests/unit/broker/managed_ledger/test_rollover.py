@@ -1,0 +1,37 @@
+"""The rules of rollover as a table."""
+
+import pytest
+
+from quire_broker.managed_ledger.rollover import LedgerLoad, RollReason, Surroundings, may_roll, reason_to_roll
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+
+SETTINGS = ManagedLedgerSettings(
+    ledger_entries_max=100, ledger_bytes_max=1000, rollover_age_min_s=60, rollover_age_max_s=3600
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (LedgerLoad(99, 999, 61), None),
+        (LedgerLoad(100, 0, 61), RollReason.ENTRIES),
+        (LedgerLoad(1, 1000, 61), RollReason.SIZE),
+        (LedgerLoad(1, 1, 3600), RollReason.AGE),
+        (LedgerLoad(0, 0, 9999), None),
+        (LedgerLoad(100, 1000, 60), None),
+        (LedgerLoad(1, 1, 9.9, degraded=True), None),
+        (LedgerLoad(1, 1, 10, degraded=True), RollReason.DEGRADED),
+    ],
+)
+def test_a_ledger_is_full_by_any_rule_once_it_is_old_enough(load: LedgerLoad, expected: RollReason | None) -> None:
+    assert reason_to_roll(load, SETTINGS) is expected
+
+
+def test_a_minimum_age_of_zero_holds_nothing_back() -> None:
+    settings = ManagedLedgerSettings(ledger_entries_max=2, rollover_age_min_s=0)
+    assert reason_to_roll(LedgerLoad(2, 0, 0.0), settings) is RollReason.ENTRIES
+
+
+@pytest.mark.parametrize(("reachable", "writable", "expected"), [(True, 3, True), (False, 3, False), (True, 2, False)])
+def test_a_roll_needs_the_metadata_and_a_whole_ensemble(reachable: bool, writable: int, expected: bool) -> None:
+    assert may_roll(Surroundings(reachable, writable), SETTINGS) is expected
