@@ -5,6 +5,7 @@ store holds whatever the order of events; a RESYNC (or a store that was away) re
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -47,11 +48,10 @@ class BookieRegistry:
         """Read all registrations and follow them. MetadataUnavailableError when the store is away."""
         # The watch first, then the listing: a change between the two is seen twice rather than not at all.
         registry = cls(store, await store.watch(_PREFIX))
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(registry._watch.close)
             await registry._load()
-        except BaseException:
-            await registry._watch.close()
-            raise
+            undo.pop_all()
         registry._task = asyncio.get_running_loop().create_task(registry._run(), name="bookie-registry")
         return registry
 

@@ -51,7 +51,7 @@ class GarbageCollectionStats:
     """Counters for the metrics collector."""
 
     rounds: int = 0
-    failed_rounds: int = 0
+    completed_rounds: int = 0
     ledgers_deleted: int = 0
     freed_bytes: int = 0
 
@@ -93,14 +93,11 @@ class GarbageCollection:
         async with self._running:
             self.stats.rounds += 1
             missing_before, self._missing_last_round = self._missing_last_round, frozenset()
-            try:
-                missing = await self._missing()
-                deleted = await self._delete(missing & missing_before)
-                self.stats.freed_bytes += await self._storage.drop_dead_logs()
-            except BaseException:
-                self.stats.failed_rounds += 1
-                raise
+            missing = await self._missing()
+            deleted = await self._delete(missing & missing_before)
+            self.stats.freed_bytes += await self._storage.drop_dead_logs()
             self._missing_last_round = missing - frozenset(deleted)
+            self.stats.completed_rounds += 1
             if deleted:
                 _log.info("deleted %d ledgers that the cluster no longer has", len(deleted))
             return deleted

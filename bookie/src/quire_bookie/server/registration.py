@@ -7,6 +7,7 @@ outcome is simply looked at again.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class BookieRegistration:
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: Watch | None = None
         self._stopped = False
+        self._removed = False
         self._forget_session: Callable[[], None] = lambda: None
         self.stats = RegistrationStats()
 
@@ -90,12 +92,11 @@ class BookieRegistration:
         self._read_only = read_only
         self._watch = await self._store.watch(f"{layout.AVAILABLE}/")
         self._forget_session = self._store.on_session(self._on_session)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._watch.close)
+            undo.callback(self._forget_session)
             await self._register_first()
-        except BaseException:
-            self._forget_session()
-            await self._watch.close()
-            raise
+            undo.pop_all()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._keep(), name=f"registration {self._bookie}"),
@@ -103,18 +104,27 @@ class BookieRegistration:
         ]
 
     async def set_read_only(self, read_only: bool) -> None:
-        """Move between the two folders. Returns once the store says so, however long the store is away."""
+        """Move between the two folders. Returns once the store says so, however long the store is away.
+
+        After `stop` there is nothing to move, and it returns at once.
+        """
+        if self._stopped:
+            return
         if read_only != self._read_only:
             self._read_only = read_only
             self._poke()
         await self._settled.wait()
 
     async def stop(self) -> None:
-        """Remove the registration and stop keeping it. Never fails: the node goes with the lease at the latest."""
+        """Remove the registration and stop keeping it. Never fails: the node goes with the lease at the latest.
+
+        Once it has returned a second call does nothing: by then the node may be that of the bookie's next run.
+        """
+        if self._removed or self._watch is None:
+            return
         self._stopped = True
         self._forget_session()
-        if self._watch is not None:
-            await self._watch.close()
+        await self._watch.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -126,6 +136,7 @@ class BookieRegistration:
                 await self._remove(layout.read_only_path(self._bookie))
         except (MetadataError, TimeoutError) as error:
             _log.warning("the registration of %s could not be removed and ends with its lease: %s", self._bookie, error)
+        self._removed = True
 
     async def _register_first(self) -> None:
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ Order when stamping: folders first, the store last. A crash in between leaves st
 cookie in the store; no ledger can name that id yet, so the stamping is completed at the next start.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -97,35 +98,33 @@ async def claim_storage(
     except OSError as error:
         raise StartupError(_os_error_line(error, folders)) from error
     identity = StorageIdentity(BookieId(""), instance_id, False, locks)
-    try:
-        found = await _inspect(disk, folders)
-        if not any(folder.cookie for folder in found):
-            identity.bookie = await _stamp_new(disk, metadata, folders, found, instance_id, host_name, chance)
-            identity.is_new = True
-        else:
-            identity.bookie = await _recognise(disk, metadata, folders, found, instance_id)
-    except OSError as error:
-        identity.release()
-        raise StartupError(_os_error_line(error, folders)) from error
-    except BaseException:
-        identity.release()
-        raise
+    with contextlib.ExitStack() as undo:
+        undo.callback(identity.release)
+        try:
+            found = await _inspect(disk, folders)
+            if not any(folder.cookie for folder in found):
+                identity.bookie = await _stamp_new(disk, metadata, folders, found, instance_id, host_name, chance)
+                identity.is_new = True
+            else:
+                identity.bookie = await _recognise(disk, metadata, folders, found, instance_id)
+        except OSError as error:
+            raise StartupError(_os_error_line(error, folders)) from error
+        undo.pop_all()
     return identity
 
 
 async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:
     locks: list[DirectoryLock] = []
-    try:
+    with contextlib.ExitStack() as undo:
         for path in folders.places():
             await disk.make_dirs(f"{path}/{_CURRENT}")
             try:
-                locks.append(disk.lock_dir(f"{path}/{_CURRENT}"))
+                lock = disk.lock_dir(f"{path}/{_CURRENT}")
             except BlockingIOError as error:
                 raise StartupError(f"the folder {path} is in use by another process; stop it first") from error
-    except BaseException:
-        for lock in locks:
-            lock.release()
-        raise
+            undo.callback(lock.release)
+            locks.append(lock)
+        undo.pop_all()
     return locks
 
 

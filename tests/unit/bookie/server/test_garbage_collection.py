@@ -166,7 +166,7 @@ async def test_a_listing_that_fails_halfway_ends_the_round_and_breaks_the_row(
         await collection.run_round()
     store.scan = original  # type: ignore[method-assign]
     assert storage.drops == 1
-    assert collection.stats.failed_rounds == 1
+    assert (collection.stats.rounds, collection.stats.completed_rounds) == (2, 1)
     assert await collection.run_round() == [], "the failed round was no second proof"
     assert await collection.run_round() == [1]
 
@@ -195,4 +195,4 @@ async def test_the_loop_goes_on_after_a_failed_round(server: SimMetadata, store:
         await done.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert collection.stats.failed_rounds == 1
+    assert collection.stats.rounds > collection.stats.completed_rounds

@@ -187,6 +187,21 @@ async def test_lost_answers_never_leave_the_bookie_in_both_modes_or_in_none(seed
     await registration.stop()
 
 
+async def test_a_second_stop_leaves_the_next_run_alone(server: SimMetadata, store: SimMetadataStore) -> None:
+    first = BookieRegistration(store, BOOKIE, INFO)
+    await first.stop()  # never started: nothing to do
+    await first.start()
+    await first.stop()
+    second = BookieRegistration(store, BOOKIE, INFO)
+    await second.start()
+    await first.stop()
+    async with asyncio.timeout(10):
+        await first.set_read_only(True)
+    await settle()
+    assert registered(server) == [WRITABLE]
+    await second.stop()
+
+
 async def test_stop_gives_up_on_a_store_that_is_away(server: SimMetadata, store: SimMetadataStore) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
     await registration.start()

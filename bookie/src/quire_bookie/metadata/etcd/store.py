@@ -4,6 +4,7 @@ A node is a key: path as UTF-8, value as is, version = etcd's version of the key
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -60,15 +61,14 @@ class EtcdMetadataStore:
     async def open(cls, location: EtcdLocation, settings: MetadataSettings) -> "EtcdMetadataStore":
         """Connect. MetadataUnavailableError when no member answers in time, ConfigError for user or TLS files."""
         store = cls(location, settings)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(store._connection.close)
             request = rpc.RangeRequest(key=b"/", keys_only=True)
-            await store._connection.call(RANGE, request, timeout_s=settings.connect_timeout_s)
-        except UserRefusedError as error:
-            await store._connection.close()
-            raise ConfigError(str(error)) from error
-        except BaseException:
-            await store._connection.close()
-            raise
+            try:
+                await store._connection.call(RANGE, request, timeout_s=settings.connect_timeout_s)
+            except UserRefusedError as error:
+                raise ConfigError(str(error)) from error
+            undo.pop_all()
         return store
 
     async def get(self, key: str) -> Node | None:

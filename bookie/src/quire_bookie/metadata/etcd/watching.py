@@ -6,6 +6,7 @@ events are lost: the watch starts from now and the reader is told to list again.
 """
 
 import asyncio
+import contextlib
 import logging
 
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
@@ -88,22 +89,21 @@ class EtcdWatch(EventQueue):
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
-        stream: EtcdStream | None = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                stream = await self._connection.stream(WATCH, timeout_s=timeout_s)
-                await stream.send(self._create_request())
-                answer = await stream.receive()
+        with contextlib.ExitStack() as undo:
+            stream: EtcdStream | None = None
+            try:
+                async with asyncio.timeout(timeout_s):
+                    stream = await self._connection.stream(WATCH, timeout_s=timeout_s)
+                    undo.callback(stream.cancel)
+                    await stream.send(self._create_request())
+                    answer = await stream.receive()
+            except TimeoutError as error:
+                if stream is not None:
+                    stream.timed_out()
+                raise MetadataUnavailableError("etcd did not accept the watch in time") from error
             self._accept(answer)
-        except TimeoutError as error:
-            if stream is not None:
-                stream.timed_out()
-            raise MetadataUnavailableError("etcd did not accept the watch in time") from error
-        except BaseException:
-            if stream is not None:
-                stream.cancel()
-            raise
-        self._stream = stream
+            self._stream = stream
+            undo.pop_all()
 
     def _create_request(self) -> rpc.WatchRequest:
         key = self.prefix.encode()

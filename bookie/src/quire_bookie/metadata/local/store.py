@@ -4,6 +4,7 @@ The folder is locked. Ephemeral nodes of the previous run are deleted at open: t
 would be held. Versions and sequence numbers are those etcd would give.
 """
 
+import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,14 +37,13 @@ class LocalMetadataStore:
     async def open(cls, folder: str | Path) -> "LocalMetadataStore":
         """Open or create the store in `folder`. StartupError: in use, not writable, or not a store of ours."""
         path = Path(folder)
-        store = cls(path, _lock_folder(path))
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            store = cls(path, _lock_folder(path))
+            undo.callback(os.close, store._lock)
+            undo.push_async_callback(store._thread.stop)
             await store._thread.start(path)
             await store._thread.write(lambda database: database.delete_ephemeral())
-        except BaseException:
-            await store._thread.stop()
-            os.close(store._lock)
-            raise
+            undo.pop_all()
         return store
 
     async def get(self, key: str) -> Node | None:

@@ -85,7 +85,7 @@ class DatabaseThread:
     def _main(self, folder: Path, opened: "Future[None]") -> None:
         try:
             database = open_database(folder)
-        except Exception as error:  # noqa: BLE001  the thread's root: whoever opens the store gets the reason
+        except (QuireError, OSError) as error:
             opened.set_exception(error)
             return
         opened.set_result(None)
