@@ -278,7 +278,7 @@ class SharedDispatcher(Dispatcher):
         turn_left = 0
         current: Consumer | None = None
         for entry in entries:
-            if current is None or turn_left <= 0 or current.permits <= 0 or current.blocked:
+            if current is None or turn_left <= 0 or current.permits <= 0 or current.blocked or self.blocked:
                 current = self._next_consumer()
                 turn_left = self.settings.round_robin_messages
                 if current is None:

@@ -1,0 +1,78 @@
+"""The replay set, the counts, and the queue of delayed entries."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_broker.dispatch.delayed import DelayedQueue
+from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
+from quire_broker.managed_ledger.position import Position
+
+positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))
+
+
+@given(st.lists(st.tuples(st.booleans(), positions, st.integers(0, 3))), st.integers(1, 20))
+def test_the_replay_set_is_a_sorted_set(steps: list[tuple[bool, Position, int]], count: int) -> None:
+    replay, model = ReplaySet(), {}
+    for adds, position, slot in steps:
+        if adds:
+            replay.add(position, slot)
+            model.setdefault(position, slot)
+        else:
+            replay.discard(position)
+            model.pop(position, None)
+        assert replay.first(count) == sorted(model.items())[:count]
+    assert len(replay) == len(model)
+    for slot in range(4):
+        assert replay.has_slot(slot) == (slot in model.values())
+    assert replay.first(99, lambda slot: slot == 1) == sorted(item for item in model.items() if item[1] == 1)
+    replay.discard_through(Position(2, 5))
+    assert all(position > (2, 5) for position, _ in replay.first(99))
+
+
+def test_entries_without_a_slot_block_none() -> None:
+    replay = ReplaySet()
+    replay.add(Position(1, 1))
+    assert not replay.has_slot(NO_SLOT)
+    replay.clear()
+    assert len(replay) == 0
+
+
+@given(st.lists(positions, unique=True), st.integers(1, 6), st.integers(0, 3))
+def test_runs_read_every_wanted_entry_once(wanted: list[Position], most: int, gap: int) -> None:
+    read = []
+    for first, count in runs(sorted(wanted), most, gap):
+        assert 1 <= count <= most
+        read += [Position(first.ledger_id, first.entry_id + index) for index in range(count)]
+    assert len(read) == len(set(read))
+    assert set(wanted) <= set(read)
+
+
+def test_close_entries_are_read_together_and_distant_ones_are_not() -> None:
+    wanted = [Position(1, 0), Position(1, 3), Position(1, 50), Position(2, 51)]
+    assert runs(wanted, 100) == [(Position(1, 0), 4), (Position(1, 50), 1), (Position(2, 51), 1)]
+
+
+def test_counts_rise_per_request_and_are_forgotten_with_the_entry() -> None:
+    counts = RedeliveryCounts()
+    first, second = Position(1, 1), Position(1, 2)
+    counts.raise_all([first, second])
+    counts.raise_all([second])
+    assert (counts.of(first), counts.of(second), counts.of(Position(1, 3))) == (1, 2, 0)
+    counts.forget(second)
+    counts.forget_through(first)
+    assert len(counts) == 0
+
+
+def test_delayed_entries_are_due_at_most_a_tick_early_and_by_time() -> None:
+    queue = DelayedQueue(1000)
+    assert queue.is_early(5001, 4000)
+    assert not queue.is_early(5000, 4000)
+    queue.add(9000, Position(1, 1), 4)
+    queue.add(8000, Position(1, 2), 5)
+    queue.add(8000, Position(1, 2), 5)
+    assert queue.due_in_ms(4000) == 3000
+    assert queue.take_due(6999) == []
+    assert queue.take_due(7000) == [(Position(1, 2), 5)]
+    queue.discard(Position(1, 1))
+    assert queue.take_due(99_999) == []
+    assert queue.due_in_ms(0) is None
