@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import heapq
 import logging
+import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -72,6 +73,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = SimNetwork(self, seed)
         self.failures: list[str] = []
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], Node | None] = weakref.WeakKeyDictionary()
+        self._frozen: list[asyncio.Task[Any]] = []
         self.set_exception_handler(self._note_failure)
 
     # ---- time
@@ -97,9 +100,25 @@ class SimLoop(asyncio.BaseEventLoop):
         context.run(_node.set, node)
         return self.create_task(work, context=context)
 
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> "asyncio.Task[T]":
+        """As asyncio's; remembers whose task it is."""
+        task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
+        self._tasks[task] = _node.get() if context is None else context.get(_node)
+        return task
+
     def kill(self, node: Node) -> None:
         """Cut the node's ports, then never run anything of it again."""
         node.dead = True
+        for task in [task for task, owner in self._tasks.items() if owner is node]:
+            # Kept, not collected: a collected coroutine would run its `finally`.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._frozen.append(task)
         for cut in node.on_kill:
             cut()
         self.network.drop_node(node)
@@ -108,13 +127,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """As asyncio's, but silent once the node is dead."""
+        """As asyncio's, but silent once the node is dead (or the simulation over)."""
+        if self.is_closed():
+            return asyncio.Handle(callback, args, self, context)
         return super().call_soon(_guard(callback, context), *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """As asyncio's, but silent once the node is dead."""
+        """As asyncio's, but silent once the node is dead (or the simulation over)."""
+        if self.is_closed():
+            return asyncio.TimerHandle(when, callback, args, self, context)
         return super().call_at(when, _guard(callback, context), *args, context=context)
 
     # ---- network

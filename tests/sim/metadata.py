@@ -225,9 +225,7 @@ class SimMetadataStore:
         await self._answer(write=False)
         return sorted(names)
 
-    async def scan(
-        self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False
-    ) -> AsyncIterator[list[Node]]:
+    async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
         """Pages of one snapshot."""
         await self._travel()
         found = [node for key in sorted(self._server.nodes) if key.startswith(prefix) and (node := self._view(key))]

@@ -1,0 +1,206 @@
+"""A simulated cluster: bookies with their disks, clients on nodes of their own, one metadata store, and its faults.
+
+Everything that runs on the nodes is production code; only the ports are simulated.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import QuireError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.server.process import RunningBookie, start_bookie
+from quire_bookie.server.settings import BookieSettings
+from quire_bookie.storage.settings import StorageSettings
+from tests.sim.disk import SimDisk, Survival
+from tests.sim.index_store import SimIndexStore
+from tests.sim.loop import Node, SimLoop
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+T = TypeVar("T")
+BOOKIE_PORT = 3181
+
+
+class SimClock:
+    """Wall clock of a simulation: virtual time after a fixed day."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return 1_800_000_000_000 + int(self._loop.time() * 1000)
+
+
+class SimChance:
+    """Chance from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def token(self, size: int) -> bytes:
+        """Bytes that the seed decides."""
+        return self._random.randbytes(size)
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        return self._random.uniform(low, high)
+
+    def sample(self, population: Sequence[T], count: int) -> list[T]:
+        """Distinct members."""
+        return self._random.sample(population, count)
+
+
+@dataclass(slots=True)
+class SimBookie:
+    """A bookie's place: its host, its disk, and the process that runs there, if one does."""
+
+    host: str
+    disk: SimDisk
+    node: Node | None = None
+    session: SimMetadataStore | None = None
+    running: RunningBookie | None = None
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class SimClient:
+    """A client process."""
+
+    node: Node
+    session: SimMetadataStore
+    ledgers: LedgerClient
+
+
+class World:
+    """All nodes of one simulation."""
+
+    def __init__(self, loop: SimLoop, seed: int) -> None:
+        self.loop = loop
+        self.chance = random.Random(seed)
+        self.metadata = SimMetadata(random.Random(seed ^ 0xE7CD))
+        self.clock = SimClock(loop)
+        self.bookies: dict[str, SimBookie] = {}
+        self._clients = 0
+
+    # ---- bookies
+    async def start_bookies(self, count: int) -> None:
+        """Fresh bookies b1..bn."""
+        for number in range(1, count + 1):
+            host = f"b{number}"
+            disk = SimDisk(chance=random.Random(self.chance.randrange(1 << 30)), latency_s=0.0005)
+            self.bookies[host] = SimBookie(host, disk)
+            await self.start_bookie(host)
+
+    async def start_bookie(self, host: str) -> None:
+        """Start the process on what its disk holds."""
+        place = self.bookies[host]
+        place.restarts += 1
+        place.node = self.loop.start_node(host, place.restarts)
+        place.session = SimMetadataStore(self.metadata)
+        place.node.on_kill += [place.session.cut_for_good]
+        place.running = await self.loop.run_on(place.node, self._run_bookie(place, place.session))
+
+    async def _run_bookie(self, place: SimBookie, session: SimMetadataStore) -> RunningBookie:
+        async def open_index(path: str) -> IndexStore:
+            return SimIndexStore(place.disk, path)
+
+        settings = BookieSettings(
+            "/data",
+            port=BOOKIE_PORT,
+            advertise=place.host,
+            journal=JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20),
+            storage=StorageSettings(flush_interval_s=self.chance.uniform(0.5, 5.0)),
+        )
+        chance = SimChance(self.chance.randrange(1 << 30))
+        return await start_bookie(
+            settings, metadata=session, disk=place.disk, clock=self.clock, chance=chance, open_index=open_index
+        )
+
+    def crash_bookie(self, host: str, survival: Survival) -> None:
+        """Power cut: the process is gone, its disk keeps what `survival` says, its lease runs out later."""
+        place = self.bookies[host]
+        if place.node is None or place.session is None:
+            return
+        session = place.session
+        place.disk = place.disk.crash(survival, self.chance.randrange(1 << 30))
+        self.loop.kill(place.node)
+        place.node = place.running = place.session = None
+        self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
+
+    # ---- clients
+    async def start_client(self, host: str, **settings: Any) -> SimClient:
+        """A client process of its own."""
+        self._clients += 1
+        node = self.loop.start_node(host)
+        session = SimMetadataStore(self.metadata)
+        node.on_kill.append(session.cut_for_good)
+        limits = ClientSettings(**({"add_timeout_s": 5.0, "read_timeout_s": 5.0, "connect_timeout_s": 3.0} | settings))
+        chance = SimChance(self.chance.randrange(1 << 30))
+        opening = LedgerClient.open(session, limits, clock=self.clock, chance=chance)
+        return SimClient(node, session, await self.loop.run_on(node, opening))
+
+    def kill_client(self, client: SimClient) -> None:
+        """The process dies; its lease runs out later."""
+        self.loop.kill(client.node)
+        self.loop.call_later(self.metadata.session_timeout_s, client.session.lease_ran_out)
+
+    def on(self, client: SimClient, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run something as that client."""
+        return self.loop.run_on(client.node, work)
+
+    # ---- faults
+    async def disturb(self, hosts: list[str], seconds: float, *, down_at_most: int) -> None:
+        """Random faults for a while: crashes with torn disks, partitions, stalls, resets, metadata away. Then heal."""
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await asyncio.sleep(self.chance.uniform(0.05, 1.5))
+            await self._one_fault(hosts, down_at_most)
+        await self.heal()
+
+    async def _one_fault(self, hosts: list[str], down_at_most: int) -> None:
+        down = [host for host, place in self.bookies.items() if place.node is None]
+        match self.chance.randrange(8):
+            case 0 | 1 if len(down) < down_at_most:
+                survival: Survival = self.chance.choice(("none", "all", "random", "random"))
+                up = [host for host in self.bookies if host not in down]
+                self.crash_bookie(self.chance.choice(up), survival)
+            case 2 | 3 if down:
+                await self.start_bookie(self.chance.choice(down))
+            case 4:
+                one, other = self.chance.choice(sorted(self.bookies)), self.chance.choice(hosts)
+                self.loop.network.partition(one, other)
+            case 5:
+                self.loop.network.heal()
+            case 6:
+                self.loop.network.break_connections(self.chance.choice(sorted(self.bookies)))
+            case 7:
+                self.loop.network.stall_chance = self.chance.choice((0.0, 0.0, 0.01, 0.05))
+
+    async def heal(self) -> None:
+        """End all faults and bring every bookie up."""
+        self.loop.network.stall_chance = 0.0
+        self.loop.network.heal()
+        self.metadata.unknown_chance = 0.0
+        self.metadata.away = False
+        for host, place in self.bookies.items():
+            if place.node is None:
+                await self.start_bookie(host)
+
+
+async def insist(attempt: Any, *, seconds: float, pause_s: float = 0.5) -> Any:
+    """Repeat `attempt()` until it raises no QuireError, for at most that long (virtual) time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        try:
+            return await attempt()
+        except QuireError:
+            if loop.time() > end:
+                raise
+            await asyncio.sleep(pause_s)
