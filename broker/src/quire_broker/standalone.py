@@ -120,8 +120,9 @@ class RunningStandalone:
     async def _keep(self, index: int) -> None:
         """Start the bookie anew each time it fails."""
         while True:
-            error = await self.bookies[index].failed
-            log.error("bookie %d failed and is started anew: %s", index, error)
+            failed = self.bookies[index].failed
+            await asyncio.wait([failed])  # awaited itself, our cancellation would cancel it
+            log.error("bookie %d failed and is started anew: %s", index, failed.result())
             await self.bookies[index].stop()
             while True:
                 try:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
-from typing import Protocol
+from typing import Protocol, cast
 
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
