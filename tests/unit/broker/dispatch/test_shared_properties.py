@@ -1,0 +1,178 @@
+"""Shared and Key_Shared under random joins, leaves, acks and redeliveries: nothing lost, doubled or out of order."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delivery import Delivery, KeyShared
+from quire_broker.dispatch.key_shared import KeySharedDispatcher
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.dispatch.shared import SharedDispatcher
+from quire_broker.managed_ledger.position import Position
+from quire_broker.wire.kinds import SubscriptionType
+from tests.unit.broker.dispatch.doubles import Clock, Link, MemoryCursor, MemoryLedger, settle, spec
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["publish", "join", "leave", "flow", "ack", "nack", "run"]), st.integers(0, 30)),
+    max_size=40,
+)
+
+
+class Checked(Link):
+    """Fails when an entry goes to somebody while somebody holds it, or is sent without a permit."""
+
+    def __init__(self, world: "World", index: int) -> None:
+        super().__init__()
+        self.world = world
+        self.index = index
+
+    def deliver(self, consumer_id: int, deliveries: Any) -> None:
+        for delivery in deliveries:
+            self.world.sent(self.index, delivery)
+        super().deliver(consumer_id, deliveries)
+
+
+class World:
+    """A dispatcher, and a model of what clients hold."""
+
+    def __init__(self, *, key_shared: bool, consistent: bool = True) -> None:
+        self.ledger = MemoryLedger()
+        self.cursor = MemoryCursor(self.ledger)
+        chosen = DispatchSettings(
+            look_ahead_per_consumer=4, read_batch_entries=5, key_shared_consistent_hashing=consistent
+        )
+        clock = Clock()
+        self.dispatcher = (
+            KeySharedDispatcher(self.cursor, self.ledger, chosen, clock, KeyShared())
+            if key_shared
+            else SharedDispatcher(self.cursor, self.ledger, chosen, clock)
+        )
+        self.key_shared = key_shared
+        self.nacked: set[int] = set()
+        self.keys: list[str] = []
+        self.holder: dict[int, int] = {}
+        self.granted: dict[int, int] = {}
+        self.members: dict[int, Consumer] = {}
+        self.joined = 0
+
+    def sent(self, index: int, delivery: Delivery) -> None:
+        entry = delivery.position.entry_id
+        assert entry not in self.holder, f"entry {entry} is with {self.holder[entry]} and now with {index}"
+        assert entry not in self.cursor.acked
+        self.granted[index] -= 1
+        assert self.granted[index] >= 0, "sent without a permit"
+        if self.key_shared:
+            same_key = [other for other in range(len(self.keys)) if self.keys[other] == self.keys[entry]]
+            for other in same_key:
+                assert self.holder.get(other, index) == index, "two consumers hold entries of one key"
+                if other < entry and other not in self.cursor.acked and other not in self.nacked:
+                    assert other in self.holder, f"entry {entry} overtook {other}"
+        self.holder[entry] = index
+        self.nacked.discard(entry)
+
+    def publish(self, key: int) -> None:
+        self.keys.append(f"key{key % 6}")
+        self.ledger.publish(partition_key=self.keys[-1])
+        self.dispatcher.appended()
+
+    def join(self) -> None:
+        index, self.joined = self.joined, self.joined + 1
+        member = Consumer(spec(index, SubscriptionType.SHARED), Checked(self, index))
+        self.members[index] = member
+        self.granted[index] = 0
+        self.dispatcher.add(member)
+        self.flow(index, 3)
+
+    def flow(self, index: int, permits: int) -> None:
+        self.granted[index] += permits
+        self.members[index].flow(permits)
+        self.dispatcher.wake()
+
+    def pick(self, value: int) -> int | None:
+        return sorted(self.members)[value % len(self.members)] if self.members else None
+
+    def apply(self, what: str, value: int) -> None:
+        index = self.pick(value)
+        if what == "publish":
+            for _ in range(value % 4 + 1):
+                self.publish(value)
+        elif what == "join" and len(self.members) < 4:
+            self.join()
+        elif index is None:
+            return
+        elif what == "leave":
+            self.dispatcher.remove(self.members.pop(index))
+            self.holder = {entry: who for entry, who in self.holder.items() if who != index}
+        elif what == "flow":
+            self.flow(index, value % 5 + 1)
+        else:
+            self.answer(what, index, value)
+
+    def answer(self, what: str, index: int, value: int) -> None:
+        held = sorted(entry for entry, who in self.holder.items() if who == index)
+        if not held:
+            return
+        entry = held[value % len(held)]
+        position = Position(7, entry)
+        del self.holder[entry]
+        if what == "ack":
+            self.cursor.acknowledge([position])
+            self.dispatcher.acknowledged(self.members[index], [position])
+        elif what == "nack":
+            self.nacked.add(entry)
+            self.dispatcher.redeliver(self.members[index], [position], None)
+        else:
+            self.holder[entry] = index
+
+    async def finish(self) -> None:
+        """With a consumer that takes and acknowledges everything, everything must arrive."""
+        if not self.members:
+            self.join()
+        for _ in range(400):
+            for index in list(self.members):
+                self.flow(index, 2)
+            await settle()
+            for entry, index in sorted(self.holder.items()):
+                del self.holder[entry]
+                position = Position(7, entry)
+                self.cursor.acknowledge([position])
+                self.dispatcher.acknowledged(self.members[index], [position])
+            if not self.cursor.backlog:
+                break
+        assert self.cursor.backlog == 0, "an entry was never delivered"
+        assert self.dispatcher.unacked == 0
+        assert len(self.dispatcher.replay) == 0
+
+
+async def play(world: World, steps: list[tuple[str, int]]) -> None:
+    failures: list[BaseException] = []
+    world.dispatcher.failed = lambda: failures.append(AssertionError("see the log"))  # type: ignore[method-assign]
+    running = asyncio.get_running_loop().create_task(world.dispatcher.run())
+    try:
+        for what, value in steps:
+            if what == "run":
+                await settle()
+            else:
+                world.apply(what, value)
+        await settle()
+        assert not failures
+        await world.finish()
+        assert not failures
+    finally:
+        world.dispatcher.retire()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("form", ["shared", "ring", "ranges"])
+def test_nothing_is_lost_doubled_or_out_of_order(form: str, steps: list[tuple[str, int]]) -> None:
+    async def main() -> None:
+        await play(World(key_shared=form != "shared", consistent=form == "ring"), steps)
+
+    asyncio.run(main())
