@@ -64,8 +64,11 @@ class EntryReader:
             taken = await self._read_in_ledger(ledger_id, first, last, room_bytes)
             if taken is None:
                 continue  # trimmed meanwhile: at_or_after steps over it
-            found.extend(taken)
-            room_bytes -= sum([len(entry.data) for entry in taken])
+            for entry in taken:
+                room_bytes -= len(entry.data)
+                if room_bytes < 0 and found:
+                    return found
+                found.append(entry)
             position = Position(ledger_id, first + len(taken))
         return found
 

@@ -149,7 +149,8 @@ async def append(ledger: ManagedLedger, *entries: bytes) -> list[Position]:
                 future.set_result(position)
 
         ledger.append(entry, done)
-    await asyncio.wait(futures)
+    if futures:
+        await asyncio.wait(futures)
     return [future.result() for future in futures]
 
 
