@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from google.protobuf import text_format
 
-from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnknownError, StartupError
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataError,
+    MetadataFormatError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.proto import nodes_pb2
@@ -80,6 +86,10 @@ def _split(field: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
+class CookieInUseError(MetadataError):
+    """The cookie has to stay: its bookie runs, or ledgers name it. No retry before that has changed."""
+
+
 class Cookies:
     """The cookies in the metadata store."""
 
@@ -106,19 +116,19 @@ class Cookies:
         return [BookieId(name) for name in await self._store.children(layout.COOKIES)]
 
     async def delete(self, bookie: BookieId) -> None:
-        """Forget a bookie for good.
+        """Forget a bookie for good. NodeMissingError when it has no cookie.
 
-        StartupError while it is registered or any ledger names it: with its cookie gone an empty bookie could come
+        CookieInUseError while it is registered or any ledger names it: with its cookie gone an empty bookie could come
         up under its id and answer *no such entry* for entries that were acknowledged.
         """
         for path in (layout.writable_path(bookie), layout.read_only_path(bookie)):
             if await self._store.get(path) is not None:
-                raise StartupError(f"bookie {bookie} is running ({path}); stop it before its cookie is deleted")
+                raise CookieInUseError(f"bookie {bookie} is running ({path}); stop it before its cookie is deleted")
         node = await self._store.get(layout.cookie_path(bookie))
         if node is None:
-            raise StartupError(f"bookie {bookie} has no cookie")
+            raise NodeMissingError(f"bookie {bookie} has no cookie")
         async for page in LedgerNodes(self._store).scan():
             for ledger, stored in page:
                 if any(bookie in segment.ensemble for segment in stored.value.segments):
-                    raise StartupError(f"ledger {ledger} still names bookie {bookie}; its cookie stays")
+                    raise CookieInUseError(f"ledger {ledger} still names bookie {bookie}; its cookie stays")
         await self._store.delete(layout.cookie_path(bookie), expected=node.version)

@@ -5,7 +5,8 @@ put; a deleted and re-created node starts at 0 again. Keys are UTF-8 paths that 
 `/`. There are no parent nodes: `/a/b` may exist without `/a`. Ephemeral nodes vanish with the session that made them.
 
 A write raises `BadVersionError` (lost the compare-and-set), `MetadataUnavailableError` (certainly not done) or
-`MetadataUnknownError` (may have been done: read back).
+`MetadataUnknownError` (may have been done: read back). A value over `METADATA_VALUE_BYTES_MAX`, or a request that the
+store refuses for good, is a plain `MetadataError`. A write whose caller was cancelled may have been done.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnknownError, StartupError
-from quire_bookie.metadata.cookies import Cookie, Cookies, decode_cookie, encode_cookie
+from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnknownError, NodeMissingError
+from quire_bookie.metadata.cookies import Cookie, CookieInUseError, Cookies, decode_cookie, encode_cookie
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -95,14 +95,14 @@ async def test_a_cookie_stays_while_a_ledger_names_its_bookie(store: SimMetadata
         segments=(Segment(EntryId(0), (BookieId("other"),)), Segment(EntryId(5), (COOKIE.bookie,))),
     )
     await nodes.create(LedgerId(3), ledger)
-    with pytest.raises(StartupError, match="ledger 3 still names"):
+    with pytest.raises(CookieInUseError, match="ledger 3 still names"):
         await cookies.delete(COOKIE.bookie)
     await nodes.delete(LedgerId(3))
     await store.put(f"/ledgers/available/readonly/{COOKIE.bookie}", b"", ephemeral=True)
-    with pytest.raises(StartupError, match="is running"):
+    with pytest.raises(CookieInUseError, match="is running"):
         await cookies.delete(COOKIE.bookie)
     await store.delete(f"/ledgers/available/readonly/{COOKIE.bookie}")
     await cookies.delete(COOKIE.bookie)
     assert await cookies.bookies() == []
-    with pytest.raises(StartupError, match="no cookie"):
+    with pytest.raises(NodeMissingError, match="no cookie"):
         await cookies.delete(COOKIE.bookie)

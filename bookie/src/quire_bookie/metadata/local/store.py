@@ -130,10 +130,22 @@ class LocalMetadataStore:
                     watch.offer(event)
 
 
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. SQLite does it for its own files, not for the folder they are in."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _lock_folder(folder: Path) -> int:
     """Create and lock the folder; the descriptor holds the lock and a dead process gives it free."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            _sync_folder(path.parent)
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.errors import MetadataUnavailableError, StartupError
+from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, StartupError
 from quire_bookie.metadata.local.database import Database
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.store import Event, EventKind
@@ -123,6 +123,38 @@ async def test_a_failing_database_fails_the_whole_group_and_keeps_none_of_it(
     assert await store.get("/bad") is None
     assert await store.put("/good", b"") == 0
     assert await anext(aiter(watch)) == Event(EventKind.CREATED, "/good")
+    await store.close()
+
+
+async def test_a_failed_commit_is_unknown_for_every_write_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await LocalMetadataStore.open(tmp_path)
+
+    def failing(self: Database) -> list[Event]:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "commit", failing)
+        outcomes = await asyncio.gather(*(store.put(f"/{n}", b"") for n in range(3)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [MetadataUnknownError] * 3
+    assert await store.put("/after", b"") == 0
+    await store.close()
+
+
+async def test_a_job_that_fails_in_a_way_nobody_foresaw_is_answered_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await LocalMetadataStore.open(tmp_path)
+
+    def failing(self: Database, key: str) -> None:
+        raise RuntimeError("a mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "get", failing)
+        with pytest.raises(MetadataUnavailableError, match="a mistake"):
+            await store.get("/a")
+    assert await store.get("/a") is None
     await store.close()
 
 
