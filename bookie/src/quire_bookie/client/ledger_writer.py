@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from quire_bookie.client.add_frames import AddFrames
 from quire_bookie.client.add_pipeline import AddPipeline
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.closing import close_ledger, writer_conflict
@@ -24,7 +25,6 @@ from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
-from quire_bookie.wire.client_codec import v2_adds
 
 _ADD_FRAME_OVERHEAD_BYTES = 4 + 4 + 20 + ENTRY_HEADER_BYTES
 _BATCH_ANSWER_OVERHEAD_BYTES = 64  # an entry must also fit the answer of a read
@@ -95,6 +95,7 @@ class LedgerWriter:
             - handle.digest.size
             - _BATCH_ANSWER_OVERHEAD_BYTES
         )
+        self._frames = AddFrames(handle.ledger, handle.digest, handle.master_key)
         self._pipeline = AddPipeline(
             handle.ledger,
             stored.value,
@@ -177,25 +178,20 @@ class LedgerWriter:
         self._check_open()
         if not payloads:
             raise LedgerError("no entries to submit")
-        handle, pipeline = self._handle, self._pipeline
-        encode, ledger, lac = handle.digest.encode_entry, handle.ledger, pipeline.confirmed
-        length, entry = self._length, pipeline.pushed
-        entries: list[tuple[Buffer, ...]] = []
+        pipeline, former_length = self._pipeline, self._length
         for payload in payloads:
-            parts = payload if isinstance(payload, tuple) else (payload,)
-            size_bytes = sum(map(len, parts))
+            size_bytes = sum(map(len, payload)) if isinstance(payload, tuple) else len(payload)
             if size_bytes > self._payload_bytes_max:
                 raise LedgerError(f"an entry of {size_bytes} bytes; the limit is {self._payload_bytes_max}")
-            length += size_bytes
-            entry = EntryId(entry + 1)
-            entries.append((encode(ledger, entry, lac, length, parts), *parts))
+        frames, self._length = self._frames.encode(
+            EntryId(pipeline.pushed + 1), pipeline.confirmed, former_length, payloads
+        )
         stats = self.stats
-        stats.entries += len(entries)
-        stats.payload_bytes += length - self._length
+        stats.entries += len(payloads)
+        stats.payload_bytes += self._length - former_length
         stats.runs += 1
-        self._length = length
-        first = pipeline.push(b"".join(v2_adds(handle.master_key, entries)), len(entries), length)
-        if pipeline.pending_bytes >= handle.settings.writer_pending_bytes_max:
+        first = pipeline.push(frames, len(payloads), self._length)
+        if pipeline.pending_bytes >= self._handle.settings.writer_pending_bytes_max:
             self._writable = False
         return first
 

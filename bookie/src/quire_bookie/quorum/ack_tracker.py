@@ -62,7 +62,7 @@ def ack_tracker(ensemble_size: int, write_quorum: int, ack_quorum: int, first: E
 class PrefixAckTracker:
     """E == Qw. For each position the end of its unbroken acknowledgements, and ranges beyond a hole."""
 
-    __slots__ = ("_ack_quorum", "_beyond", "_end", "_failed", "_rank", "confirmed", "pushed", "settled")
+    __slots__ = ("_ack_quorum", "_beyond", "_end", "_failed", "_holes", "_rank", "confirmed", "pushed", "settled")
 
     def __init__(self, ensemble_size: int, ack_quorum: int, first: EntryId) -> None:
         self.confirmed = EntryId(first - 1)
@@ -73,6 +73,7 @@ class PrefixAckTracker:
         self._end = [int(first)] * ensemble_size
         self._beyond = [IdRanges() for _ in range(ensemble_size)]
         self._failed: set[int] = set()
+        self._holes = False
 
     def push(self, count: int) -> None:
         """See AckTracker."""
@@ -92,10 +93,13 @@ class PrefixAckTracker:
                 beyond.drop_below(ends[position])
         else:
             beyond.add(first, end)
-        if len(ends) == 1:
-            self.confirmed = self.settled = EntryId(ends[0] - 1)
-        else:
+            self._holes = True
+        if self._holes or self._failed:
             self._advance()
+        else:
+            order = sorted(ends)
+            self.confirmed = EntryId(order[self._rank] - 1)
+            self.settled = EntryId(order[0] - 1)
         return self.confirmed
 
     def fail(self, position: int) -> None:
@@ -127,6 +131,7 @@ class PrefixAckTracker:
                 break
             reached = extents[self._rank]
         self.confirmed = EntryId(reached - 1)
+        self._holes = any(self._beyond)
         self._settle()
 
     def _settle(self) -> None:

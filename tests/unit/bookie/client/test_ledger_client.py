@@ -1,0 +1,130 @@
+"""Creating, listing and deleting ledgers, and which bookies they are placed on."""
+
+import asyncio
+
+import pytest
+
+from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.errors import ConfigError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
+from quire_bookie.metadata import layout
+from quire_bookie.model import BookieId, LedgerId, LedgerState
+from tests.unit.bookie.client.cluster import Cluster, run
+
+
+async def _create(client: LedgerClient, size: int = 3) -> LedgerId:
+    writer = await client.create_ledger(ensemble_size=size, write_quorum=size, ack_quorum=size, custom={"k": b"v"})
+    return writer.ledger_id
+
+
+def test_a_new_ledger_is_open_empty_and_on_distinct_bookies() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        metadata = await client.read_metadata(await _create(client))
+        assert metadata.state is LedgerState.OPEN
+        assert set(metadata.segments[0].ensemble) == client.writable_bookies
+        assert dict(metadata.custom) == {"k": b"v"}
+
+    run(scenario)
+
+
+def test_ledger_ids_are_unique_among_clients() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        clients = [client, await cluster.client(), await cluster.client()]
+        ids = await asyncio.gather(*(_create(one) for one in clients for _ in range(10)))
+        assert len(set(ids)) == 30
+        assert sorted([ledger async for ledger in client.list_ledgers()]) == sorted(ids)
+
+    run(scenario)
+
+
+def test_a_taken_id_is_passed_over() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        first = await _create(client)
+        cluster.metadata.write(layout.ledger_path(LedgerId(first + 1)), b"somebody else's", None)
+        assert await _create(client) == first + 2
+
+    run(scenario)
+
+
+def test_a_create_is_settled_when_the_metadata_store_loses_answers() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        cluster.metadata.unknown_chance = 0.1
+        ids = [await _create(client) for _ in range(5)]
+        cluster.metadata.unknown_chance = 0.0
+        assert len(set(ids)) == 5
+        assert sorted([ledger async for ledger in client.list_ledgers()]) == sorted(ids), "none is left behind"
+
+    for seed in range(10):
+        run(scenario, seed=seed)
+
+
+def test_too_few_bookies_are_refused() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        with pytest.raises(NotEnoughBookiesError, match=r"4 .* 3"):
+            await _create(client, 4)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("quorums", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (0, 0, 0)])
+def test_impossible_quorums_are_refused(quorums: tuple[int, int, int]) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        with pytest.raises(LedgerError, match="quorum"):
+            await client.create_ledger(ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2])
+
+    run(scenario)
+
+
+def test_a_bookie_that_could_not_be_reached_is_avoided_and_comes_back() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        changes: list[frozenset[BookieId]] = []
+        remove = client.on_bookies_changed(lambda: changes.append(client.writable_bookies))
+        dead = BookieId("b1")
+        cluster.kill_bookie(dead)
+        writer = await client.create_ledger(ensemble_size=4, write_quorum=4, ack_quorum=3)
+        await writer.append(b"finds out")
+        assert writer.degraded
+        assert changes[-1] == client.writable_bookies == {BookieId("b0"), BookieId("b2"), BookieId("b3")}
+        for _ in range(5):
+            assert dead not in (await client.read_metadata(await _create(client))).segments[0].ensemble
+        await cluster.restart_bookie("b1")
+        await asyncio.sleep(2)
+        assert dead in client.writable_bookies
+        remove()
+        assert dead in (await client.read_metadata(await _create(client, 4))).segments[0].ensemble
+
+    run(scenario, bookies=4)
+
+
+def test_a_bookie_that_registers_is_used() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        await cluster.start_bookie("new")
+        await asyncio.sleep(1)
+        assert BookieId("new") in client.writable_bookies
+        await _create(client, 4)
+
+    run(scenario)
+
+
+def test_a_deleted_ledger_cannot_be_opened() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        ledger = await _create(client)
+        await client.delete_ledger(ledger)
+        for recover in (False, True):
+            with pytest.raises(NoSuchLedgerError):
+                await client.open_ledger(ledger, recover=recover)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"add_timeout_s": 0.0},
+        {"writer_pending_bytes_max": 0},
+        {"batch_read_bytes_max": 100, "frame_bytes_max": 50},
+        {"retry_backoff_s": (2.0, 1.0)},
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_their_value(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="ledger client"):
+        ClientSettings(**wrong)  # type: ignore[arg-type]
