@@ -28,8 +28,10 @@ class ServiceSettings:
     def check(self) -> None:
         """Raise ConfigError for values that cannot work."""
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if getattr(self, name) <= 0 and name != "backpressure_pause_s":
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.backpressure_pause_s < 0:
+            raise ConfigError(f"backpressure_pause_s is {self.backpressure_pause_s}; it must not be negative")
 
 
 @dataclass(frozen=True, slots=True)

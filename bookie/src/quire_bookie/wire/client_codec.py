@@ -11,7 +11,7 @@ from quire_bookie.errors import PeerProtocolError
 from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.wire import client_v3, v2
-from quire_bookie.wire.framing import Straddler, check_length
+from quire_bookie.wire.framing import Straddler, check_header_fits, check_length
 from quire_bookie.wire.messages import (
     AddResponse,
     AuthResponse,
@@ -134,13 +134,14 @@ class ClientCodec:
             check_length(length, self._frame_bytes_max)
             stop = position + 4 + length
             if stop > end:
-                break
+                return position
             response = _v2_response(view[position:stop], header)
             responses.append(response)
             acks = response if isinstance(response, AddResponse) else None
             if acks is not None:
                 acks_header, acks_code, acks_ledger, next_entry = header, code, acks.ledger, acks.first + 1
             position = stop
+        check_header_fits(data, position)
         return position
 
     def _decode_v3(self, data: bytes, position: int, responses: list[Response]) -> int:

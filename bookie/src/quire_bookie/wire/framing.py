@@ -7,12 +7,21 @@ from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 
 LENGTH_BYTES = 4
+V2_HEADER_BYTES = 4
 
 
 def check_length(length: int, frame_bytes_max: int) -> None:
     """Raise PeerProtocolError for a length that no frame may have."""
     if length <= 0 or length > frame_bytes_max:
         raise PeerProtocolError(f"frame of {length} bytes; allowed are 1 to {frame_bytes_max}")
+
+
+def check_header_fits(data: bytes, position: int) -> None:
+    """At the end of a buffer, fewer than 8 bytes of it left: a V2 frame has at least the 4 bytes of its header."""
+    if len(data) - position >= LENGTH_BYTES:
+        length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
+        if length < V2_HEADER_BYTES:
+            raise PeerProtocolError(f"V2 frame of {length} bytes has no header")
 
 
 class Straddler:

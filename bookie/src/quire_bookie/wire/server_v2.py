@@ -10,7 +10,7 @@ from struct import Struct
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.wire import v2
-from quire_bookie.wire.framing import check_length
+from quire_bookie.wire.framing import check_header_fits, check_length
 from quire_bookie.wire.messages import (
     AddRequest,
     AuthRequest,
@@ -54,7 +54,7 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
                 if prefix == run_prefix and entry == next_entry and _FULL_ADD_LENGTH <= length <= frame_bytes_max:
                     stop = position + 4 + length
                     if stop > end:
-                        break
+                        return position
                     entries.append(view[position + 28 : stop])
                     next_entry += 1
                     size_bytes += length - 24
@@ -69,7 +69,7 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
             check_length(length, frame_bytes_max)
             stop = position + 4 + length
             if stop > end:
-                break
+                return position
             version, opcode, flags = v2.parse_header(header)
             if opcode == v2.ADD and length >= _FULL_ADD_LENGTH and version <= v2.VERSION:
                 # The next turn of the loop takes the entry itself.
@@ -83,6 +83,7 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
             open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
             requests.append(_decode_other(view[position:stop], version, opcode, flags))
             position = stop
+        check_header_fits(data, position)
     finally:
         if run is not None:
             run.size_bytes, run.lac = size_bytes, EntryId(highest_lac)
