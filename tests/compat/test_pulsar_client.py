@@ -507,10 +507,12 @@ def test_deduplication_of_a_namespace(broker: BrokerProcess, client: Any) -> Non
     producer.send(b"six")
     producer.close()
     assert texts(receive(consumer, 2)) == ["five", "six"]
+    consumer.close()  # which sends the acknowledgements that the client still holds together
     broker.rest("PUT", topic.replace("persistent://", "/admin/v2/persistent/") + "/unload")
     again = client.create_producer(topic, producer_name="d", batching_enabled=False, initial_sequence_id=3)
     for text in (b"four again", b"five again", b"six again", b"seven"):
         again.send(text)
+    consumer = client.subscribe(topic, "s")
     assert texts(receive(consumer, 1)) == ["seven"]
     assert nothing_comes(consumer)
     assert again.last_sequence_id() == 7
