@@ -55,7 +55,7 @@ class Consumer:
         self.link = link
         self.epoch = spec.epoch
         self.permits = 0
-        self.pending: dict[Position, Pending] = {}
+        self.pending: dict[Position, tuple[int, int]] = {}  # plain tuples of Pending's fields: one is made per entry
         self.unacked = 0
         self.unacked_max = unacked_max
         self.blocked = False
@@ -79,26 +79,27 @@ class Consumer:
 
     def hold(self, position: Position, messages: int, slot: int) -> None:
         """An entry was sent and waits for its acknowledgement. Blocks the consumer at its limit."""
-        self.pending[position] = Pending(messages, slot)
+        self.pending[position] = (messages, slot)
         self.unacked += messages
         if self.unacked_max and self.unacked >= self.unacked_max:
             self.blocked = True
 
     def release(self, position: Position) -> Pending | None:
         """The consumer no longer holds the entry; None when it never did. Unblocks below half the limit."""
-        pending = self.pending.pop(position, None)
-        if pending is not None:
-            self._unacked_less(pending.messages)
-        return pending
+        found = self.pending.pop(position, None)
+        if found is None:
+            return None
+        self._unacked_less(found[0])
+        return Pending(*found)
 
     def shrink(self, position: Position, remaining: int) -> int:
         """A batch is partly acknowledged: `remaining` messages are left. Returns how many fewer that is."""
-        pending = self.pending.get(position)
-        if pending is None or remaining >= pending.messages:
+        messages, slot = self.pending.get(position, (0, 0))
+        if remaining >= messages:
             return 0
-        self.pending[position] = Pending(remaining, pending.slot)
-        self._unacked_less(pending.messages - remaining)
-        return pending.messages - remaining
+        self.pending[position] = (remaining, slot)
+        self._unacked_less(messages - remaining)
+        return messages - remaining
 
     def _unacked_less(self, messages: int) -> None:
         self.unacked -= messages

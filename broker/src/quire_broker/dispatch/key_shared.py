@@ -9,7 +9,7 @@ the replay set (look-ahead) keeps a slow consumer from making us read the whole 
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
-from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.dispatch.settings import KNOWN_KEY_BYTES_MAX, KNOWN_KEYS_MAX, DispatchSettings
 from quire_broker.dispatch.shared import Handout, SharedDispatcher
 from quire_broker.dispatch.slots import HashRing, Slots, SplitRanges, StickyRanges
 from quire_broker.managed_ledger.position import Position, StoredEntry
@@ -71,6 +71,18 @@ class KeySharedDispatcher(SharedDispatcher):
         else:
             self.slots = SplitRanges()
         self.holders = SlotHolders()
+        self._known_slots: dict[bytes, int] = {}
+
+    def _slot_of(self, key: bytes) -> int:
+        """Slot of a key. Hashing is what costs most here, and keys come again: the recent ones are remembered."""
+        slot = self._known_slots.get(key)
+        if slot is None:
+            slot = self.slots.slot_of(key)
+            if len(self._known_slots) >= KNOWN_KEYS_MAX:
+                self._known_slots.clear()
+            if len(key) <= KNOWN_KEY_BYTES_MAX:
+                self._known_slots[key] = slot
+        return slot
 
     def add(self, consumer: Consumer) -> None:
         """Join and own slots. ConsumerAssignError when there are none to own."""
@@ -118,8 +130,8 @@ class KeySharedDispatcher(SharedDispatcher):
             summary = self.summary_of(entry, handout.skipped)
             if summary is None:
                 continue
-            slot = self.slots.slot_of(summary.sticky_key())
-            if self._put_off(entry, summary, slot):
+            slot = self._slot_of(summary.sticky_key())
+            if summary.metadata.deliver_at_time and self._put_off(entry, summary, slot):
                 continue
             target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
             if target is not None:

@@ -16,6 +16,8 @@ LOOK_AHEAD_PER_CONSUMER = 2_000  # keySharedLookAheadMsgInReplayThresholdPerCons
 LOOK_AHEAD_MAX = 20_000  # keySharedLookAheadMsgInReplayThresholdPerSubscription
 CHUNKED_MESSAGES_MAX = 10_000  # messages whose chunks are being delivered; beyond it the oldest may be split
 PERMITS_MAX = 2**31 - 1  # more than this a client cannot ask for in one FLOW
+KNOWN_KEYS_MAX = 4096  # keys whose hash is remembered, of one Key_Shared subscription
+KNOWN_KEY_BYTES_MAX = 64
 READ_RETRY_FIRST_S = 0.1
 READ_RETRY_MAX_S = 15.0  # dispatcherReadFailureBackoffMaxTimeInMs
 

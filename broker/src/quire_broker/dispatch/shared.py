@@ -285,10 +285,13 @@ class SharedDispatcher(Dispatcher):
                     break
             taken += 1
             summary = self.summary_of(entry, handout.skipped)
-            if summary is None or self._put_off(entry, summary, NO_SLOT):
+            if summary is None:
+                continue
+            metadata = summary.metadata
+            if metadata.deliver_at_time and self._put_off(entry, summary, NO_SLOT):
                 continue
             target = current
-            if summary.num_chunks > 1 and summary.uuid:
+            if metadata.num_chunks_from_msg > 1 and summary.uuid:
                 target = self._chunk_owner(summary, current)
                 if not target.ready:
                     self.replay.add(entry.position)
