@@ -7,7 +7,7 @@ synchronous and cheap; snapshots are saved in the background, after 100 changes 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from quire_bookie.errors import BadVersionError, QuireError
 from quire_broker.managed_ledger.ack_set import full_mask, unacked_mask, words_of
@@ -254,7 +254,8 @@ class Cursor:
         """Replace the subscription's own properties, durably. Errors of the metadata store."""
         if self._store is not None:
             async with self._lock:
-                await self._store.set_cursor_properties(dict(properties), self._state)
+                store = self._store
+                await self._guarded(lambda: store.set_cursor_properties(dict(properties), self._state))
 
     def _note_change(self, count: int) -> None:
         if self._store is None or self._closed:
@@ -298,16 +299,25 @@ class Cursor:
                 self._unsaved -= covered
 
     async def _guarded_save(self, state: CursorState) -> None:
+        store = self._store
+        assert store is not None
+        await self._guarded(lambda: store.save(state))
+
+    async def _guarded(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write the node; when another one wrote it although the list is still ours, once more.
+
+        A former owner that does not know it yet may still write its cursors, but not twice over us: it has the version
+        from before.
+        """
         assert self._store is not None
         try:
-            await self._store.save(state)
+            await write()
         except BadVersionError:
-            # Another owner, or an operator's hand. While the list is ours the next attempt may win.
-            if await self._lists.still_owned():
-                await self._store.refresh()
-            else:
+            if not await self._lists.still_owned():
                 self._lost_node()
-            raise
+                raise
+            await self._store.refresh()
+            await write()
 
     async def reset(self, position: Position) -> None:
         """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
@@ -335,16 +345,18 @@ class Cursor:
         self._closed = True
         self._stop_timer()
         if self._store is not None:
+            store = self._store
             async with self._lock:
-                await self._store.close(self._state, dirty=self._unsaved > 0)
+                await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0))
 
     async def remove(self) -> None:
         """Delete what is stored of it. The managed ledger's to call."""
         self._closed = True
         self._stop_timer()
         if self._store is not None:
+            store = self._store
             async with self._lock:
-                await self._store.remove()
+                await self._guarded(store.remove)
 
     def stop(self) -> None:
         """End without saving: the managed ledger was fenced or is being deleted."""

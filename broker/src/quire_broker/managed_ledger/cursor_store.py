@@ -231,7 +231,11 @@ class CursorStore:
 
     async def refresh(self) -> None:
         """After a lost compare-and-set while the managed ledger is still ours: learn the node's version again."""
-        await self._stored.load()
+        value = await self._stored.load()
+        named = NO_CURSOR_LEDGER if value is None else decode_node(value).ledger_id
+        before, self._ledger_id = self._ledger_id, named
+        if before not in (named, NO_CURSOR_LEDGER):
+            self._retire([before])
 
     # ---- the end
     async def close(self, state: CursorState, *, dirty: bool) -> None:

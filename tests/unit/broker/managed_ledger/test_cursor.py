@@ -300,7 +300,7 @@ def test_a_failed_cursor_ledger_is_replaced() -> None:
 
 def test_without_any_ledger_the_node_takes_the_state() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 20)
+        process, _, cursor = await _with_cursor(world, 20)
         process.client.set_writable(0)
         cursor.acknowledge([Position(3, 0), Position(3, 5)])
         await process.run(cursor.flush())

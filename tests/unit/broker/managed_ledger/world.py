@@ -1,4 +1,4 @@
-"""One managed ledger on simulated metadata and fake bookies, in virtual time; processes can be killed and started anew."""
+"""One managed ledger on simulated metadata and fake bookies, in virtual time; its processes can be killed."""
 
 import asyncio
 import random
