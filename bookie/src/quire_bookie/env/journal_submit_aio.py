@@ -141,11 +141,14 @@ class AioJournalFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        self._event_fd = -1
         try:
-            self._context = AioContext()
             self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._context = AioContext()
         except OSError:
             os.close(self._fd)
+            if self._event_fd >= 0:
+                os.close(self._event_fd)
             raise
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._event_fd, self._wake)

@@ -196,9 +196,12 @@ class Journal:
         self._wake.set()
 
     # ---- files
-    def _wants_file(self) -> None:
-        if self._writer.full is None or self._loop.time() >= self._retry_full_at_s:
-            self._wake.set()
+    def _wants_file(self) -> bool:
+        """Have the next file made, unless the disk was full a moment ago. Whether an attempt follows."""
+        if self._writer.full is not None and self._loop.time() < self._retry_full_at_s:
+            return False
+        self._wake.set()
+        return True
 
     def _retire(self, file: JournalFile) -> None:
         self._retired.append(file)

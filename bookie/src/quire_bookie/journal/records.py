@@ -22,6 +22,7 @@ from quire_bookie.model import Buffer, EntryId, LedgerId, Run
 
 _HEAD = struct.Struct("<B3xIq")
 _RUN_HEAD = struct.Struct("<B3xIqqq")
+_RUN_HEAD_OF_ONE = struct.Struct("<B3xIqqqI")
 _IDS = struct.Struct("<qq")
 _ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
 _LITTLE_ENDIAN = sys.byteorder == "little"
@@ -84,20 +85,20 @@ def run_head(run: Run) -> bytes:
     return head + lengths.tobytes()
 
 
-def run_bytes(run: Run) -> int:
-    """Size of the record that `run` becomes."""
-    return _RUN_HEAD.size + 4 * len(run.entries) + run.size_bytes
-
-
 def encode_body(items: Sequence[Run | bytes]) -> bytes:
     """Runs and already encoded records, in order, as one body. The only copy that is made of an entry here."""
     parts: list[Buffer] = []
+    add = parts.append
     for item in items:
-        if type(item) is bytes:
-            parts.append(item)
+        if isinstance(item, bytes):
+            add(item)
+        elif len(item.entries) == 1:
+            # Unbatched adds: a third of the cost of the general case.
+            entry = item.entries[0]
+            add(_RUN_HEAD_OF_ONE.pack(_ENTRIES, 1, item.ledger, item.first, item.lac, len(entry)))
+            add(entry)
         else:
-            assert isinstance(item, Run)
-            parts.append(run_head(item))
+            add(run_head(item))
             parts.extend(item.entries)
     return b"".join(parts)
 

@@ -76,8 +76,8 @@ def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None
 class GroupWriter:
     """The write side of one journal. Every method belongs to the event loop's thread.
 
-    `wants_file` is called when a prepared file is missing, `retired` with a file that is full,
-    `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`.
+    `wants_file` is called when a prepared file is missing and says whether one is being made, `retired` with a file
+    that is full, `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupWriter:
         uuid: bytes,
         settings: JournalSettings,
         *,
-        wants_file: Callable[[], None],
+        wants_file: Callable[[], bool],
         retired: Callable[[JournalFile], None],
         went_live: Callable[[str, FileHeader], None],
         poisoned: Callable[[JournalPoisonedError], None],
@@ -269,12 +269,11 @@ class GroupWriter:
     def _change_file(self) -> None:
         if self._prepared is not None:
             self._open_next(self._changed)
-        elif self.full is not None:
-            self._refuse_group(self.full)
-            self._wants_file()
-        else:
+        elif self._wants_file():
             self._waits_for_file = True
-            self._wants_file()
+        else:
+            assert self.full is not None
+            self._refuse_group(self.full)
 
     def _open_next(self, done: Done) -> None:
         """Write the header of the next generation; `done` follows when it is durable and the file in use."""
