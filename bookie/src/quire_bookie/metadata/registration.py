@@ -12,6 +12,7 @@ from collections.abc import Callable
 from quire_bookie.errors import MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
 from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
 from quire_bookie.model import BookieId
@@ -52,7 +53,7 @@ class BookieRegistry:
             undo.push_async_callback(registry._watch.close)
             await registry._load()
             undo.pop_all()
-        registry._task = asyncio.get_running_loop().create_task(registry._run(), name="bookie-registry")
+        registry._task = start_background(registry._follow(), "bookie-registry", _log)
         return registry
 
     @property
@@ -94,12 +95,6 @@ class BookieRegistry:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        try:
-            await self._follow()
-        except Exception:  # noqa: BLE001  the task's root: without it a mistake would only be seen at close
-            _log.exception("the registry of bookies stopped following changes")
 
     async def _follow(self) -> None:
         async for event in self._watch:

@@ -21,6 +21,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, METADATA_SESSION_TIMEOUT_S
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.service_info import BookieServiceInfo, encode_service_info
 from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, SessionState, Watch
 from quire_bookie.model import BookieId
@@ -97,10 +98,9 @@ class BookieRegistration:
             undo.callback(self._forget_session)
             await self._register_first()
             undo.pop_all()
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._keep(), name=f"registration {self._bookie}"),
-            loop.create_task(self._follow(self._watch), name=f"registration watch {self._bookie}"),
+            start_background(self._keep(), f"registration {self._bookie}", _log),
+            start_background(self._follow(self._watch), f"registration watch {self._bookie}", _log),
         ]
 
     async def set_read_only(self, read_only: bool) -> None:

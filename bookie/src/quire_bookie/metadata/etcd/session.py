@@ -9,9 +9,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.etcd.connection import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
@@ -67,7 +69,9 @@ class EtcdSession:
                 if self._lease == 0:
                     await self._grant()
                 if self._task is None and not self._closed:
-                    self._task = asyncio.get_running_loop().create_task(self._run(), name="etcd-lease")
+                    # Without the task the lease ends, and with it the registrations.
+                    lost = partial(self._set_state, SessionState.LOST)
+                    self._task = start_background(self._run(), "etcd-lease", _log, lost)
         return self._lease
 
     def lease_gone(self, lease: int) -> None:
@@ -92,13 +96,9 @@ class EtcdSession:
             self._lease = 0
 
     async def _run(self) -> None:
-        try:
-            while not self._closed:
-                await self._wait()
-                await self._renew()
-        except Exception:  # noqa: BLE001  the task's root: without a lease the registrations end
-            _log.exception("the session with etcd stopped")
-            self._set_state(SessionState.LOST)
+        while not self._closed:
+            await self._wait()
+            await self._renew()
 
     async def _wait(self) -> None:
         """Until the next renewal is due or the lease is known to be gone."""

@@ -11,6 +11,7 @@ import logging
 
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.contract import prefix_end
 from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
@@ -47,7 +48,7 @@ class EtcdWatch(EventQueue):
                     raise
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, METADATA_RETRY_BACKOFF_S[1])
-        self._task = loop.create_task(self._run(), name=f"etcd-watch {self.prefix}")
+        self._task = start_background(self._run(), f"etcd-watch {self.prefix}", _log)
 
     async def close(self) -> None:
         """End the stream and its task."""
@@ -61,19 +62,16 @@ class EtcdWatch(EventQueue):
     async def _run(self) -> None:
         low, high = METADATA_RETRY_BACKOFF_S
         backoff = low
-        try:
-            while not self.closed:
-                try:
-                    await self._read()
-                except MetadataError as error:
-                    _log.info("watch of %s: %s; opening it again", self.prefix, error)
-                if await self._reopen():
-                    backoff = low
-                else:
-                    await asyncio.sleep(backoff)
-                    backoff = min(backoff * 2, high)
-        except Exception:  # noqa: BLE001  the task's root
-            _log.exception("the watch of %s stopped", self.prefix)
+        while not self.closed:
+            try:
+                await self._read()
+            except MetadataError as error:
+                _log.info("watch of %s: %s; opening it again", self.prefix, error)
+            if await self._reopen():
+                backoff = low
+            else:
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, high)
 
     async def _reopen(self) -> bool:
         try:
