@@ -333,7 +333,7 @@ class Bookie:
     def _read_from_memory(self, connection: Connection, request: ReadRequest) -> bool:
         """Answer in this very step what one of the caches holds: tail reads cost no task."""
         info = self._storage.cached_ledger(request.ledger)
-        if info is None or info.deleted:
+        if info is None or info.deleted or not connection.takes_answers:
             return False
         entry = request.entry
         if entry == NO_ENTRY:

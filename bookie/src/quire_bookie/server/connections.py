@@ -7,7 +7,7 @@ does not take our answers, the bookie is full, or too many reads are queued.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from quire_bookie.model import Buffer
@@ -20,6 +20,8 @@ _log = logging.getLogger("quire.server.connections")
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ADDS = 2
 PAUSED_BY_READS = 4
+_JOIN_BYTES_MAX = 64 * 1024
+"""Larger answers go out as they are where the transport can: no copy of entries that were read."""
 
 
 class RequestHandler(Protocol):
@@ -62,9 +64,11 @@ class Connection(asyncio.Protocol):
         "__weakref__",
         "_closing",
         "_codec",
+        "_drained",
         "_handler",
         "_open",
         "_out",
+        "_out_bytes",
         "_paused",
         "_peer",
         "_settings",
@@ -78,6 +82,9 @@ class Connection(asyncio.Protocol):
         self._settings = settings
         self._codec = ServerCodec(settings.frame_bytes_max)
         self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._paused = 0
         self._closing = False
         self._peer = ""
@@ -98,6 +105,7 @@ class Connection(asyncio.Protocol):
         """The socket is gone; answers that are still due go nowhere."""
         self._transport = None
         self._out.clear()
+        self._drained.set()
         self._open.closed(self)
         self._handler.stats.connections_open -= 1
 
@@ -120,10 +128,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not take its answers: take no more of its requests."""
+        self._drained.clear()
         self.pause(PAUSED_BY_WRITES)
 
     def resume_writing(self) -> None:
         """The client reads again."""
+        self._drained.set()
         self.resume(PAUSED_BY_WRITES)
 
     def pause(self, reason: int) -> None:
@@ -140,7 +150,25 @@ class Connection(asyncio.Protocol):
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def send(self, buffers: Iterable[Buffer], answers: int = 1) -> None:
+    @property
+    def is_gone(self) -> bool:
+        """Nobody is there to take an answer."""
+        return self._transport is None
+
+    @property
+    def takes_answers(self) -> bool:
+        """Whether answers leave about as fast as they are made. While not: make no large ones."""
+        return self._drained.is_set() and self._out_bytes < self._settings.socket_write_high_bytes
+
+    async def wait_to_take_answers(self) -> None:
+        """Until `takes_answers`, or until the connection is gone."""
+        while not (self.takes_answers or self.is_gone):
+            if self._drained.is_set():
+                await asyncio.sleep(0)  # the flush of this turn of the loop is due
+            else:
+                await self._drained.wait()
+
+    def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
         """Queue the bytes of `answers` answers for the next flush."""
         self.unanswered -= answers
         if self._transport is None:
@@ -148,14 +176,19 @@ class Connection(asyncio.Protocol):
         if not self._out:
             self._handler.flush_soon(self)
         self._out.extend(buffers)
+        self._out_bytes += sum(map(len, buffers))
 
     def flush(self) -> None:
         """Write everything queued at once; close if that was what remained to do."""
         if self._transport is None:
             return
         if self._out:
-            self._transport.write(b"".join(self._out))
-            self._out.clear()
+            out, self._out = self._out, []
+            if self._out_bytes > _JOIN_BYTES_MAX:
+                self._transport.writelines(out)
+            else:
+                self._transport.write(b"".join(out))
+            self._out_bytes = 0
         if self._closing and self.unanswered <= 0:
             self._transport.close()
 

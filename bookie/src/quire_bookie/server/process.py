@@ -189,8 +189,9 @@ class RunningBookie:
         self.storage.on_failure = self._fail
         if self.journal.full is not None:
             monitor.disk_full()
-        if self.storage.failure is not None:
-            raise StartupError(f"the storage of bookie {self.bookie_id} failed: {self.storage.failure}")
+        if self.storage.failure is not None or self.journal.poisoned:
+            cause = self.storage.failure or "its journal cannot be written"
+            raise StartupError(f"bookie {self.bookie_id} failed while starting: {cause}")
         self.bookie.read_only = await monitor.first_look()
         await self.registration.start(read_only=self.bookie.read_only)
         self._spawn(monitor.run(), "disk monitor")

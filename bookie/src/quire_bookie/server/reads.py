@@ -84,7 +84,12 @@ class Reads:
                 request, durable = queue.waiting.popleft()
                 if len(queue.waiting) == self._settings.reads_queued_per_connection // 2:
                     connection.resume(PAUSED_BY_READS)
-                connection.send(await self._answer(request, durable))
+                if not connection.takes_answers:
+                    await connection.wait_to_take_answers()
+                if connection.is_gone:
+                    connection.send((), 1)
+                else:
+                    connection.send(await self._answer(request, durable))
         finally:
             queue.workers -= 1
 
