@@ -17,13 +17,17 @@ from quire_bookie.storage.log_catalog import LogState
 from quire_bookie.storage.log_format import LOG_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, LedgerMap, LogHeader
 
 PIECE_BYTES = limits.ENTRY_LOG_WRITE_BYTES
+FOOTER_CHAIN_MAX = 64
+"""After so many footers one counts the whole log, so that a start reads a bounded number of them."""
 
 
 class LogWriter:
-    """Appends to one log. What is not committed can be taken back with `rewind`."""
+    """Appends to one log. What is not committed can be taken back with `rewind`. `chain`: footers that follow one
+    another back from the last."""
 
-    def __init__(self, file: DiskFile, header: LogHeader, state: LogState, spans: LedgerMap) -> None:
+    def __init__(self, file: DiskFile, header: LogHeader, state: LogState, spans: LedgerMap, chain: int) -> None:
         self._file = file
+        self._chain = chain
         self._header = header
         self._spans = spans
         self.committed = state
@@ -85,7 +89,11 @@ class LogWriter:
     async def end_flush(self) -> LogState:
         """Write the footer and everything queued, and sync. Returns the state to commit."""
         footer = self.offset
-        self._append_file_record(log_format.FOOTER_ENTRY, log_format.encode_map(self._fresh, self.committed.pointer))
+        if self._chain < FOOTER_CHAIN_MAX:
+            body = log_format.encode_map(self._fresh, self.committed.pointer)
+        else:
+            body = log_format.encode_map(self._whole(), 0)
+        self._append_file_record(log_format.FOOTER_ENTRY, body)
         self._pad(LOG_ALIGNMENT_BYTES, 0)
         await self._write_up_to(self.offset)
         await self._file.sync()
@@ -93,11 +101,8 @@ class LogWriter:
 
     async def seal(self) -> LogState:
         """Write the map of the whole log and its seal, and sync. Nothing can be appended afterwards."""
-        whole: LedgerMap = {}
-        log_format.merge_map(whole, self._spans)
-        log_format.merge_map(whole, self._fresh)
         place = self.offset
-        self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(whole, 0))
+        self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(self._whole(), 0))
         self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
         size = self.offset + log_format.SEAL_BYTES
         self._pending.append(log_format.encode_seal(self.log, place, size))
@@ -106,8 +111,15 @@ class LogWriter:
         await self._file.sync()
         return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
 
+    def _whole(self) -> LedgerMap:
+        whole: LedgerMap = {}
+        log_format.merge_map(whole, self._spans)
+        log_format.merge_map(whole, self._fresh)
+        return whole
+
     def commit(self, state: LogState) -> None:
         """The index has `state`: go on from there."""
+        self._chain = self._chain + 1 if self._chain < FOOTER_CHAIN_MAX else 1
         log_format.merge_map(self._spans, self._fresh)
         self.committed = state
         self._begin()

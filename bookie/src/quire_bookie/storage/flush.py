@@ -110,6 +110,9 @@ class Flush:
 
 def _piece(sizes: Sequence[int], start: int) -> tuple[int, int]:
     """End and bytes of the records from `start` on that go together: at most 1 MiB, at least one."""
+    size = sum(sizes) + len(sizes) * RECORD_HEADER_BYTES
+    if start == 0 and size <= PIECE_BYTES:
+        return len(sizes), size
     size = 0
     for end in range(start, len(sizes)):
         more = sizes[end] + RECORD_HEADER_BYTES

@@ -11,6 +11,7 @@ Not proved by RocksDB itself: a write-ahead log cut exactly between two commits.
 import asyncio
 import functools
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -37,6 +38,7 @@ class RocksIndexStore:
         self._queued: list[tuple[Sequence[bytes], asyncio.Future[list[bytes | None]]]] = []
         self._hop: asyncio.Task[None] | None = None
         self._broken = False
+        self._reopening = threading.Lock()
         self._db: Any = None
 
     @classmethod
@@ -107,7 +109,7 @@ class RocksIndexStore:
             keys = list(itertools.chain.from_iterable(keys for keys, _answer in batch))
             try:
                 values = await self._run(self._reads, functools.partial(self._get_all, keys))
-            except StorageError as error:
+            except (StorageError, RuntimeError) as error:  # RuntimeError: the threads were ended by close
                 if len(batch) == 1:
                     _fail(batch[0][1], error)
                 else:
@@ -127,7 +129,7 @@ class RocksIndexStore:
         for wanted, answer in batch:
             try:
                 values = await self._run(self._reads, functools.partial(self._get_all, wanted))
-            except StorageError as error:
+            except (StorageError, RuntimeError) as error:
                 _fail(answer, error)
                 continue
             if not answer.done():
@@ -168,23 +170,26 @@ class RocksIndexStore:
             self._db = None
 
     def _get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        get = self._db.get
-        return [get(key) for key in keys]
+        with self._reopening:
+            get = self._db.get
+            return [get(key) for key in keys]
 
     def _seek_last(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
         # No bound in the options: rocksdict encodes it as if keys were not raw, and it cuts off what it should not.
-        iterator = self._db.iter(_read_options())
-        iterator.seek_for_prev(key)
-        if not iterator.valid():
-            iterator.status()  # raises when damage ended the search
-            return None
-        found: bytes = iterator.key()
-        return (found, iterator.value()) if found >= lower else None
+        with self._reopening:
+            iterator = self._db.iter(_read_options())
+            iterator.seek_for_prev(key)
+            if not iterator.valid():
+                iterator.status()  # raises when damage ended the search
+                return None
+            found: bytes = iterator.key()
+            return (found, iterator.value()) if found >= lower else None
 
     def _seek_first(self, start: bytes) -> Any:
-        iterator = self._db.iter(_read_options())
-        iterator.seek(start)
-        return iterator
+        with self._reopening:
+            iterator = self._db.iter(_read_options())
+            iterator.seek(start)
+            return iterator
 
     def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], sync: bool) -> None:
         self._recover()
@@ -206,10 +211,9 @@ class RocksIndexStore:
     def _recover(self) -> None:
         """After a failed write RocksDB refuses all others; opening it anew replays its log and clears that."""
         if self._broken:
-            # Readers run on the other thread: let the one under way finish before the handle goes.
-            self._reads.submit(_nothing).result()
-            self._db.close()
-            self._open_database()
+            with self._reopening:  # readers run on the other thread
+                self._db.close()
+                self._open_database()
             self._broken = False
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

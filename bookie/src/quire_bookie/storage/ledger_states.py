@@ -25,6 +25,7 @@ from quire_bookie.storage.index_keys import state_key
 STATE_VERSION: Final = 1
 _FENCED, _DELETED, _HAS_LAC = 1, 2, 4
 _STATE = struct.Struct("<BBqHI")
+_LOOKS_PER_ADMISSION = 8
 _CRC = struct.Struct("<I")
 
 
@@ -64,7 +65,7 @@ class LedgerInfo:
         self.last_entry = NO_ENTRY
         self.last_unproven = False
         self.dirty = False
-        self.touched = True
+        self.touched = False
         self.rewrites = 0
         """Grows when an id is stored again, so that a read in flight does not cache the older bytes."""
         self.read_ahead_entry = NO_ENTRY
@@ -134,6 +135,7 @@ class LedgerStates:
         info = self._alive.get(ledger)
         if info is not None:
             self._admit(info)
+            info.touched = True
         return info
 
     def add_loaded(self, info: LedgerInfo) -> LedgerInfo:
@@ -193,14 +195,13 @@ class LedgerStates:
         return bool(self._dirty)
 
     def _admit(self, info: LedgerInfo) -> None:
-        """Second chance: one turn of the clock per admission beyond the bound, so the cost stays constant."""
+        """Second chance, with a bounded number of looks per admission. Dirty ones stay, whatever the bound."""
         self._recent[info.ledger_id] = info
-        info.touched = True
-        turns = 2 * max(0, len(self._recent) - self._states_max)
-        while turns > 0 and len(self._recent) > self._states_max:
-            turns -= 1
+        for look in range(_LOOKS_PER_ADMISSION):
+            if len(self._recent) <= self._states_max:
+                return
             ledger = next(iter(self._recent))
             oldest = self._recent.pop(ledger)
-            if oldest.touched or oldest.dirty:
+            if oldest.dirty or (oldest.touched and look < _LOOKS_PER_ADMISSION - 1):
                 oldest.touched = False
                 self._recent[ledger] = oldest

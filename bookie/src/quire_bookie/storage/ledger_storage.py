@@ -229,7 +229,7 @@ class LedgerStorage(Generic[M]):
             return
         try:
             body = await self._reader.read(info, info.last_entry)
-        except DamagedError:
+        except (NoSuchEntryError, DamagedError):
             return  # the LAC of a ledger is a lower bound; the entry itself answers with the damage when it is read
         if len(body) >= ENTRY_HEADER_BYTES:
             info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
@@ -327,8 +327,10 @@ class LedgerStorage(Generic[M]):
                 if entry < 0 or (entry > info.last_entry and not info.last_unproven):
                     raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
                 body = await self._reader.read(info, entry, expected_bytes)
-        except DamagedError:
-            self.stats.reads_damaged += 1
+        except (NoSuchEntryError, DamagedError) as error:
+            if info.deleted:  # meanwhile: what was missed went with it
+                raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted") from error
+            self.stats.reads_damaged += isinstance(error, DamagedError)
             raise
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")

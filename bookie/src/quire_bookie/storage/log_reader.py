@@ -122,7 +122,8 @@ class LogReader:
         else:
             window = WINDOW_BYTES_MIN
         info.read_ahead_bytes = min(self._read_ahead_bytes, window)
-        return max(info.read_ahead_bytes, min(expected_bytes, self._read_ahead_bytes))
+        # A quarter more for the heads of the records.
+        return max(info.read_ahead_bytes, min(expected_bytes + expected_bytes // 4, self._read_ahead_bytes))
 
     async def _plan(self, info: LedgerInfo, entry: EntryId, window: int) -> _Plan:
         """Where to read. The entry itself is in the plan even when it is larger than the window."""

@@ -193,7 +193,7 @@ class EntryLogs:
         header = LogHeader(log, self._chance.token(16), self._storage_uuid)
         # Known before the index commit: a reader may follow the index here while `committed` is still to be called.
         self._salts[log] = log_format.salt_of(header)
-        return LogWriter(file, header, LogState(log, header.uuid), {})
+        return LogWriter(file, header, LogState(log, header.uuid), {}, 0)
 
     async def _reopen(self, state: LogState) -> None:
         """Continue the log that was being written; a damaged one is left as it is, for what can be read of it."""
@@ -203,7 +203,7 @@ class EntryLogs:
             found = log_format.decode_header(await self.files.read(state.log, 0, log_format.LOG_HEADER_BYTES), path)
             if found != header:
                 raise DamagedError(path, 0, f"is another log than the index means: {found.log}")
-            spans = await self._spans_of(state)
+            spans, chain = await self._spans_of(state)
             file = await self._disk.open(path)
             size = await file.size()
             if size < state.durable_bytes:
@@ -217,20 +217,22 @@ class EntryLogs:
             _log.info("dropped %d bytes of an unfinished flush from %s", size - state.durable_bytes, path)
             await file.truncate(state.durable_bytes)
             await file.sync()
-        self._writer = LogWriter(file, header, state, spans)
+        self._writer = LogWriter(file, header, state, spans, chain)
 
-    async def _spans_of(self, state: LogState) -> LedgerMap:
-        """Add up the footers, from the last one back."""
+    async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int]:
+        """Add up the footers, from the last one back; and how many there were."""
         spans: LedgerMap = {}
         place = state.pointer
+        chain = 0
         while place:
+            chain += 1
             body = await self._file_record(state, place, log_format.FOOTER_ENTRY)
             part, previous = log_format.decode_map(body, self.files.path(state.log), place)
             if previous >= place:
                 raise DamagedError(self.files.path(state.log), place, "a footer names a later one as its predecessor")
             log_format.merge_map(spans, part)
             place = previous
-        return spans
+        return spans, chain
 
     async def _file_record(self, state: LogState, place: int, kind: EntryId) -> memoryview:
         path = self.files.path(state.log)

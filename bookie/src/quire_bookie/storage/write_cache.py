@@ -30,6 +30,8 @@ LEDGER_OVERHEAD_BYTES: Final = 700
 _SIZE_BITS = 24
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 _KEPT = 1 << 62
+_JOIN_BYTES_MAX = 48 * 1024
+"""A larger join is a fresh mapping every time, and its page faults cost more than copying entry by entry."""
 
 
 class LedgerEntries:
@@ -124,24 +126,26 @@ class CacheHalf:
         return bytes(memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + size])
 
     def bodies(self, places: Sequence[int]) -> list[Buffer]:
-        """The entries at some places, as views that are good until `clear`."""
-        found: list[Buffer] = []
-        add, kept = found.append, self._kept
-        at, view = -1, memoryview(b"")
-        for place in places:
-            if place & _KEPT:
-                add(kept[place ^ _KEPT])
-                continue
-            start = place >> _SIZE_BITS
-            if start // CHUNK_BYTES != at:
-                at = start // CHUNK_BYTES
-                view = memoryview(self._chunks[at])
-            offset = start % CHUNK_BYTES
-            add(view[offset : offset + (place & _SIZE_MASK)])
-        return found
+        """The entries at some places (at least one), as views that are good until `clear`."""
+        low, high = min(places) >> _SIZE_BITS, max(places)
+        if high < _KEPT and (high >> _SIZE_BITS) // CHUNK_BYTES == low // CHUNK_BYTES:
+            chunk = low // CHUNK_BYTES
+            view, base = memoryview(self._chunks[chunk]), chunk * CHUNK_BYTES
+            starts = [(place >> _SIZE_BITS) - base for place in places]
+            return [view[start : start + (place & _SIZE_MASK)] for start, place in zip(starts, places, strict=True)]
+        return [self._view(place) for place in places]
+
+    def _view(self, place: int) -> Buffer:
+        if place & _KEPT:
+            return self._kept[place ^ _KEPT]
+        start = place >> _SIZE_BITS
+        offset = start % CHUNK_BYTES
+        return memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + (place & _SIZE_MASK)]
 
     def sizes(self, places: Sequence[int]) -> list[int]:
         """The sizes in bytes of the entries at some places."""
+        if max(places) < _KEPT:
+            return [place & _SIZE_MASK for place in places]
         return [len(self._kept[p ^ _KEPT]) if p & _KEPT else p & _SIZE_MASK for p in places]
 
     def clear(self) -> None:
@@ -168,12 +172,18 @@ class CacheHalf:
                     self._copy_one(entry) if len(entry) <= CHUNK_BYTES else self._keep_one(entry) for entry in entries
                 ]
             self._next_chunk()
+        sizes = list(map(len, entries))
         end = self._end
         offset = end % CHUNK_BYTES
-        self._chunks[-1][offset : offset + size_bytes] = b"".join(entries)
+        chunk = self._chunks[-1]
+        if size_bytes <= _JOIN_BYTES_MAX:
+            chunk[offset : offset + size_bytes] = b"".join(entries)
+        else:
+            for entry, size in zip(entries, sizes, strict=True):
+                chunk[offset : offset + size] = entry
+                offset += size
         self._end = end + size_bytes
         self.charged_bytes += size_bytes
-        sizes = list(map(len, entries))
         return [start << _SIZE_BITS | size for start, size in zip(accumulate(sizes, initial=end), sizes, strict=False)]
 
     def _next_chunk(self) -> None:

@@ -1,7 +1,7 @@
 """The block index against a plain dict: whatever was flushed last is what a lookup finds."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire_bookie.errors import DamagedError
@@ -45,6 +45,7 @@ def note(model: dict[int, Place], segment: BlockSegment) -> None:
         offset += size + RECORD_HEADER_BYTES
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(stretches(), min_size=1, max_size=2), min_size=1, max_size=4))
 def test_a_lookup_finds_what_was_merged_last_and_nothing_else(flushes: list[list[BlockSegment]]) -> None:
     value: bytes | None = None
@@ -61,6 +62,7 @@ def test_a_lookup_finds_what_was_merged_last_and_nothing_else(flushes: list[list
     assert encode_block(KEY, decode_block(KEY, value)) == value
 
 
+@settings(deadline=None)
 @given(stretches(), st.data())
 def test_the_tail_of_a_stretch_begins_at_the_entry_asked_for(segment: BlockSegment, data: st.DataObject) -> None:
     value = merge_block(KEY, None, [segment])
@@ -70,6 +72,7 @@ def test_the_tail_of_a_stretch_begins_at_the_entry_asked_for(segment: BlockSegme
     assert Place(tail.log, tail.base, tail.sizes[0]) == look_up(KEY, value, low)
 
 
+@settings(deadline=None)
 @given(stretches(), st.data())
 def test_any_flipped_bit_or_cut_is_damage_and_never_absence(segment: BlockSegment, data: st.DataObject) -> None:
     value = bytearray(merge_block(KEY, None, [segment]))

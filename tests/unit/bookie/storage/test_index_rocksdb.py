@@ -37,7 +37,7 @@ async def test_a_scan_of_many_pairs_sees_one_snapshot(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     keys = [i.to_bytes(4, "big") for i in range(5000)]
     await index.commit([(key, b"old") for key in keys])
-    seen = []
+    seen: list[tuple[bytes, bytes]] = []
     async for key, value in index.scan(b"", b"\xff"):
         if not seen:
             await index.commit([(key, b"new") for key in keys])
@@ -69,6 +69,10 @@ async def _fill_and_flip(path: Path) -> None:
     for part in range(4):
         await index.commit([(b"k%06d" % i, b"value%06d" % i * 8) for i in range(part * 5000, part * 5000 + 5000)])
     await index.close()
+    _flip_bits(path)
+
+
+def _flip_bits(path: Path) -> None:
     for table in path.glob("*.sst"):
         data = bytearray(table.read_bytes())
         for at in range(1000, len(data) // 2, 4096):

@@ -1,0 +1,117 @@
+"""Cold reads from entry logs: a sequential scan with read-ahead against random reads, on the real disk and index.
+
+    python benchmarks/storage_reads.py [folder]
+
+Cold means that storage's own caches are empty; the kernel's pages of the logs are dropped too, as far as it lets us.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.storage import LedgerStorage, StorageSettings
+from quire_bookie.storage.index_rocksdb import RocksIndexStore
+
+LEDGERS = 20
+SETTINGS = StorageSettings()
+
+
+class NoMarks:
+    """No journal here."""
+
+    def capture(self) -> int:
+        """Nothing."""
+        return 0
+
+    async def commit(self, mark: int, /) -> None:
+        """Nothing."""
+
+
+async def open_storage(folder: str) -> tuple[RocksIndexStore, LedgerStorage[int]]:
+    """A storage on the real disk."""
+    index = await RocksIndexStore.open(f"{folder}/index")
+    storage = await LedgerStorage.open(
+        disk=LocalDisk(), index=index, directory=f"{folder}/ledgers", settings=SETTINGS, marks=NoMarks()
+    )
+    return index, storage
+
+
+async def put(storage: LedgerStorage[int], ledger: int, first: int, entries: list[bytes]) -> None:
+    """Wait while both halves are full."""
+    info = await storage.load_ledger(LedgerId(ledger)) or storage.create_ledger(LedgerId(ledger), b"k" * 20)
+    run = Run(LedgerId(ledger), EntryId(first), entries, EntryId(-1), sum(map(len, entries)))
+    while True:
+        try:
+            return storage.put(info, run)
+        except TooManyRequestsError:
+            await storage.wait_for_room()
+
+
+def _drop_pages(folder: str) -> None:
+    for path in Path(folder, "ledgers").glob("*.qlog"):
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+async def _fill(folder: str, size: int, per_ledger: int) -> None:
+    index, storage = await open_storage(folder)
+    for first in range(0, per_ledger, 50):
+        for ledger in range(LEDGERS):
+            await put(storage, ledger, first, [bytes(size)] * 50)
+    await storage.close()
+    await index.close()
+    _drop_pages(folder)
+
+
+async def _measure(folder: str, size: int, per_ledger: int, style: str, reads: int) -> tuple[float, int]:
+    _drop_pages(folder)
+    index, storage = await open_storage(folder)
+    chance = random.Random(1)
+    start = time.perf_counter()
+    done = 0
+    while done < reads:
+        if style == "random":
+            ledger, entry = chance.randrange(LEDGERS), chance.randrange(per_ledger)
+            await storage.read(LedgerId(ledger), EntryId(entry))
+            done += 1
+        elif style == "one by one":
+            await storage.read(LedgerId(done // per_ledger % LEDGERS), EntryId(done % per_ledger))
+            done += 1
+        else:
+            ledger, entry = done // per_ledger % LEDGERS, done % per_ledger
+            done += len(await storage.read_many(LedgerId(ledger), EntryId(entry), 1000, 1 << 20))
+    rate = done / (time.perf_counter() - start)
+    disk_reads = storage.stats.log_reads
+    await storage.close()
+    await index.close()
+    return rate, disk_reads
+
+
+async def main() -> None:
+    """Print a table."""
+    print("entry bytes  style       entries/s     MB/s  disk reads  times random")
+    for size, per_ledger in ((100, 20_000), (1024, 10_000), (65_536, 200)):
+        with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
+            await _fill(folder, size, per_ledger)
+            base = 0.0
+            for style, reads in (
+                ("random", 3000),
+                ("one by one", LEDGERS * per_ledger),
+                ("batch", LEDGERS * per_ledger),
+            ):
+                rate, disk_reads = await _measure(folder, size, per_ledger, style, min(reads, 100_000))
+                base = base or rate
+                line = f"{size:11d}  {style:10s} {rate:10.0f} {rate * size / 1e6:8.1f} {disk_reads:11d}"
+                print(f"{line} {rate / base:13.1f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,110 @@
+"""Ledger states: one object per ledger, bounded, and never made up."""
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, encode_state, is_deleted
+
+
+def add(states: LedgerStates, ledger: int) -> LedgerInfo:
+    return states.add_loaded(LedgerInfo(LedgerId(ledger), b"k" * 20))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 2**63 - 1), st.binary(max_size=40), st.booleans(), st.booleans(), st.none() | st.binary(max_size=99)
+)
+def test_a_state_reads_back(ledger: int, key: bytes, fenced: bool, deleted: bool, packet: bytes | None) -> None:
+    info = LedgerInfo(LedgerId(ledger), key)
+    info.fenced, info.deleted, info.explicit_lac = fenced, deleted, packet
+    if packet is not None:
+        info.explicit_lac_entry = EntryId(77)
+    found = decode_state(LedgerId(ledger), encode_state(info))
+    assert (found.master_key, found.fenced, found.deleted, found.explicit_lac) == (key, fenced, deleted, packet)
+    assert found.lac == (77 if packet is not None else -1)
+    assert is_deleted(LedgerId(ledger), encode_state(info)) == deleted
+
+
+def test_any_flipped_bit_of_a_state_is_damage_and_so_is_another_ledgers() -> None:
+    value = encode_state(LedgerInfo(LedgerId(5), b"k" * 20))
+    for at in range(len(value)):
+        bad = bytearray(value)
+        bad[at] ^= 1
+        with pytest.raises(DamagedError):
+            decode_state(LedgerId(5), bad)
+    with pytest.raises(DamagedError):
+        decode_state(LedgerId(6), value)
+    with pytest.raises(DamagedError):
+        decode_state(LedgerId(5), value[:10])
+
+
+def test_the_cache_is_bounded_and_lets_the_untouched_go_first() -> None:
+    states = LedgerStates(10)
+    for ledger in range(10):
+        add(states, ledger)
+    for ledger in range(10, 200):
+        assert states.get(LedgerId(3)) is not None
+        add(states, ledger)
+        assert len(states) <= 11
+    assert states.get(LedgerId(3)) is not None
+    gc.collect()
+    assert states.get(LedgerId(50)) is None
+
+
+def test_an_evicted_state_that_somebody_holds_is_the_same_object() -> None:
+    states = LedgerStates(2)
+    held = add(states, 1)
+    for ledger in range(2, 50):
+        add(states, ledger)
+    held.fenced = True
+    assert states.get(LedgerId(1)) is held
+    assert add(states, 1) is held
+
+
+def test_dirty_states_are_pinned_until_their_flush_ends() -> None:
+    states = LedgerStates(2)
+    states.note_absent(LedgerId(1))
+    states.create(LedgerId(1), b"key")
+    for ledger in range(2, 50):
+        add(states, ledger)
+    gc.collect()
+    assert states.get(LedgerId(1)) is not None
+    assert set(states.begin_flush()) == {1}
+    for ledger in range(50, 90):
+        add(states, ledger)
+    gc.collect()
+    info = states.get(LedgerId(1))
+    assert info is not None and info.dirty
+    states.end_flush()
+    assert not info.dirty and not states.has_dirty
+    del info
+    for ledger in range(90, 200):
+        add(states, ledger)
+    gc.collect()
+    assert states.get(LedgerId(1)) is None
+
+
+def test_a_change_during_a_flush_stays_dirty() -> None:
+    states = LedgerStates(10)
+    states.note_absent(LedgerId(1))
+    info = states.create(LedgerId(1), b"key")
+    states.begin_flush()
+    info.fenced = True
+    states.mark_dirty(info)
+    states.end_flush()
+    assert info.dirty
+    assert decode_state(LedgerId(1), states.begin_flush()[LedgerId(1)]).fenced
+
+
+def test_a_ledger_is_created_only_where_its_absence_was_proved() -> None:
+    states = LedgerStates(10)
+    with pytest.raises(AssertionError):
+        states.create(LedgerId(1), b"key")
+    states.note_absent(LedgerId(1))
+    first = states.create(LedgerId(1), b"key")
+    assert states.create(LedgerId(1), b"other") is first and first.master_key == b"key"

@@ -1,0 +1,156 @@
+"""Read cache and read-ahead: few disk reads, bounded bytes, damage where it is."""
+
+import dataclasses
+
+import pytest
+
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import Buffer, EntryId, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.read_cache import Extent, ReadCache
+from tests.sim.disk import SimDisk
+from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
+
+WIDE = dataclasses.replace(SMALL, read_cache_bytes=4 << 20, write_cache_bytes=4 << 20)
+
+
+def extent(ledger: int, first: int, bodies: list[bytes]) -> Extent:
+    records: list[Buffer] = []
+    ids = list(range(first, first + len(bodies)))
+    log_format.encode_records(9, LedgerId(ledger), ids, bodies, records)
+    offsets, at = [], 5000
+    for body in bodies:
+        offsets.append(at)
+        at += len(body) + log_format.RECORD_HEADER_BYTES
+    return Extent(LedgerId(ledger), "log", 9, 5000, b"".join(records), ids, offsets, list(map(len, bodies)))
+
+
+def test_the_cache_stays_within_its_bytes_and_drops_the_least_recently_used() -> None:
+    cache = ReadCache(10_000)
+    for number in range(100):
+        cache.add(extent(1, number * 300, [body_of(1, number, 900)]))
+        cache.get(LedgerId(1), EntryId(0))
+        assert cache.charged_bytes <= 10_000
+    assert cache.get(LedgerId(1), EntryId(0)) == body_of(1, 0, 900)
+    assert cache.get(LedgerId(1), EntryId(300)) is None
+    assert cache.get(LedgerId(1), EntryId(99 * 300)) is not None
+    cache.add(extent(1, 7, [bytes(20_000)]))
+    assert cache.get(LedgerId(1), EntryId(7)) is None
+
+
+def test_entries_stored_again_are_forgotten_with_what_surrounds_them() -> None:
+    cache = ReadCache(1 << 20)
+    cache.add(extent(1, 250, [b"x"] * 20))
+    cache.add(extent(1, 300, [b"y"] * 5))
+    cache.add(extent(2, 250, [b"z"] * 20))
+    cache.forget(LedgerId(1), EntryId(260), EntryId(261))
+    assert cache.get(LedgerId(1), EntryId(250)) is None
+    assert cache.get(LedgerId(1), EntryId(301)) == b"y"
+    assert cache.get(LedgerId(2), EntryId(260)) == b"z"
+    cache.forget_ledger(LedgerId(2))
+    assert cache.get(LedgerId(2), EntryId(260)) is None
+    cache.forget_ledger(LedgerId(1))
+    assert len(cache) == 0 and cache.charged_bytes == 0
+
+
+async def _cold(ids: "range | list[int]", size: int, ledgers: int = 3) -> Store:
+    store = await open_store(SimDisk(), WIDE)
+    for ledger in range(1, ledgers + 1):
+        await store.put_ids(ledger, ids, size)
+    return await store.restart(WIDE)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("dense", range(3000)),
+        ("every third", range(0, 9000, 3)),
+        ("two of three", [entry for entry in range(4500) if entry % 3 != 1]),
+    ],
+)
+async def test_a_sequential_reader_needs_few_disk_reads(name: str, ids: "range | list[int]") -> None:
+    store = await _cold(ids, 200)
+    for entry in ids:
+        assert await store.read(2, entry) == body_of(2, entry, 200), name
+    assert store.storage.stats.log_reads <= 8
+    await store.storage.close()
+
+
+async def test_a_random_reader_reads_little_beside_what_it_wants() -> None:
+    store = await _cold(range(3000), 200)
+    before = store.storage.stats.log_bytes_read
+    for entry in (2500, 100, 1700, 900):
+        assert await store.read(1, entry) == body_of(1, entry, 200)
+    assert store.storage.stats.log_bytes_read - before <= 4 * 16 * 1024
+    await store.storage.close()
+
+
+async def test_a_batch_read_fetches_its_bytes_at_once() -> None:
+    store = await _cold(range(3000), 200)
+    await store.storage.load_ledger(LedgerId(1))
+    before = store.storage.stats.log_reads
+    found = await store.storage.read_many(LedgerId(1), EntryId(0), 3000, 500_000)
+    assert len(found) == 500_000 // 232
+    assert store.storage.stats.log_reads - before == 1
+    await store.storage.close()
+
+
+async def test_an_entry_larger_than_the_window_is_read_whole() -> None:
+    store = await _cold([0, 1], 1_300_000, ledgers=1)
+    assert await store.read(1, 0) == body_of(1, 0, 1_300_000)
+    assert await store.read(1, 1) == body_of(1, 1, 1_300_000)
+    await store.storage.close()
+
+
+async def test_a_log_that_ends_in_what_would_be_read_ahead_still_gives_the_entry() -> None:
+    store = await _cold(range(100), 100, ledgers=1)
+    await store.storage.load_ledger(LedgerId(1))
+    path = store.storage._logs.files.path(1)
+    at = store.disk.content(path).index(body_of(1, 50, 100))
+    store.disk.cut(path, at + 5)
+    for entry in (45, 49):
+        assert await store.read(1, entry) == body_of(1, entry, 100)
+    with pytest.raises(DamagedError) as caught:
+        await store.read(1, 50)
+    assert caught.value.path == path
+    assert abs(caught.value.offset - at) < 200
+    await store.storage.close()
+
+
+async def test_an_unreadable_device_answers_damage_and_a_later_read_may_succeed() -> None:
+    store = await _cold(range(5), 100, ledgers=1)
+    await store.storage.load_ledger(LedgerId(1))
+    store = await store.restart(WIDE)
+    store.disk.fail_next("read", ".qlog", OSError(5, "Input/output error"))
+    store.disk.fail_next("read", ".qlog", OSError(5, "Input/output error"))
+    info = await store.storage.load_ledger(LedgerId(1))
+    assert info is not None and info.last_entry == 4
+    assert await store.read(1, 2) == body_of(1, 2, 100)
+    await store.storage.close()
+
+
+async def test_open_handles_are_bounded() -> None:
+    settings = dataclasses.replace(WIDE, open_logs_max=2)
+    store = await open_store(SimDisk(), settings)
+    for ledger in range(1, 9):
+        await store.put_ids(ledger, range(20), 60_000)
+        await store.storage.flush()
+    store = await store.restart(settings)
+    for ledger in range(1, 9):
+        assert await store.read(ledger, 3) == body_of(ledger, 3, 60_000)
+    assert len(store.storage._logs.files._open) <= 2
+    await store.storage.close()
+
+
+async def test_a_log_of_very_many_flushes_is_continued_with_its_whole_map() -> None:
+    store = await open_store()
+    for entry in range(150):
+        await store.put_ids(entry % 7, [entry])
+        await store.storage.flush()
+    store = await store.restart()
+    writer = store.storage._logs._writer
+    assert writer is not None
+    assert sum(span.entries for span in writer._spans.values()) == 150
+    assert set(writer._spans) == set(range(7))
+    assert writer._chain < 65
+    await store.storage.close()

@@ -1,0 +1,124 @@
+"""The write cache: newest wins, nothing is lost, and the charge follows what memory is really held."""
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId, Run
+from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.write_cache import CHUNK_BYTES, KEPT_ENTRY_BYTES_MIN, WriteCache
+from tests.unit.bookie.storage.store import body_of, run_of
+
+MIB = 1 << 20
+
+
+def info_of(ledger: int) -> LedgerInfo:
+    return LedgerInfo(LedgerId(ledger), b"k" * 20)
+
+
+run_shapes = st.tuples(
+    st.integers(1, 3),  # ledger
+    st.integers(0, 400),  # first
+    st.integers(1, 6),  # entries
+    st.sampled_from([0, 1, 100, 3000, KEPT_ENTRY_BYTES_MIN, 300_000]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(run_shapes, min_size=1, max_size=40), st.integers(0, 40))
+def test_it_answers_like_a_dict_across_a_swap(shapes: list[tuple[int, int, int, int]], swap_at: int) -> None:
+    cache = WriteCache(1 << 30)
+    infos = {ledger: info_of(ledger) for ledger in (1, 2, 3)}
+    model: dict[tuple[int, int], bytes] = {}
+    for number, (ledger, first, count, size) in enumerate(shapes):
+        if number == swap_at:
+            cache.swap()
+        entries = [body_of(ledger, first + at, size, version=number) for at in range(count)]
+        cache.put(infos[ledger], run_of(ledger, first, entries))
+        model.update({(ledger, first + at): body for at, body in enumerate(entries)})
+    for (ledger, entry), body in model.items():
+        assert cache.get(LedgerId(ledger), EntryId(entry)) == body
+    for ledger in (1, 2, 3):
+        held = [entry for one, entry in model if one == ledger]
+        assert cache.last_entry(LedgerId(ledger)) == max(held, default=NO_ENTRY)
+        assert cache.get(LedgerId(ledger), EntryId(999)) is None
+
+
+@settings(deadline=None)
+@given(st.lists(run_shapes, min_size=1, max_size=40))
+def test_a_half_hands_its_entries_on_in_order_and_once(shapes: list[tuple[int, int, int, int]]) -> None:
+    cache = WriteCache(1 << 30)
+    model: dict[int, dict[int, bytes]] = {}
+    for number, (ledger, first, count, size) in enumerate(shapes):
+        entries = [body_of(ledger, first + at, size, version=number) for at in range(count)]
+        cache.put(info_of(ledger), run_of(ledger, first, entries))
+        model.setdefault(ledger, {}).update({first + at: body for at, body in enumerate(entries)})
+    half = cache.swap()
+    assert {int(ledger) for ledger in half.ledgers} == set(model)
+    for ledger, expected in model.items():
+        ids, places = half.ledgers[LedgerId(ledger)].in_order()
+        assert list(ids) == sorted(expected)
+        assert [bytes(body) for body in half.bodies(places)] == [expected[entry] for entry in ids]
+        assert half.sizes(places) == [len(expected[entry]) for entry in ids]
+
+
+def test_a_small_view_does_not_keep_its_socket_buffer() -> None:
+    cache = WriteCache(1 << 30)
+    buffer = bytearray(256 * 1024)
+    cache.put(info_of(1), run_of(1, 0, [memoryview(buffer)[:100]]))
+    before = sys.getrefcount(buffer)
+    assert before == 2, "nobody but this test holds it"
+    assert cache.charged_bytes < 2000
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.4, False), (0.9, True)])
+def test_a_large_entry_is_kept_as_it_came_unless_it_pins_twice_its_size(share: float, kept: bool) -> None:
+    cache = WriteCache(1 << 30)
+    buffer = bytearray(256 * 1024)
+    entry = memoryview(buffer)[: int(len(buffer) * share)]
+    cache.put(info_of(1), Run(LedgerId(1), EntryId(0), [entry], EntryId(-1), len(entry)))
+    size = len(entry)
+    del entry
+    assert (sys.getrefcount(buffer) > 2) == kept
+    assert cache.charged_bytes >= (len(buffer) if kept else size)
+    assert cache.charged_bytes < (len(buffer) if kept else size) + 2000
+
+
+def test_a_full_half_refuses_and_an_empty_one_takes_any_run() -> None:
+    cache = WriteCache(2 * MIB)
+    info = info_of(1)
+    cache.put(info, run_of(1, 0, [bytes(3 * MIB)]))
+    assert not cache.has_room(run_of(1, 1, [b"x"]))
+    with pytest.raises(TooManyRequestsError):
+        cache.put(info, run_of(1, 1, [b"x"]))
+    cache.swap()
+    assert cache.has_room(run_of(1, 1, [b"x"]))
+    cache.put(info, run_of(1, 1, [b"x"]))
+    cache.release()
+    assert cache.get(LedgerId(1), EntryId(0)) is None
+    assert cache.get(LedgerId(1), EntryId(1)) == b"x"
+
+
+def test_an_answer_stays_as_it_was_when_the_chunk_is_used_again() -> None:
+    cache = WriteCache(8 * MIB)
+    info = info_of(1)
+    cache.put(info, run_of(1, 0, [b"a" * 100]))
+    cache.swap()
+    found = cache.get(LedgerId(1), EntryId(0))
+    cache.release()
+    cache.put(info, run_of(1, 1, [b"b" * 100]))
+    assert found == b"a" * 100
+
+
+def test_the_charge_is_close_to_the_memory_of_entries_that_fill_chunks() -> None:
+    cache = WriteCache(1 << 30)
+    info = info_of(1)
+    for first in range(0, 40_000, 100):
+        cache.put(info, run_of(1, first, [bytes(100)] * 100))
+    held = cache.active.ledgers[LedgerId(1)]
+    arrays = sys.getsizeof(held.ids) + sys.getsizeof(held.places)
+    chunks = -(-4_000_000 // CHUNK_BYTES) * CHUNK_BYTES
+    assert arrays + 4_000_000 <= cache.charged_bytes <= 1.2 * (arrays + chunks)
