@@ -4,8 +4,10 @@ One client per process is enough: its connections, and what it knows of the book
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
 
+from quire_bookie.client.connection import BookieConnection
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.ledger_writer import LedgerWriter
@@ -24,6 +26,16 @@ from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMe
 from quire_bookie.quorum.placement import choose_ensemble
 
 _CREATE_ATTEMPTS_MAX = 100
+
+
+@dataclass(slots=True)
+class ClientStats:
+    """Counters since the client was opened; those of each connection are with `connections`."""
+
+    ledgers_created: int = 0
+    ledgers_opened: int = 0
+    ledgers_recovered: int = 0
+    ledgers_deleted: int = 0
 
 
 class LedgerClient:
@@ -52,6 +64,8 @@ class LedgerClient:
         registry.on_change(self._registered)
         self._pool.on_suspects_changed(self._tell)
 
+        self.stats = ClientStats()
+
     @classmethod
     async def open(
         cls, metadata: MetadataStore, settings: ClientSettings | None = None, *, clock: WallClock, chance: Chance
@@ -72,6 +86,11 @@ class LedgerClient:
     def writable_bookies(self) -> frozenset[BookieId]:
         """Registered as writable, without those that could not be reached a moment ago."""
         return self._registry.writable - frozenset(self._pool.suspects)
+
+    @property
+    def connections(self) -> Collection[BookieConnection]:
+        """To all bookies, for their counters."""
+        return self._pool.connections
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each change of `writable_bookies` (or of an address). Returns what ends it."""
@@ -125,6 +144,7 @@ class LedgerClient:
                 continue  # somebody else counted that id, for instance after the counter was lost
             writer = LedgerWriter(self._handle(ledger, digest_type, password), stored, self._finished)
             self._writers[ledger] = writer
+            self.stats.ledgers_created += 1
             return writer
         raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} new ledger ids in a row were taken")
 
@@ -141,11 +161,14 @@ class LedgerClient:
         handle = self._handle_of(ledger, stored.value, password, digest_type)
         if recover:
             stored = await self._recover(handle, stored)
+            self.stats.ledgers_recovered += 1
+        self.stats.ledgers_opened += 1
         return await LedgerReader.open(handle, stored.value)
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Delete the metadata; the bookies free the space later. NoSuchLedgerError, MetadataError."""
         await self._nodes.delete(ledger)
+        self.stats.ledgers_deleted += 1
 
     async def list_ledgers(self) -> AsyncIterator[LedgerId]:
         """All ledgers at one revision, in no particular order. An error means that the listing is incomplete."""

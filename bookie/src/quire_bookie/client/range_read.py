@@ -81,7 +81,8 @@ class RangeReader:
         entries: list[LedgerEntry] = []
         for bookie in self.replicas(metadata, ensemble, first):
             await self._read_batches_of(bookie, entries, first, last, bytes_max)
-            if entries and (entries[-1].entry_id == last or _used(entries) >= (bytes_max or _used(entries) + 1)):
+            full = bytes_max is not None and _used(entries) >= bytes_max
+            if entries and (full or entries[-1].entry_id == last):
                 self._sticky = bookie
                 break
         return entries
@@ -126,10 +127,11 @@ class RangeReader:
         order.sort(key=lambda bookie: (bookie in suspects, bookie != self._sticky))
         return order
 
-    def window(self) -> int:
-        """How many single reads may be under way."""
+    def window(self, bytes_max: int | None) -> int:
+        """How many single reads may be under way, when no more than `bytes_max` are wanted."""
         settings = self._settings
-        return max(1, min(settings.read_entries_in_flight_max, settings.read_window_bytes // self._expected_bytes))
+        size_bytes = settings.read_window_bytes if bytes_max is None else min(settings.read_window_bytes, bytes_max)
+        return max(1, min(settings.read_entries_in_flight_max, size_bytes // self._expected_bytes))
 
     def learn(self, size_bytes: int) -> None:
         """Take the size of an entry into account for the window."""
@@ -176,7 +178,9 @@ class _SingleReads:
         if self._filling:
             return  # an answer came from inside `start`; the loop below goes on with it
         self._filling = True
-        while not self._done.done() and self._next_read <= min(self._last, self._next_use + self._reader.window() - 1):
+        while not self._done.done() and self._next_read <= min(
+            self._last, self._next_use + self._reader.window(self._bytes_left) - 1
+        ):
             entry = EntryId(self._next_read)
             self._next_read += 1
             replicas = self._reader.replicas(self._metadata, self._ensemble, entry)

@@ -281,3 +281,22 @@ def test_random_damage_never_gives_wrong_data_nor_hides_a_readable_entry(data: s
             assert found == written[first:end]
 
     run(scenario, bookies=quorums[0])
+
+
+def test_single_reads_ask_for_little_more_than_the_byte_limit() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        reader = await _reader(client, await _written(client, [b"x" * 20_000] * 100, (3, 2, 2)))
+        assert len(await reader.read(EntryId(0), EntryId(99), bytes_max=100_000)) == 5
+        asked = sum(isinstance(r, ReadRequest) for bookie in cluster.bookies.values() for r in bookie.asked)
+        assert asked <= 5 + 6
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
+def test_a_byte_limit_of_nothing_still_gives_one_entry(quorums: tuple[int, int, int]) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        reader = await _reader(client, await _written(client, [b"x"] * 10, quorums))
+        assert len(await reader.read(EntryId(0), EntryId(9), bytes_max=0)) == 1
+
+    run(scenario)
