@@ -1,0 +1,213 @@
+"""Subscriptions on real managed ledgers and cursors, in virtual time: rollovers, crashes, seeks, readers."""
+
+import asyncio
+
+import pytest
+
+from quire_broker.dispatch.delivery import AckId
+from quire_broker.managed_ledger import EARLIEST, LATEST, ManagedLedger, Position
+from quire_broker.topic.subscription import Consumer, Subscription, SubscriptionSettings
+from quire_broker.topic.topic_names import parse_topic
+from quire_broker.wire.entry import peek, seal
+from quire_broker.wire.kinds import AckKind, SubscriptionType
+from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
+from tests.unit.broker.dispatch.doubles import Link, spec
+from tests.unit.broker.managed_ledger.world import Process, VirtualClock, World, append, run
+
+ENTRIES_PER_LEDGER = 7
+
+
+def _message(number: int) -> bytes:
+    key = f"k{number % 5}"
+    fields = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1000 + number, partition_key=key)
+    return seal(fields, b"payload")
+
+
+async def _publish(ledger: ManagedLedger, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        await append(ledger, _message(number))
+
+
+async def _subscribe(process: Process, ledger: ManagedLedger) -> Subscription:
+    async def work() -> Subscription:
+        cursor = await ledger.open_cursor("sub", EARLIEST)
+        return _on(ledger, cursor)
+
+    made: Subscription = await process.run(work())
+    return made
+
+
+def _on(ledger: ManagedLedger, cursor: object) -> Subscription:
+    topic = parse_topic("persistent://public/default/topic")
+    return Subscription(topic, ledger, cursor, SubscriptionSettings(), VirtualClock())  # type: ignore[arg-type]
+
+
+async def _join(
+    process: Process, sub: Subscription, link: Link, number: int, kind: SubscriptionType, permits: int = 1000
+) -> Consumer:
+    consumer: Consumer = await process.run(sub.add_consumer(spec(number, kind), link))
+    sub.flow(consumer, permits)
+    await asyncio.sleep(5)
+    return consumer
+
+
+def _numbers(link: Link, consumer_id: int | None = None) -> list[int]:
+    return [peek(d.data).sequence_id for who, d in link.deliveries if consumer_id in (None, who)]
+
+
+def _ack(sub: Subscription, consumer: Consumer, *positions: Position) -> None:
+    sub.acknowledge(consumer, AckKind.INDIVIDUAL, [AckId(position) for position in positions])
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_every_entry_of_many_ledgers_is_delivered_and_acknowledged(kind: SubscriptionType) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 20)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, kind)
+        await _publish(ledger, 20, 20)
+        await asyncio.sleep(1)
+        assert _numbers(link) == list(range(40))
+        positions = [delivery.position for _, delivery in link.deliveries]
+        assert len({position.ledger_id for position in positions}) > 3
+        _ack(sub, consumer, *reversed(positions))
+        assert sub.cursor.backlog == 0
+        assert sub.cursor.mark_delete == ledger.last_confirmed
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_replays_cross_ledgers(kind: SubscriptionType) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 30)
+        link = Link()
+        first = await _join(process, sub, link, 0, kind)
+        positions = [delivery.position for _, delivery in link.deliveries]
+        _ack(sub, first, *positions[::3])
+        sub.redeliver(first, positions, None)
+        await asyncio.sleep(1)
+        left = [number for number in range(30) if number % 3]
+        assert _numbers(link)[30:] == left
+        assert {d.redelivery_count for _, d in link.deliveries[30:]} == {1}
+        second = await _join(process, sub, link, 1, kind)
+        await process.run(sub.remove_consumer(first))
+        await asyncio.sleep(1)
+        assert _numbers(link, 1) == left
+        _ack(sub, second, *positions)
+        assert sub.cursor.backlog == 0
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+def test_after_a_crash_the_unacknowledged_comes_again_uncounted() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 20)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, SubscriptionType.SHARED)
+        positions = [delivery.position for _, delivery in link.deliveries]
+        _ack(sub, consumer, *positions[:5], positions[9])
+        sub.redeliver(consumer, positions[10:11], None)
+        await asyncio.sleep(5)
+        process.kill()
+        process = world.process()
+        sub = await _subscribe(process, await process.open())
+        link = Link()
+        await _join(process, sub, link, 0, SubscriptionType.SHARED)
+        assert _numbers(link) == [n for n in range(5, 20) if n != 9]
+        assert {delivery.redelivery_count for _, delivery in link.deliveries} == {0}
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+def test_seeks_by_id_and_time_work_across_ledgers() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 20)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, SubscriptionType.EXCLUSIVE)
+        positions = [delivery.position for _, delivery in link.deliveries]
+        sub.acknowledge(consumer, AckKind.CUMULATIVE, [AckId(positions[3])])  # its ledger stays: nothing is trimmed
+        for seek, expected in (
+            (sub.seek_position(positions[6]), list(range(6, 20))),
+            (sub.seek_time(1000 + 13), list(range(13, 20))),
+            (sub.seek_position(EARLIEST), list(range(20))),
+            (sub.seek_position(LATEST), []),
+            (sub.seek_time(10**6), []),
+        ):
+            await process.run(seek)
+            link = Link()
+            await _join(process, sub, link, 0, SubscriptionType.EXCLUSIVE)
+            assert _numbers(link) == expected
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+def test_a_reader_starts_with_the_given_entry_and_leaves_nothing_behind() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await _publish(ledger, 0, 5)
+        start = ledger.previous_position(ledger.last_confirmed)
+
+        async def work() -> Subscription:
+            return _on(ledger, ledger.open_reader_cursor("reader-1", start))
+
+        sub: Subscription = await process.run(work())
+        link = Link()
+        await _join(process, sub, link, 0, SubscriptionType.EXCLUSIVE)
+        assert _numbers(link) == [3, 4]
+        await sub.close()
+        assert "reader-1" not in ledger.cursors
+
+    run(scenario)
+
+
+def test_a_failover_switch_takes_its_delay() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 1)
+        link = Link()
+        consumer: Consumer = await process.run(sub.add_consumer(spec(0, SubscriptionType.FAILOVER), link))
+        sub.flow(consumer, 10)
+        await asyncio.sleep(0.9)
+        assert link.told == []
+        await asyncio.sleep(0.2)
+        assert link.told == [("active", 0, True), ("message", 0, ledger.last_confirmed.entry_id)]
+        await sub.close()
+
+    run(scenario)
+
+
+def test_a_terminated_topic_tells_its_end_also_to_who_comes_later() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await _publish(ledger, 0, 1)
+        await process.run(ledger.terminate())
+        sub = await _subscribe(process, ledger)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, SubscriptionType.EXCLUSIVE)
+        assert [what for what, _, _ in link.told] == ["message"]
+        _ack(sub, consumer, link.deliveries[0][1].position)
+        assert [what for what, _, _ in link.told] == ["message", "end"]
+        await sub.close()
+
+    run(scenario)
