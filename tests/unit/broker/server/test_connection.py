@@ -1,0 +1,209 @@
+"""The transport side: malformed bytes, back-pressure by three reasons, keep-alive, life signs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import PeerProtocolError
+from quire_broker import limits
+from quire_broker.server.budget import PublishBudget
+from quire_broker.server.connection import Connection
+from quire_broker.wire import commands
+from quire_broker.wire.frames import Frame
+from tests.sim.loop import SimLoop, simulate
+
+
+class Transport:
+    """Records what a connection does to its socket."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.reading = True
+        self.closed = False
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        assert low < high
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 5)
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.sent += b"".join(parts)
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Handler:
+    """Records frames; refuses where told."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.lost_count = 0
+        self.refuse = False
+
+    def handle(self, frame: Frame) -> None:
+        if self.refuse:
+            raise PeerProtocolError("no")
+        self.frames.append(frame)
+
+    def lost(self) -> None:
+        self.lost_count += 1
+
+
+def make(budget: PublishBudget | None = None, keep_alive_s: float = 30.0) -> tuple[Connection, Transport, Handler]:
+    handler = Handler()
+    connection = Connection(budget or PublishBudget(1000), 100_000, keep_alive_s, 10, lambda _: handler)
+    transport = Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    return connection, transport, handler
+
+
+async def test_frames_are_handed_on_in_order() -> None:
+    connection, _, handler = make()
+    connection.data_received(commands.PING + commands.PONG[:3])
+    connection.data_received(commands.PONG[3:])
+    assert len(handler.frames) == 2
+    assert connection.peer == "/127.0.0.1:5"
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 8, commands.PING])
+async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
+    connection, transport, handler = make()
+    handler.refuse = True
+    connection.data_received(data)
+    assert transport.closed
+    assert connection.closed
+    connection.data_received(commands.PING)
+    connection.write(b"nothing")
+    assert (handler.frames, transport.sent) == ([], b"")
+
+
+async def test_reading_stops_above_the_pending_publishes_and_goes_on_below_half() -> None:
+    connection, transport, _ = make()
+    connection.publish_taken(10, 10)
+    assert not transport.reading
+    connection.publish_done(4, 4)
+    assert not transport.reading
+    connection.publish_done(1, 1)
+    assert transport.reading
+
+
+async def test_reading_stops_above_the_bytes_of_one_connection() -> None:
+    connection, transport, _ = make(PublishBudget(1 << 40))
+    connection.publish_taken(1, limits.CONNECTION_PUBLISH_BYTES_MAX)
+    assert not transport.reading
+    connection.publish_done(1, limits.CONNECTION_PUBLISH_BYTES_MAX)
+    assert transport.reading
+
+
+async def test_the_common_budget_stops_whoever_publishes_and_frees_all_at_once() -> None:
+    budget = PublishBudget(1000)
+    (one, first, _), (two, second, _), (_, idle, _) = (make(budget) for _ in range(3))
+    one.publish_taken(1, 900)
+    two.publish_taken(1, 200)
+    assert (first.reading, second.reading, idle.reading) == (True, False, True)
+    one.publish_taken(1, 10)
+    assert not first.reading
+    two.publish_done(1, 200)
+    assert (first.reading, second.reading) == (False, False)
+    one.publish_done(1, 900)
+    assert (first.reading, second.reading) == (True, True)
+    assert (budget.used_bytes, budget.pauses) == (10, 2)
+
+
+async def test_reasons_to_pause_are_kept_apart() -> None:
+    connection, transport, _ = make()
+    connection.publish_taken(10, 10)
+    connection.pause_writing()
+    assert not connection.writable
+    connection.publish_done(10, 10)
+    assert not transport.reading
+    connection.resume_writing()
+    assert transport.reading
+    assert connection.writable
+
+
+async def test_waiting_writers_hear_once_when_the_socket_drains_or_ends() -> None:
+    connection, _, handler = make()
+    heard: list[int] = []
+
+    def wake() -> None:
+        heard.append(1)
+
+    connection.pause_writing()
+    connection.on_writable(wake)
+    connection.on_writable(wake)
+    connection.resume_writing()
+    connection.resume_writing()
+    assert heard == [1]
+    connection.on_writable(wake)
+    connection.connection_lost(None)
+    assert heard == [1, 1]
+    assert handler.lost_count == 1
+    assert not connection.writable
+
+
+def test_a_silent_peer_is_pinged_and_then_dropped() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bytes, bool, bool]:
+        _, transport, _ = make(keep_alive_s=30.0)
+        await asyncio.sleep(45)
+        pinged, closed = bytes(transport.sent), transport.closed
+        await asyncio.sleep(30)
+        return pinged, closed, transport.closed
+
+    assert simulate(scenario, seed=1) == (commands.PING, False, True)
+
+
+def test_a_peer_that_talks_is_left_alone() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bytes, bool]:
+        connection, transport, _ = make(keep_alive_s=30.0)
+        for _ in range(20):
+            await asyncio.sleep(10)
+            connection.data_received(commands.PONG)
+        closed, sent = transport.closed, bytes(transport.sent)
+        connection.close()
+        connection.connection_lost(None)
+        return sent, closed
+
+    assert simulate(scenario, seed=1) == (b"", False)
+
+
+def test_a_peer_we_do_not_listen_to_is_not_silent() -> None:
+    async def scenario(loop: SimLoop) -> bool:
+        connection, transport, _ = make(keep_alive_s=30.0)
+        connection.publish_taken(10, 10)
+        await asyncio.sleep(300)
+        closed = transport.closed
+        connection.connection_lost(None)
+        return closed
+
+    assert simulate(scenario, seed=1) is False
+
+
+def test_life_signs() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool, bool, bool]:
+        connection, transport, _ = make()
+        asking = asyncio.ensure_future(connection.alive())
+        await asyncio.sleep(1)
+        assert bytes(transport.sent) == commands.PING
+        connection.data_received(commands.PONG)
+        answered = await asking
+        silent = await connection.alive()
+        gone = await connection.alive()
+        connection.connection_lost(None)
+        return answered, silent, transport.closed, gone
+
+    assert simulate(scenario, seed=1) == (True, False, True, False)
