@@ -373,3 +373,23 @@ class _Fixed:
 
     def sample(self, population: object, count: int) -> list[object]:
         raise AssertionError("the journal draws no samples")
+
+
+async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_goes_on() -> None:
+    journal, _, _ = await open_journal(SimDisk())
+    with pytest.raises(StorageError, match="does not fit"):
+        await append_and_wait(journal, 0, b"x" * SMALL.file_bytes)
+    await append_and_wait(journal, 1, b"fits")
+    assert not journal.poisoned
+    await journal.close()
+
+
+async def test_more_than_the_configured_bytes_in_the_queue_is_said_and_not_refused() -> None:
+    journal, _, _ = await open_journal(SimDisk(), JournalSettings(65536, 8192, queue_bytes_max=1000))
+    journal.append_run(run_of(0, b"x" * 999), None)
+    assert not journal.is_full
+    journal.append_run(run_of(1, b"x"), None)
+    assert journal.is_full
+    await append_and_wait(journal, 2, b"x")
+    assert not journal.is_full
+    await journal.close()
