@@ -1,0 +1,292 @@
+"""Raw frames against a whole broker: refusals of the right type, bad bytes, access modes, deduplication, ordering."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from quire_broker.errors import ServerError
+from quire_broker.wire.entry import seal
+from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.support.broker_process import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("wire"), message_bytes_max=100_000, batch_index_acks=True)
+    yield process
+    process.close()
+
+
+class Wire:
+    """A client of frames, in order, with nothing hidden."""
+
+    def __init__(self, port: int, *, connect: bool = True) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=15)
+        self.decoder = FrameDecoder(10_000_000)
+        self.frames: list[Any] = []
+        if connect:
+            self.send(connect=pb.CommandConnect(client_version="test", protocol_version=21))
+            assert self.next().type == Kind.CONNECTED
+
+    def send(self, **body: Any) -> None:
+        """One simple command, named by its field."""
+        ((name, value),) = body.items()
+        number = pb.BaseCommand.DESCRIPTOR.fields_by_name[name].number
+        self.socket.sendall(encode(pb.BaseCommand(type=number, **{name: value})))
+
+    def publish(
+        self, producer_id: int, sequence_id: int, payload: bytes = b"x", *, bad: bool = False, **more: Any
+    ) -> None:
+        """A SEND of one message; `bad` spoils its checksum."""
+        entry = bytearray(seal(pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1), payload))
+        if bad:
+            entry[-1] ^= 1
+        send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, **more)
+        command = pb.BaseCommand(type=Kind.SEND, send=send).SerializeToString()
+        size = 4 + len(command) + len(entry)
+        self.socket.sendall(size.to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + bytes(entry))
+
+    def next(self) -> Any:
+        """The next frame; EOFError when the broker closed the connection."""
+        while not self.frames:
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError
+            self.frames += self.decoder.feed(data)
+        frame = self.frames.pop(0)
+        assert not isinstance(frame, SendRun)
+        return frame
+
+    def ask(self, **body: Any) -> Any:
+        """Send a request and return the body of its answer, whatever its type."""
+        self.send(**body)
+        frame = self.next()
+        return getattr(frame, frame.DESCRIPTOR.fields_by_number[frame.type].name)
+
+    def producer(self, topic: str, producer_id: int = 1, **more: Any) -> Any:
+        return self.ask(producer=pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=5, **more))
+
+    def subscribe(self, topic: str, consumer_id: int = 1, **more: Any) -> Any:
+        more.setdefault("subType", 0)
+        more.setdefault("subscription", "s")
+        return self.ask(subscribe=pb.CommandSubscribe(topic=topic, consumer_id=consumer_id, request_id=6, **more))
+
+    def closed(self) -> bool:
+        """Whether the broker closes the connection without another word."""
+        try:
+            self.next()
+        except (EOFError, ConnectionResetError):
+            return True
+        return False
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Any]:
+    opened: list[Wire] = []
+
+    def make(**options: bool) -> Wire:
+        opened.append(Wire(broker.port, **options))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.socket.close()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        bytes.fromhex("0000000900000005081292010" + "0"),  # PING before CONNECT
+        bytes.fromhex("7fffffff"),
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes.fromhex("0000000500000009ff"),
+    ],
+)
+def test_bad_bytes_end_that_connection_and_no_other(wire: Any, raw: bytes) -> None:
+    other = wire()
+    bad = wire(connect=False)
+    bad.socket.sendall(raw)
+    assert bad.closed()
+    other.send(ping=pb.CommandPing())
+    assert other.next().type == Kind.PONG
+
+
+def test_an_oversized_frame_is_refused_before_it_is_sent_whole(wire: Any) -> None:
+    client = wire()
+    client.socket.sendall((200_000).to_bytes(4, "big"))
+    assert client.closed()
+
+
+def test_unknown_commands_and_a_second_connect_end_the_connection(wire: Any) -> None:
+    client = wire()
+    client.socket.sendall(encode(pb.BaseCommand(type=99)))
+    assert client.closed()
+    client = wire()
+    client.send(connect=pb.CommandConnect(client_version="again"))
+    assert client.closed()
+
+
+def test_the_lower_protocol_version_counts(wire: Any) -> None:
+    client = wire(connect=False)
+    connected = client.ask(connect=pb.CommandConnect(client_version="old", protocol_version=12))
+    assert (connected.protocol_version, connected.max_message_size) == (12, 100_000)
+
+
+def test_every_request_that_is_not_served_gets_an_answer_of_its_type(wire: Any) -> None:
+    client = wire()
+    txn = client.ask(new_txn=pb.CommandNewTxn(request_id=3))
+    assert (txn.request_id, txn.error) == (3, ServerError.NOT_ALLOWED)
+    tc = client.ask(tc_client_connect_request=pb.CommandTcClientConnectRequest(request_id=4, tc_id=0))
+    assert (tc.request_id, tc.error) == (4, ServerError.NOT_ALLOWED)
+    watch = pb.CommandWatchTopicList(request_id=5, watcher_id=1, namespace="public/default", topics_pattern=".*")
+    refused = client.ask(watch_topic_list=watch)
+    assert (refused.request_id, refused.error) == (5, ServerError.NOT_ALLOWED)
+    schema = client.ask(get_schema=pb.CommandGetSchema(request_id=6, topic="t"))
+    assert (schema.request_id, schema.error_code) == (6, ServerError.TOPIC_NOT_FOUND)
+    stats = client.ask(consumer_stats=pb.CommandConsumerStats(request_id=7, consumer_id=77))
+    assert (stats.request_id, stats.error_code) == (7, ServerError.CONSUMER_NOT_FOUND)
+    unknown = client.ask(unsubscribe=pb.CommandUnsubscribe(consumer_id=9, request_id=8))
+    assert (unknown.request_id, unknown.error) == (8, ServerError.CONSUMER_NOT_FOUND)
+    assert client.ask(close_consumer=pb.CommandCloseConsumer(consumer_id=9, request_id=9)).request_id == 9
+    assert client.ask(close_producer=pb.CommandCloseProducer(producer_id=9, request_id=10)).request_id == 10
+
+
+def test_names_and_namespaces_that_are_wrong(wire: Any) -> None:
+    client = wire()
+    answer = client.producer("persistent://public/default/")
+    assert answer.error == ServerError.INVALID_TOPIC_NAME
+    lookup = client.ask(lookup=pb.CommandLookupTopic(topic="persistent://no/where/t", request_id=2))
+    assert (lookup.response, lookup.error) == (2, ServerError.TOPIC_NOT_FOUND)
+    request = pb.CommandPartitionedTopicMetadata(topic="persistent://no/where/t", request_id=3)
+    partitions = client.ask(partition_metadata=request)
+    assert (partitions.response, partitions.error) == (1, ServerError.TOPIC_NOT_FOUND)
+    assert partitions.message == "Namespace not found"
+    request = pb.CommandPartitionedTopicMetadata(topic="never-made", request_id=4, metadata_auto_creation_enabled=False)
+    partitions = client.ask(partition_metadata=request)
+    assert (partitions.error, partitions.message) == (ServerError.TOPIC_NOT_FOUND, "")
+    missing = client.subscribe("never-made", force_topic_creation=False)
+    assert missing.error in (ServerError.TOPIC_NOT_FOUND, ServerError.SERVICE_NOT_READY)
+
+
+def test_lookup_takes_the_bundle_and_answers_with_our_address(broker: BrokerProcess, wire: Any) -> None:
+    client = wire()
+    answer = client.ask(lookup=pb.CommandLookupTopic(topic="persistent://public/default/w-lookup", request_id=2))
+    assert (answer.brokerServiceUrl, answer.response, answer.authoritative) == (broker.url, 1, True)
+
+
+def ready(client: Wire, topic: str) -> str:
+    """A topic name whose bundle is ours: clients look up before they produce."""
+    client.ask(lookup=pb.CommandLookupTopic(topic=topic, request_id=1))
+    return topic
+
+
+def test_a_topic_nobody_looked_up_is_not_ours_yet(wire: Any) -> None:
+    client = wire()
+    names = (f"persistent://public/default/fresh-{number}" for number in range(2000))
+    errors = {client.producer(name, number).error for number, name in zip(range(3), names, strict=False)}
+    assert errors <= {0, ServerError.SERVICE_NOT_READY}
+
+
+def test_receipts_come_in_the_order_of_the_sends(wire: Any) -> None:
+    client = wire()
+    made = client.producer(ready(client, "persistent://public/default/w-order"))
+    assert made.last_sequence_id == -1
+    for number in range(50):
+        client.publish(1, number, bad=number == 20)
+    answers = [client.next() for _ in range(50)]
+    kinds = [answer.type for answer in answers]
+    assert kinds.count(Kind.SEND_ERROR) == 1
+    assert kinds[20] == Kind.SEND_ERROR
+    assert answers[20].send_error.error == ServerError.CHECKSUM
+    ids = [answer.send_receipt.message_id.entryId for answer in answers if answer.type == Kind.SEND_RECEIPT]
+    assert ids == list(range(49))
+    sequences = [(answer.send_receipt or answer.send_error).sequence_id for answer in answers]
+    assert sequences[:20] == list(range(20))
+
+
+def test_a_send_of_an_unknown_producer_ends_the_connection_but_a_late_one_does_not(wire: Any) -> None:
+    client = wire()
+    client.publish(44, 0)
+    assert client.closed()
+    client = wire()
+    client.producer(ready(client, "persistent://public/default/w-late"))
+    client.ask(close_producer=pb.CommandCloseProducer(producer_id=1, request_id=7))
+    client.publish(1, 0)
+    client.send(ping=pb.CommandPing())
+    assert client.next().type == Kind.PONG
+
+
+def test_entries_come_back_byte_for_byte_and_only_against_permits(wire: Any) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-bytes")
+    assert client.subscribe(topic).request_id == 6
+    client.producer(topic)
+    for number in range(5):
+        client.publish(1, number, b"payload %d" % number)
+        assert client.next().type == Kind.SEND_RECEIPT
+    client.send(flow=pb.CommandFlow(consumer_id=1, messagePermits=3))
+    frames = [client.next() for _ in range(3)]
+    assert all(isinstance(frame, MessageFrame) for frame in frames)
+    wanted = seal(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload 1")
+    assert bytes(frames[1].entry) == wanted
+    client.send(ping=pb.CommandPing())
+    assert client.next().type == Kind.PONG
+    client.send(flow=pb.CommandFlow(consumer_id=1, messagePermits=10))
+    assert [client.next().command.message.message_id.entryId for _ in range(2)] == [3, 4]
+
+
+def test_an_ack_with_a_request_id_is_answered(wire: Any) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-ack")
+    client.subscribe(topic)
+    client.producer(topic)
+    client.publish(1, 0)
+    where = client.next().send_receipt.message_id
+    client.send(flow=pb.CommandFlow(consumer_id=1, messagePermits=3))
+    assert isinstance(client.next(), MessageFrame)
+    ids = [pb.MessageIdData(ledgerId=where.ledgerId, entryId=where.entryId)]
+    done = client.ask(ack=pb.CommandAck(consumer_id=1, ack_type=0, message_id=ids, request_id=12))
+    assert (done.consumer_id, done.request_id, done.HasField("error")) == (1, 12, False)
+    refused = client.ask(ack=pb.CommandAck(consumer_id=5, ack_type=0, message_id=ids, request_id=13))
+    assert (refused.request_id, refused.error) == (13, ServerError.CONSUMER_NOT_FOUND)
+
+
+def test_the_producer_that_waits_is_told_when_the_topic_is_free(wire: Any) -> None:
+    holder, waiter = wire(), wire()
+    topic = ready(holder, "persistent://public/default/w-wait")
+    first = holder.producer(topic, producer_access_mode=1)
+    assert (first.producer_ready, first.topic_epoch) == (True, 0)
+    second = waiter.producer(topic, producer_access_mode=2)
+    assert (second.producer_ready, second.HasField("topic_epoch")) == (False, False)
+    refused = wire().producer(topic, producer_access_mode=1)
+    assert refused.error == ServerError.PRODUCER_FENCED
+    holder.socket.close()
+    promoted = waiter.next().producer_success
+    assert (promoted.request_id, promoted.producer_ready, promoted.topic_epoch) == (5, True, 1)
+
+
+def test_sends_above_the_pending_limit_are_all_answered(wire: Any) -> None:
+    client = wire()
+    client.producer(ready(client, "persistent://public/default/w-many"))
+    for number in range(5000):
+        client.publish(1, number)
+    answered = [client.next().send_receipt.sequence_id for _ in range(5000)]
+    assert answered == list(range(5000))
+
+
+def test_the_topics_of_a_namespace_with_their_hash(broker: BrokerProcess, wire: Any) -> None:
+    broker.rest("PUT", "/admin/v2/namespaces/public/listed")
+    for name in ("a", "b"):
+        broker.rest("PUT", f"/admin/v2/persistent/public/listed/{name}")
+    client = wire()
+    request = pb.CommandGetTopicsOfNamespace(request_id=3, namespace="public/listed")
+    found = client.ask(get_topics_of_namespace=request)
+    assert list(found.topics) == ["persistent://public/listed/a", "persistent://public/listed/b"]
+    assert (found.changed, found.filtered) == (True, False)
+    request.topics_hash = found.topics_hash
+    again = client.ask(get_topics_of_namespace=request)
+    assert (list(again.topics), again.changed, again.topics_hash) == ([], False, found.topics_hash)
