@@ -285,7 +285,7 @@ class Bookie:
             case ReadRequest() | BatchReadRequest():
                 self._handle_read(connection, request)
             case ReadLacRequest():
-                self._reads.submit(connection, request, None)
+                self._reads.submit(connection, request)
             case WriteLacRequest():
                 self._handle_write_lac(connection, request)
             case AuthRequest():
@@ -318,7 +318,7 @@ class Bookie:
             self._reads.refuse(connection, request, Status.BAD_REQUEST)  # long polls are not served yet
         elif not request.fence:
             if not (isinstance(request, ReadRequest) and self._read_from_memory(connection, request)):
-                self._reads.submit(connection, request, None)
+                self._reads.submit(connection, request)
         elif request.master_key is None or self._poison is not None:
             # Without a key: version 0 and 1 of V2 have no room for one.
             status = Status.UNAUTHORIZED if request.master_key is None else Status.IO_ERROR
@@ -373,7 +373,7 @@ class Bookie:
         self.stats.fences += 1
         durable: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._append_fence(request.ledger, durable)
-        self._reads.submit(connection, request, durable)
+        self._reads.submit_fenced(connection, request, durable)
 
     def _append_fence(self, ledger: LedgerId, durable: "asyncio.Future[BaseException | None]") -> None:
         def done(error: BaseException | None) -> None:

@@ -8,8 +8,8 @@ pipelined reads make no task each. Answers may overtake each other; the protocol
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, StorageError
@@ -24,7 +24,7 @@ from quire_bookie.wire.status import status_of
 _log = logging.getLogger("quire.server.reads")
 
 AnyRead: TypeAlias = ReadRequest | BatchReadRequest | ReadLacRequest
-Durable: TypeAlias = "asyncio.Future[BaseException | None] | None"
+Durable: TypeAlias = asyncio.Future[BaseException | None]
 """Of a fencing read: done when its fence record is, with the error if it never will be."""
 
 
@@ -34,7 +34,7 @@ class _Queue:
     __slots__ = ("waiting", "workers")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[AnyRead, Durable]] = deque()
+        self.waiting: deque[AnyRead] = deque()
         self.workers = 0
 
 
@@ -48,20 +48,26 @@ class Reads:
         self._queues: WeakKeyDictionary[Connection, _Queue] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, connection: Connection, request: AnyRead, durable: Durable) -> None:
-        """Answer a read when it is its turn. `durable`: not before this."""
+    def submit(self, connection: Connection, request: AnyRead) -> None:
+        """Answer a read when it is its turn."""
         queue = self._queues.get(connection)
         if queue is None:
             queue = self._queues[connection] = _Queue()
-        queue.waiting.append((request, durable))
+        queue.waiting.append(request)
         if len(queue.waiting) >= self._settings.reads_queued_per_connection:
             connection.pause(PAUSED_BY_READS)
-        # A fence gets a worker of its own: it waits for the journal, and reads must not wait behind it.
-        if durable is not None or queue.workers < self._settings.reads_at_once_per_connection:
+        if queue.workers < self._settings.reads_at_once_per_connection:
             queue.workers += 1
-            task = asyncio.get_running_loop().create_task(self._work(connection, queue), name="bookie reads")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._work(connection, queue))
+
+    def submit_fenced(self, connection: Connection, request: AnyRead, durable: Durable) -> None:
+        """Answer a fencing read once `durable` is done. Never queued: no read waits for the journal behind it."""
+        self._spawn(self._work_fenced(connection, request, durable))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="bookie reads")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def refuse(self, connection: Connection, request: ReadRequest | BatchReadRequest, status: Status) -> None:
         """Answer without reading."""
@@ -81,7 +87,7 @@ class Reads:
         """A worker: until nothing waits."""
         try:
             while queue.waiting:
-                request, durable = queue.waiting.popleft()
+                request = queue.waiting.popleft()
                 if len(queue.waiting) == self._settings.reads_queued_per_connection // 2:
                     connection.resume(PAUSED_BY_READS)
                 if not connection.takes_answers:
@@ -89,11 +95,14 @@ class Reads:
                 if connection.is_gone:
                     connection.send((), 1)
                 else:
-                    connection.send(await self._answer(request, durable))
+                    connection.send(await self._answer(request, None))
         finally:
             queue.workers -= 1
 
-    async def _answer(self, request: AnyRead, durable: Durable) -> Sequence[Buffer]:
+    async def _work_fenced(self, connection: Connection, request: AnyRead, durable: Durable) -> None:
+        connection.send(await self._answer(request, durable))
+
+    async def _answer(self, request: AnyRead, durable: Durable | None) -> Sequence[Buffer]:
         self._stats.reads += 1
         try:
             match request:
@@ -107,7 +116,7 @@ class Reads:
             _log.exception("a read failed: %s", error)
             return self._failure(request, Status.IO_ERROR)
 
-    async def _read(self, request: ReadRequest, durable: Durable) -> Sequence[Buffer]:
+    async def _read(self, request: ReadRequest, durable: Durable | None) -> Sequence[Buffer]:
         status, data = Status.OK, None
         try:
             if request.entry < NO_ENTRY:
@@ -134,7 +143,7 @@ class Reads:
             raise NoSuchLedgerError(f"no ledger {request.ledger}")
         raise NoSuchEntryError(f"no entry {request.entry} of ledger {request.ledger}")
 
-    async def _read_batch(self, request: BatchReadRequest, durable: Durable) -> Sequence[Buffer]:
+    async def _read_batch(self, request: BatchReadRequest, durable: Durable | None) -> Sequence[Buffer]:
         status = Status.OK
         entries: list[Buffer] = []
         try:

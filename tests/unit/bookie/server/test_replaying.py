@@ -1,0 +1,48 @@
+"""Replay: records find their way back into storage, in any number of repetitions."""
+
+from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, MasterKeyRecord
+from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.server.replaying import ReplayTarget
+from tests.unit.bookie.server.fakes import FakeStorage
+
+LEDGER = LedgerId(4)
+PACKET = (4).to_bytes(8, "big") + (9).to_bytes(8, "big")
+RECORDS = (
+    MasterKeyRecord(LEDGER, b"key"),
+    EntryRecord(Run(LEDGER, EntryId(0), [b"a", b"b"], EntryId(-1), 2)),
+    FenceRecord(LEDGER),
+    ExplicitLacRecord(LEDGER, PACKET),
+)
+
+
+async def test_everything_is_applied_and_a_second_time_changes_nothing() -> None:
+    storage = FakeStorage()
+    for _ in range(2):
+        target = ReplayTarget(storage)
+        for record in RECORDS:
+            await target.deliver(record)
+        info = storage.infos[LEDGER]
+        assert (info.master_key, info.fenced, info.explicit_lac, info.explicit_lac_entry) == (b"key", True, PACKET, 9)
+        assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+        assert (target.entries, target.orphans) == (2, 0)
+
+
+async def test_a_full_cache_is_flushed_and_nothing_is_dropped() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[0])
+    storage.room = False
+    await target.deliver(RECORDS[1])
+    assert len(storage.entries) == 2
+
+
+async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[1])
+    storage.create_ledger(LEDGER, b"key").deleted = True
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    assert target.orphans == 4
+    assert storage.entries == {}
+    assert storage.infos[LEDGER].explicit_lac is None
