@@ -18,6 +18,7 @@ from quire_bookie.storage.block_index import BlockSegment, merge_block
 from quire_bookie.storage.entry_log import PIECE_BYTES
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, state_key
+from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.settings import StorageStats
@@ -25,16 +26,17 @@ from quire_bookie.storage.write_cache import CacheHalf
 
 ENTRIES_PER_TURN: Final = 2048
 """After so many entries the loop gets a turn: encoding them takes 1 to 2 ms."""
-KEYS_PER_GET: Final = 4096
+KEYS_PER_GET: Final = 512
 
 
 class Flush:
     """One attempt. The entries of a ledger that was deleted meanwhile are not written."""
 
-    def __init__(self, half: CacheHalf, states: Mapping[LedgerId, bytes], logs: EntryLogs) -> None:
+    def __init__(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], logs: EntryLogs) -> None:
         self._half = half
         self._states = states
         self._logs = logs
+        self._state_puts: list[tuple[bytes, bytes]] = []
         self._segments: dict[bytes, list[BlockSegment]] = {}
         self._since_turn = 0
 
@@ -44,8 +46,7 @@ class Flush:
             await self._append()
             log_states = await self._logs.end_flush()
             blocks = await self._merge(index)
-            puts = [*blocks, *((state_key(ledger), state) for ledger, state in self._states.items()), *log_states]
-            await commits.commit(puts, next_log=self._logs.next_log)
+            await commits.commit([*blocks, *self._state_puts, *log_states], next_log=self._logs.next_log)
         except DiskFullError:
             await self._logs.rewind()
             raise
@@ -58,8 +59,10 @@ class Flush:
     async def _append(self) -> None:
         held = self._half.ledgers
         for ledger in sorted(held.keys() | self._states.keys()):
-            state = self._states.get(ledger)
-            if state is not None:
+            if ledger in self._states:
+                state = encode_state(self._states[ledger])
+                self._state_puts.append((state_key(ledger), state))
+                self._since_turn += 1
                 writer = await self._logs.writer_with_room(len(state) + RECORD_HEADER_BYTES)
                 writer.append_state(ledger, state)
             if ledger in held and not held[ledger].info.deleted:

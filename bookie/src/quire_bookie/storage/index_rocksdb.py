@@ -22,7 +22,6 @@ from quire_bookie import limits
 from quire_bookie.errors import DamagedError, DiskFullError, StorageError
 
 T = TypeVar("T")
-KEYS_PER_HOP: Final = 4096
 PAIRS_PER_HOP: Final = 1024
 _WRITE_SHARE = 4  # write buffers get a quarter of the memory
 

@@ -172,11 +172,15 @@ class LedgerStates:
         info.dirty = True
         self._dirty[info.ledger_id] = info
 
-    def begin_flush(self) -> dict[LedgerId, bytes]:
-        """The encoded states that became dirty since the last call; they stay pinned until `end_flush`."""
+    def begin_flush(self) -> dict[LedgerId, LedgerInfo]:
+        """The states that became dirty since the last call; they stay pinned until `end_flush`.
+
+        They are encoded later: a state that changes until then reaches the index early, and once more with the next
+        flush. Encoding thousands of them here would stall the loop in the middle of an add.
+        """
         assert not self._flushing, "one flush at a time"
         self._flushing, self._dirty = self._dirty, {}
-        return {ledger: encode_state(info) for ledger, info in self._flushing.items()}
+        return self._flushing
 
     def end_flush(self) -> None:
         """The states of `begin_flush` are durable."""

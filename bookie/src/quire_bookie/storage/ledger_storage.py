@@ -86,7 +86,7 @@ class LedgerStorage(Generic[M]):
         self._wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._swapped: tuple[dict[LedgerId, bytes], M] | None = None
+        self._swapped: tuple[dict[LedgerId, LedgerInfo], M] | None = None
         self._epoch = 0
         self._closing = False
         self._worker: asyncio.Task[None] | None = None
@@ -258,11 +258,7 @@ class LedgerStorage(Generic[M]):
             info.deleted = info.fenced = True
             self._states.mark_dirty(info)
             self._read_cache.forget_ledger(ledger)
-            state = encode_state(info)
-            if self._swapped is not None and ledger in self._swapped[0]:
-                # A flush that waits for space must not bring the living state back.
-                self._swapped[0][ledger] = state
-            await self._commits.commit([(state_key(ledger), state)])
+            await self._commits.commit([(state_key(ledger), encode_state(info))])
             await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
             self.stats.ledgers_deleted += 1
 

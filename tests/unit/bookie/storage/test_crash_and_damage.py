@@ -17,10 +17,10 @@ Expected = dict[tuple[int, int], bytes]
 async def _scenario(store: Store, expected: Expected) -> None:
     """Several flushes: dense, striped, late, stored again, large entries that roll the log, a deletion."""
     for version in range(3):
-        await _note(store, expected, 1, range(version * 100, version * 100 + 120), version)
+        await _note(store, expected, 1, range(version * 100, version * 100 + 110), version)
         await _note(store, expected, 2, [e for e in range(version * 60, version * 60 + 60) if e % 3 != 1], version)
         await _note(store, expected, 3, [version * 300, 5, 1000 - version], version)
-        await _note(store, expected, 4, range(version * 6, version * 6 + 6), version, 120_000)
+        await _note(store, expected, 4, range(version * 6, version * 6 + 6), version, 90_000)
         await store.storage.flush()
         if version == 1:
             await store.storage.delete_ledger(LedgerId(3))

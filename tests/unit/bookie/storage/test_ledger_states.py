@@ -98,7 +98,7 @@ def test_a_change_during_a_flush_stays_dirty() -> None:
     states.mark_dirty(info)
     states.end_flush()
     assert info.dirty
-    assert decode_state(LedgerId(1), states.begin_flush()[LedgerId(1)]).fenced
+    assert states.begin_flush()[LedgerId(1)].fenced
 
 
 def test_a_ledger_is_created_only_where_its_absence_was_proved() -> None:
