@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.env import journal_submit_aio, local_disk
+from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import JournalFile
 from quire_bookie.env.journal_submit_aio import AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.env.local_disk import JournalSubmit, LocalDisk
 from quire_bookie.errors import DiskFullError
+from quire_bookie.model import Buffer
 
 BLOCK = 4096
 
@@ -23,7 +24,7 @@ def disk() -> LocalDisk:
     return LocalDisk(threads=2)
 
 
-async def submit(file: JournalFile, offset: int, *buffers: bytes) -> BaseException | None:
+async def submit(file: JournalFile, offset: int, *buffers: Buffer) -> BaseException | None:
     answered: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     file.submit(offset, buffers, answered.set_result)
     assert not answered.done(), "done never runs inside submit"
@@ -117,11 +118,11 @@ async def test_no_space_is_named_and_leaves_no_half_file(
     def full(*_: object) -> int:
         raise OSError(code, "no room")
 
-    monkeypatch.setattr(local_disk.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DiskFullError, match="no room"):
         await disk.create_journal(f"{tmp_path}/journal", BLOCK)
     assert os.listdir(tmp_path) == []
-    monkeypatch.setattr(local_disk.os, "pwritev", full)
+    monkeypatch.setattr(os, "pwritev", full)
     file = await disk.open(f"{tmp_path}/other", create=True)
     with pytest.raises(DiskFullError, match="other"):
         await file.write(0, [b"x"])
@@ -135,7 +136,7 @@ async def test_another_error_stays_what_it_was(
         raise OSError(errno.EIO, "broken")
 
     file = await disk.open(f"{tmp_path}/file", create=True)
-    monkeypatch.setattr(local_disk.os, "fdatasync", broken)
+    monkeypatch.setattr(os, "fdatasync", broken)
     with pytest.raises(OSError, match="broken") as caught:
         await file.sync()
     assert caught.value.errno == errno.EIO
@@ -172,8 +173,8 @@ async def test_a_failed_submission_is_told_through_done(tmp_path: Path, kind: ty
     except OSError as error:
         pytest.skip(f"not possible here: {error}")
     fd, file._fd = file._fd, os.open(path, os.O_RDONLY)
-    error = await submit(file, 0, bytes(BLOCK))
-    assert isinstance(error, OSError) and error.errno == errno.EBADF
+    failure = await submit(file, 0, bytes(BLOCK))
+    assert isinstance(failure, OSError) and failure.errno == errno.EBADF
     os.close(fd)
     await file.close()
 

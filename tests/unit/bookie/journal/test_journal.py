@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import ConfigError, DamagedError, DiskFullError, JournalPoisonedError, StorageError
 from quire_bookie.journal import (
     EntryRecord,
@@ -203,7 +204,7 @@ async def test_replay_may_wait_for_a_flush_and_move_the_mark_meanwhile() -> None
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 30)
     disk = disk.crash()
-    journal = await Journal.open(disk, FOLDER, SMALL, chance=None)  # type: ignore[arg-type]
+    journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
     seen: list[int] = []
 
     async def flush() -> None:
@@ -325,7 +326,7 @@ async def test_a_journal_starts_on_a_full_disk_and_refuses_until_there_is_space(
 
 async def test_appends_before_replay_and_after_close_are_refused() -> None:
     disk = SimDisk()
-    journal = await Journal.open(disk, FOLDER, SMALL, chance=_Fixed())
+    journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
     answers = Answers()
     journal.append_fence(LEDGER, answers.of("early"))
     await journal.replay(lambda _: None)
@@ -362,17 +363,6 @@ async def test_a_missing_mark_beside_files_is_damage() -> None:
 async def test_sizes_that_do_not_fit_each_other_are_refused(settings: JournalSettings) -> None:
     with pytest.raises(ConfigError):
         await open_journal(SimDisk(), settings)
-
-
-class _Fixed:
-    def token(self, size: int) -> bytes:
-        return bytes(size)
-
-    def uniform(self, low: float, high: float) -> float:
-        return low
-
-    def sample(self, population: object, count: int) -> list[object]:
-        raise AssertionError("the journal draws no samples")
 
 
 async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_goes_on() -> None:
