@@ -8,7 +8,7 @@ overtake it. It never acknowledges what the ledger has not confirmed.
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
@@ -74,12 +74,9 @@ class Refusal(NamedTuple):
     message: str
 
 
-class _Pending(NamedTuple):
-    sequence_id: int
-    highest_sequence_id: int
-    size_bytes: int
-    recorded: int | None  # highest sequence id for deduplication, None: not recorded
-    answer: Receipt | Refusal | None  # already decided, only waits for its turn
+_Pending: TypeAlias = tuple[int, int, int, int | None, Receipt | Refusal | None]
+"""A send that is not answered yet: sequence id, highest sequence id, bytes, the id for deduplication to record (None:
+not recorded), and the answer if it is decided and only waits for its turn. A plain tuple: there is one per message."""
 
 
 @dataclass(slots=True)
@@ -121,37 +118,31 @@ class Producer:
 
     def pushed(self, sequence_id: int, highest_sequence_id: int, size_bytes: int, recorded: int | None) -> None:
         """A send goes to the ledger; call before the append, whose `done` is `stored`."""
-        self._pending.append(_Pending(sequence_id, highest_sequence_id, size_bytes, recorded, None))
+        self._pending.append((sequence_id, highest_sequence_id, size_bytes, recorded, None))
 
     def answered(self, size_bytes: int, answer: Receipt | Refusal) -> None:
         """A send that does not go to the ledger; its answer takes its turn."""
         if self._pending:
-            self._pending.append(_Pending(answer.sequence_id, 0, size_bytes, None, answer))
+            self._pending.append((answer.sequence_id, 0, size_bytes, None, answer))
             return
         self._answer(answer)
         self.link.publish_done(1, size_bytes)
 
     def stored(self, position: Position | None, error: QuireError | None) -> None:
         """The oldest pending send is durable, or failed. Runs once per entry, in the order of the appends."""
-        pending = self._pending.popleft()
+        sequence_id, highest_sequence_id, size_bytes, recorded, _ = self._pending.popleft()
         if position is None:
             self.on_failure(error or ServiceNotReadyError("the entry was not stored"))
         else:
             if self.deduplication is not None:
-                self.deduplication.stored(self.name, pending.recorded, position)
-            self._answer(
-                Receipt(pending.sequence_id, pending.highest_sequence_id, position.ledger_id, position.entry_id)
-            )
-        count, size_bytes = 1, pending.size_bytes
-        while self._pending and (answer := self._pending[0].answer) is not None:
-            size_bytes += self._pending.popleft().size_bytes
+                self.deduplication.stored(self.name, recorded, position)
+            self._answer(Receipt(sequence_id, highest_sequence_id, *position))
+        count = 1
+        while self._pending and (answer := self._pending[0][4]) is not None:
+            size_bytes += self._pending.popleft()[2]
             count += 1
             self._answer(answer)
         self.link.publish_done(count, size_bytes)
-
-    def refuse(self, sequence_id: int, code: ServerError, message: str) -> None:
-        """Answer a failed send at once; used for errors that end the producer anyway."""
-        self._answer(Refusal(sequence_id, code, message))
 
     def _answer(self, answer: Receipt | Refusal) -> None:
         if self.closed:

@@ -1,0 +1,185 @@
+"""The REST surface of a whole broker: codes, JSON, policies, ledgers of our own endpoints, probes."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "etcd" / "pulsar-broker.txt"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("admin"))
+    yield process
+    process.close()
+
+
+def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    """Code and reason of a refusal."""
+    with pytest.raises(HTTPError) as failure:
+        broker.rest(method, path, body)
+    return failure.value.code, json.loads(failure.value.read())["reason"]
+
+
+def test_probes_metrics_and_the_page(broker: BrokerProcess) -> None:
+    assert broker.rest("GET", "/healthz").strip() == "ok"
+    assert broker.rest("GET", "/admin/v2/brokers/health") == "ok"
+    assert broker.rest("GET", "/admin/v2/brokers/version").startswith("quire-")
+    assert broker.http.removeprefix("http://") in broker.rest("GET", "/admin/v2/brokers/standalone")
+    assert "quire_broker_connections_opened_total" in broker.rest("GET", "/metrics")
+    with urlopen(broker.http + "/") as answer:
+        assert b"<h1>Quire" in answer.read()
+    assert refused(broker, "GET", "/nothing/here")[0] == 404
+
+
+def test_clusters(broker: BrokerProcess) -> None:
+    assert broker.rest("GET", "/admin/v2/clusters") == ["standalone"]
+    assert broker.rest("GET", "/admin/v2/clusters/standalone")["brokerServiceUrl"] == broker.url
+    broker.rest("PUT", "/admin/v2/clusters/other", {"serviceUrl": "http://x:1"})
+    assert refused(broker, "PUT", "/admin/v2/clusters/other", {})[0] == 409
+    broker.rest("POST", "/admin/v2/clusters/other", {"serviceUrl": "http://y:1"})
+    assert broker.rest("GET", "/admin/v2/clusters/other")["serviceUrl"] == "http://y:1"
+    broker.rest("DELETE", "/admin/v2/clusters/other")
+    assert refused(broker, "GET", "/admin/v2/clusters/other")[0] == 404
+    assert refused(broker, "DELETE", "/admin/v2/clusters/standalone")[0] == 409
+
+
+def test_tenants_and_namespaces(broker: BrokerProcess) -> None:
+    info = {"adminRoles": ["me"], "allowedClusters": ["standalone"]}
+    broker.rest("PUT", "/admin/v2/tenants/acme", info)
+    assert broker.rest("GET", "/admin/v2/tenants/acme") == info
+    assert "acme" in broker.rest("GET", "/admin/v2/tenants")
+    assert refused(broker, "PUT", "/admin/v2/tenants/acme", info)[0] == 409
+    assert refused(broker, "PUT", "/admin/v2/tenants/bad", {"allowedClusters": ["nowhere"]})[0] == 412
+    broker.rest("PUT", "/admin/v2/namespaces/acme/orders")
+    assert broker.rest("GET", "/admin/v2/namespaces/acme") == ["acme/orders"]
+    assert refused(broker, "PUT", "/admin/v2/namespaces/acme/orders")[0] == 409
+    assert refused(broker, "PUT", "/admin/v2/namespaces/nobody/orders")[0] == 404
+    assert refused(broker, "GET", "/admin/v2/namespaces/acme/missing") == (404, "Namespace does not exist")
+    assert broker.rest("GET", "/admin/v2/namespaces/acme/orders/bundles")["numBundles"] == 4
+    broker.rest("PUT", "/admin/v2/persistent/acme/orders/t")
+    assert broker.rest("GET", "/admin/v2/namespaces/acme/orders/topics") == ["persistent://acme/orders/t"]
+    assert refused(broker, "DELETE", "/admin/v2/namespaces/acme/orders")[0] == 409
+    assert refused(broker, "DELETE", "/admin/v2/tenants/acme")[0] == 409
+    broker.rest("DELETE", "/admin/v2/namespaces/acme/orders?force=true")
+    broker.rest("DELETE", "/admin/v2/tenants/acme")
+    assert refused(broker, "GET", "/admin/v2/tenants/acme")[0] == 404
+
+
+def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
+    root = "/admin/v2/namespaces/public/policies"
+    broker.rest("PUT", root)
+    assert broker.rest("GET", root + "/retention") is None
+    retention = {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}
+    broker.rest("POST", root + "/retention", retention)
+    assert broker.rest("GET", root + "/retention") == retention
+    assert broker.rest("GET", root)["retention_policies"] == retention
+    broker.rest("DELETE", root + "/retention")
+    assert broker.rest("GET", root + "/retention") is None
+    persistence = {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}
+    broker.rest("POST", root + "/persistence", persistence)
+    broker.rest("PUT", "/admin/v2/persistent/public/policies/t")
+    code, reason = refused(broker, "POST", root + "/persistence", {**persistence, "bookkeeperAckQuorum": 2})
+    assert code == 412
+    assert "AckQuorum (2)" in reason
+    assert refused(broker, "POST", root + "/deduplication", "yes")[0] == 412
+    broker.rest("POST", root + "/messageTTL", 60)
+    assert broker.rest("GET", root + "/messageTTL") == 60
+
+
+def test_plain_topics(broker: BrokerProcess) -> None:
+    path = "/admin/v2/persistent/public/default/plain%2Ftopic"
+    broker.rest("PUT", path)
+    assert refused(broker, "PUT", path) == (409, "This topic already exists")
+    assert refused(broker, "PUT", path + "/partitions", 2)[0] == 409
+    assert broker.rest("GET", path + "/partitions") == {"partitions": 0, "deleted": False}
+    stats = broker.rest("GET", path + "/stats")
+    assert (stats["msgInCounter"], stats["publishers"], stats["subscriptions"]) == (0, [], {})
+    internal = broker.rest("GET", path + "/internalStats?metadata=true")
+    assert internal["state"] == "LedgerOpened"
+    assert internal["numberOfEntries"] == 0
+    assert broker.rest("GET", path + "/lastMessageId") == {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    lookup = broker.rest("GET", "/lookup/v2/topic/persistent/public/default/plain%2Ftopic")
+    assert lookup == {"brokerUrl": broker.url, "httpUrl": broker.http, "nativeUrl": broker.url, "brokerUrlSsl": ""}
+    assert broker.rest("GET", "/lookup/v2/topic/persistent/public/default/a/bundle") == "0xe0000000_0xf0000000"
+    broker.rest("PUT", path + "/unload")
+    broker.rest("DELETE", path)
+    assert refused(broker, "DELETE", path)[0] == 404
+    assert refused(broker, "GET", path + "/stats")[0] == 404
+
+
+def test_partitioned_topics(broker: BrokerProcess) -> None:
+    path = "/admin/v2/persistent/public/default/parts"
+    for wrong in (0, -1, 100_000, "three", None):
+        assert refused(broker, "PUT", path + "/partitions", wrong)[0] == 412
+    broker.rest("PUT", path + "/partitions", 2)
+    assert refused(broker, "POST", path + "/partitions", 1)[0] == 409
+    broker.rest("POST", path + "/partitions", 3)
+    broker.rest("POST", path + "/createMissedPartitions")
+    topics = broker.rest("GET", "/admin/v2/persistent/public/default")
+    assert [name for name in topics if "parts" in name] == [
+        f"persistent://public/default/parts-partition-{index}" for index in range(3)
+    ]
+    broker.rest("PUT", path + "/subscription/s", "latest")
+    assert broker.rest("GET", path + "/subscriptions") == ["s"]
+    stats = broker.rest("GET", path + "/partitioned-stats")
+    assert stats["metadata"]["partitions"] == 3
+    assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+    assert refused(broker, "DELETE", path)[0] == 409
+    assert refused(broker, "PUT", path, None)[0] == 409
+    broker.rest("DELETE", path + "/partitions")
+    assert refused(broker, "DELETE", path + "/partitions")[0] == 404
+
+
+def test_what_is_not_served_says_so(broker: BrokerProcess) -> None:
+    assert refused(broker, "PUT", "/admin/v2/non-persistent/public/default/t")[0] == 412
+    assert broker.rest("GET", "/admin/v2/non-persistent/public/default") == []
+    schema = "/admin/v2/schemas/public/default/t/schema"
+    assert refused(broker, "GET", schema)[0] == 404
+    assert refused(broker, "POST", schema, {})[0] == 412
+
+
+def test_nonsense_is_the_clients_fault(broker: BrokerProcess) -> None:
+    assert refused(broker, "PUT", "/admin/v2/namespaces/public/bad%20name")[0] == 412
+    assert refused(broker, "GET", "/admin/quire/ledgers/999999")[0] == 404
+    assert refused(broker, "GET", "/admin/quire/ledgers?limit=many")[0] == 400
+    path = "/admin/v2/persistent/public/default/nonsense"
+    broker.rest("PUT", path)
+    assert refused(broker, "PUT", path + "/subscription/s", {"ledgerId": "x"})[0] == 412
+    assert refused(broker, "POST", path + "/subscription/nobody/skip_all")[0] == 404
+
+
+def test_ledgers_can_be_listed_and_read(broker: BrokerProcess) -> None:
+    pulsar = pytest.importorskip("pulsar")
+    client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("persistent://public/default/read-me", batching_enabled=False)
+    ids = [producer.send(f"text {number}".encode(), partition_key=f"k{number}") for number in range(5)]
+    client.close()
+    ledger = ids[0].ledger_id()
+    page = broker.rest("GET", "/admin/quire/ledgers?limit=1000")
+    assert page["next"] is None
+    (found,) = [item for item in page["ledgers"] if item["ledgerId"] == ledger]
+    assert found["custom"]["pulsar/managed-ledger"] == "public/default/persistent/read-me"
+    first = broker.rest("GET", "/admin/quire/ledgers?limit=1")
+    assert len(first["ledgers"]) == 1
+    info = broker.rest("GET", f"/admin/quire/ledgers/{ledger}")
+    assert (info["ensembleSize"], info["digestType"]) == (1, "CRC32C")
+    entries = broker.rest("GET", f"/admin/quire/ledgers/{ledger}/entries?first=1&last=3")["entries"]
+    assert [entry["entryId"] for entry in entries] == [1, 2, 3]
+    payload = base64.b64decode(entries[0]["payload"])
+    assert payload[entries[0]["message"]["payloadOffset"] :] == b"text 1"
+    assert entries[0]["message"]["key"] == "k1"
+    assert refused(broker, "GET", f"/admin/quire/ledgers/{ledger}/entries?first=77")[0] == 404
+    topics = broker.rest("GET", "/admin/quire/topics")
+    assert {"messagesIn": 5, "topic": "persistent://public/default/read-me"}.items() <= next(
+        item for item in topics if item["topic"].endswith("read-me")
+    ).items()
+    assert broker.rest("GET", "/admin/quire/stats")["messages_in"] >= 5
