@@ -1,0 +1,88 @@
+"""A real bookie process, killed while a client writes: what it acknowledged is there, after every restart."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
+from quire_bookie.wire import client_codec
+from quire_bookie.wire.client_codec import ClientCodec
+from quire_bookie.wire.digest import Digest, master_key
+from quire_bookie.wire.messages import AddResponse, ReadResponse, Status
+from tests.support.bookie_process import bookie_process
+from tests.support.bookie_world import RawPeer
+
+LEDGERS = (LedgerId(1), LedgerId(2))
+KEY = master_key(b"")
+DIGEST = Digest(DigestType.CRC32, b"")
+KILLS = 3
+ADDS_BEFORE_A_KILL = 400
+
+
+def payload(ledger: int, entry: int) -> bytes:
+    """Known bytes of varying length."""
+    return hashlib.sha256(b"%d/%d" % (ledger, entry)).digest() * (1 + entry % 40)
+
+
+def add(ledger: LedgerId, entry: int) -> bytes:
+    """One add."""
+    body = payload(ledger, entry)
+    head = DIGEST.encode_entry(ledger, EntryId(entry), EntryId(entry - 1), 0, (body,))
+    return b"".join(client_codec.v2_adds(KEY, [(head, body)]))
+
+
+async def write_until(peer: RawPeer, first: dict[LedgerId, int], enough: int) -> dict[LedgerId, int]:
+    """Keep adds in flight until `enough` are acknowledged; per ledger the number confirmed from the start on."""
+    codec = ClientCodec(2)
+    confirmed = dict(first)
+    for ledger in LEDGERS:
+        peer.send(*(add(ledger, entry) for entry in range(first[ledger], first[ledger] + 2 * enough)))
+    seen = 0
+    while seen < enough:
+        for response in codec.feed(await peer.receive()):
+            assert isinstance(response, AddResponse)
+            assert response.status is Status.OK
+            assert response.first == confirmed[response.ledger]
+            confirmed[response.ledger] += response.count
+            seen += response.count
+    return confirmed
+
+
+async def check(port: int, confirmed: dict[LedgerId, int]) -> None:
+    """Every acknowledged entry is there, byte for byte."""
+    peer = await RawPeer.connect(port)
+    codec = ClientCodec(2)
+    for ledger, count in confirmed.items():
+        if not count:
+            continue
+        peer.send(*(client_codec.v2_read(ledger, EntryId(entry)) for entry in range(count)))
+        seen: set[EntryId] = set()
+        while len(seen) < count:
+            for response in codec.feed(await peer.receive()):
+                assert isinstance(response, ReadResponse)
+                assert response.data is not None, (ledger, response.entry, response.status)
+                decoded = DIGEST.decode_entry(response.data, ledger, response.entry)
+                assert bytes(decoded.payload) == payload(ledger, response.entry)
+                seen.add(response.entry)
+        (last,) = codec.feed(await peer.ask(client_codec.v2_read(ledger, NO_ENTRY)))
+        assert isinstance(last, ReadResponse)
+        assert last.data is not None
+        assert DIGEST.decode_entry(last.data, ledger, None).entry >= count - 1
+    await peer.close()
+
+
+async def test_kills_in_a_row_while_a_client_writes_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    confirmed = dict.fromkeys(LEDGERS, 0)
+    for _ in range(KILLS):
+        async with bookie_process(tmp_path) as bookie:
+            await check(bookie.port, confirmed)
+            peer = await RawPeer.connect(bookie.port)
+            confirmed = await write_until(peer, confirmed, ADDS_BEFORE_A_KILL)
+            bookie.kill()
+            await peer.close()
+    async with bookie_process(tmp_path) as bookie:
+        await check(bookie.port, confirmed)
+        assert await asyncio.wait_for(bookie.stop(), 30) == 0
+    async with bookie_process(tmp_path) as bookie:
+        await check(bookie.port, confirmed)
+    assert sum(confirmed.values()) >= KILLS * ADDS_BEFORE_A_KILL
