@@ -335,3 +335,23 @@ def test_every_digest_can_be_recovered(digest_type: DigestType) -> None:
         assert await _contents(reader) == [b"entry %d" % entry for entry in range(4)]
 
     run(scenario)
+
+
+def test_late_refusals_of_the_old_writers_adds_do_not_disturb_a_recovery_in_the_same_client() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 4)
+
+        def late(request: Asked) -> float | None:
+            if not isinstance(request, AddRequest):
+                return None
+            return 1.0 if request.recovery else 0.5
+
+        for bookie in cluster.bookies.values():
+            bookie.fault = late
+        # The same ids that the recovery re-adds: entry 3 again, late, and entries beyond it.
+        writer.submit([b"fenced before they are stored"] * 3)
+        reader = await client.open_ledger(writer.ledger_id, recover=True)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(4)]
+        assert isinstance(writer.error, LedgerFencedError)
+
+    run(scenario)
