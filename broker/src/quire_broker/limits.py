@@ -37,6 +37,7 @@ NAMESPACE_BUNDLES = 4  # defaultNumberOfNamespaceBundles
 DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as the cluster set-up makes it
 NAMESPACE_BUNDLES_MAX = 128
 POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale where no watch tells
+POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it takes what it has
 STOP_S = 10.0  # a broker that stops gives its topics this long to flush
 
 assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX, "a full message must fit one ledger entry's frame"

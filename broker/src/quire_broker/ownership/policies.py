@@ -25,7 +25,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_broker.errors import ConflictError, NotFoundError
-from quire_broker.limits import NAMESPACE_BUNDLES, POLICIES_CACHE_S
+from quire_broker.limits import NAMESPACE_BUNDLES, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.ownership.bundles import Bundles
 from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
 
@@ -107,10 +107,12 @@ class PolicyStore:
         if cached is not None and now < cached.until:
             return cached.value  # type: ignore[no-any-return]
         try:
-            node = await self._metadata.get(key)
-        except (MetadataUnavailableError, MetadataUnknownError):
+            async with asyncio.timeout(POLICIES_REFRESH_S if cached is not None else None):
+                node = await self._metadata.get(key)
+        except (MetadataUnavailableError, MetadataUnknownError, TimeoutError):
             if cached is None:
                 raise
+            cached.until = asyncio.get_running_loop().time() + POLICIES_CACHE_S
             return cached.value  # type: ignore[no-any-return]
         if node is None:
             self._cache.pop(key, None)
