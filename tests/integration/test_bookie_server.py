@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from quire_bookie.errors import StartupError
-from quire_bookie.limits import FRAME_BYTES_MAX
+from quire_bookie.limits import FRAME_BYTES_MAX, MIB
 from quire_bookie.metadata import layout
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
 from quire_bookie.server import BookieState, ServiceSettings
+from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.digest import Digest, master_key
@@ -310,6 +311,25 @@ async def test_more_than_the_write_cache_goes_in_and_comes_back(world: BookieWor
     assert world.running.storage.stats.flushes > 0
     for each in (0, 20, 39):
         assert await client.read(each) == (Status.OK, payload)
+
+
+async def test_a_full_disk_refuses_writes_reads_go_on_and_freed_space_brings_the_writes_back() -> None:
+    world = BookieWorld().with_settings(
+        disk_check_interval_s=0.01,
+        storage=StorageSettings(write_cache_bytes=24 * MIB, flush_interval_s=0.01, disk_full_retry_s=0.01),
+    )
+    running = await world.start()
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 3), 3) == [Status.OK] * 3
+    roomy, world.disk.capacity_bytes = world.disk.capacity_bytes, 40 * MIB
+    await until(lambda: running.state is BookieState.READ_ONLY)
+    assert await client.add(adds(3, 2), 2) == [Status.READ_ONLY] * 2
+    assert await client.read(2) == (Status.OK, b"payload 2")
+    assert await client.read(NO_ENTRY, fence_with=KEY) == (Status.OK, b"payload 2")
+    world.disk.capacity_bytes = roomy
+    await until(lambda: running.state is BookieState.WRITABLE)
+    assert await client.add(adds(3, 2, recovery=True), 2) == [Status.OK] * 2
+    await world.stop()
 
 
 async def test_a_stop_answers_what_is_due_before_it_hangs_up(world: BookieWorld) -> None:

@@ -16,7 +16,10 @@ def should_be_read_only(read_only: bool, usages: Sequence[DiskUsage], threshold:
 
 
 class DiskMonitor:
-    """Looks at the folders from time to time. `set_read_only` is called on each change of mind."""
+    """Looks at the folders from time to time. `set_read_only` is called on each change of mind.
+
+    `out_of_space`: somebody who tries again by himself still finds no space; `disk_full` tells of a single write.
+    """
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class DiskMonitor:
         threshold: float,
         low_watermark: float,
         interval_s: float,
+        out_of_space: Callable[[], bool] = lambda: False,
     ) -> None:
         self._disk = disk
         self._folders = tuple(dict.fromkeys(folders))
@@ -34,6 +38,7 @@ class DiskMonitor:
         self._threshold = threshold
         self._low_watermark = low_watermark
         self._interval_s = interval_s
+        self._out_of_space = out_of_space
         self._full = asyncio.Event()
         self.read_only = False
         self.total_bytes = 0
@@ -61,7 +66,7 @@ class DiskMonitor:
     async def _wanted(self) -> bool:
         usages = [await self._disk.usage(folder) for folder in self._folders]
         self.total_bytes, self.free_bytes = usages[-1].total_bytes, usages[-1].free_bytes
-        full = self._full.is_set()
+        full = self._full.is_set() or self._out_of_space()
         self._full.clear()
         return full or should_be_read_only(self.read_only, usages, self._threshold, self._low_watermark)
 

@@ -182,6 +182,7 @@ class RunningBookie:
             threshold=settings.disk_usage_threshold,
             low_watermark=settings.disk_usage_low_watermark,
             interval_s=settings.disk_check_interval_s,
+            out_of_space=lambda: self.storage.disk_full,
         )
         self.disk_monitor = monitor
         self.journal.on_poison = self._fail

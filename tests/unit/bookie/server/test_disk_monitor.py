@@ -43,3 +43,28 @@ async def test_a_write_without_space_turns_read_only_and_a_look_at_an_empty_disk
     await monitor.look()
     assert modes == [True, False]
     assert monitor.total_bytes == disk.capacity_bytes
+
+
+async def test_while_storage_finds_no_space_the_bookie_stays_read_only_however_empty_the_disk_looks() -> None:
+    disk = SimDisk()
+    await disk.make_dirs("/data")
+    modes: list[bool] = []
+    stuck = [True]
+
+    async def set_read_only(read_only: bool) -> None:
+        modes.append(read_only)
+
+    monitor = DiskMonitor(
+        disk,
+        ["/data"],
+        set_read_only,
+        threshold=0.95,
+        low_watermark=0.9,
+        interval_s=10.0,
+        out_of_space=lambda: stuck[0],
+    )
+    await monitor.look()
+    await monitor.look()
+    stuck[0] = False
+    await monitor.look()
+    assert modes == [True, False]
