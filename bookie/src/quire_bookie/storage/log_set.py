@@ -67,7 +67,7 @@ class EntryLogs:
             log = log_of_key(key)
             logs._states[log] = decode_log_state(log, value)
         await logs._remove_leftovers()
-        for state in list(logs._states.values()):
+        for _key, state in sorted(logs._states.items()):
             if not state.sealed:
                 await logs._reopen(state)
         return logs
@@ -217,6 +217,9 @@ class EntryLogs:
             _log.info("dropped %d bytes of an unfinished flush from %s", size - state.durable_bytes, path)
             await file.truncate(state.durable_bytes)
             await file.sync()
+        if self._writer is not None:
+            # An older one that could not be read at an earlier start: it stays as it is, the newest goes on.
+            await self._writer.close()
         self._writer = LogWriter(file, header, state, spans, chain)
 
     async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int]:
