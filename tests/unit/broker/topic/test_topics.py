@@ -1,0 +1,369 @@
+"""Topics and their registry on simulated metadata and fake bookies: loading, failing, deduplication over a crash."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import QuireError
+from quire_broker.errors import (
+    ConflictError,
+    NotAllowedError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+    TopicTerminatedError,
+)
+from quire_broker.managed_ledger.position import EARLIEST, Position
+from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.topic.background import Background
+from quire_broker.topic.producers import Producer, Receipt, Refusal
+from quire_broker.topic.topic import Topic, TopicSettings
+from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_topic
+from quire_broker.topic.topics import Topics, TopicsSettings, ledger_settings
+from quire_broker.wire.entry import seal
+from quire_broker.wire.frames import Send
+from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
+from tests.unit.broker.managed_ledger.world import Process, VirtualClock, World, run
+
+TOPIC = parse_topic("persistent://public/default/t")
+NAMESPACE = NamespaceName("public", "default")
+
+
+class Link:
+    """A connection that records, in order, what a producer is told."""
+
+    peer = "/client"
+    client_version = "test"
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.done = 0
+
+    def answers_ready(self, producer: Producer) -> None:
+        asyncio.get_running_loop().call_soon(self._take, producer)
+
+    def _take(self, producer: Producer) -> None:
+        answers, producer.answers = producer.answers, []
+        self.heard += answers
+
+    def publish_done(self, count: int, size_bytes: int) -> None:
+        self.done += count
+
+    def close_producer(self, producer: Producer) -> None:
+        self._take(producer)
+        self.heard.append("closed")
+
+    def producer_ready(self, producer: Producer) -> None:
+        self.heard.append("ready")
+
+    def producer_refused(self, producer: Producer, error: QuireError) -> None:
+        self.heard.append(error)
+
+    async def alive(self) -> bool:
+        return True
+
+
+class Broker:
+    """The topics of one process."""
+
+    def __init__(self, process: Process, **settings: Any) -> None:
+        self.process = process
+        self.policies = PolicyStore(process.store, "c")
+        self.background = Background()
+        self.owned = True
+        self.topics = Topics(
+            process.factory, self.policies, TopicsSettings(**settings), self.background, VirtualClock(), self._owns
+        )
+
+    async def _owns(self, name: TopicName) -> bool:
+        return self.owned
+
+    async def namespace(self) -> None:
+        await self.policies.create_tenant("public", {})
+        await self.policies.create_namespace(NAMESPACE)
+
+    async def producer(self, topic: Topic, name: str = "p", **fields: Any) -> tuple[Producer, Link, int]:
+        link = Link()
+        producer = Producer(1, name, link, **fields)
+        return producer, link, await topic.add_producer(producer, None)
+
+
+def send(sequence_id: int, *, bad: bool = False, producer: str = "p") -> Send:
+    entry = bytearray(
+        seal(MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=1), b"m%d" % sequence_id)
+    )
+    if bad:
+        entry[-1] ^= 1
+    return Send(sequence_id, None, 1, False, False, memoryview(bytes(entry)))
+
+
+def scenario(
+    work: Callable[[World, Broker], Coroutine[Any, Any, None]], *, deduplication: bool = False, **settings: Any
+) -> None:
+    """Play `work` in the first process of a world that has public/default."""
+    settings.setdefault("topic", TopicSettings(deduplication=deduplication))
+
+    async def play(world: World) -> None:
+        process = world.process()
+
+        async def inside() -> None:
+            broker = Broker(process, **settings)
+            await broker.namespace()
+            await work(world, broker)
+
+        await process.run(inside())
+
+    run(play)
+
+
+async def settle(link: Link, count: int) -> None:
+    """Until so many sends are answered or given up."""
+    while link.done < count:  # noqa: ASYNC110  virtual time
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
+
+
+def test_a_topic_is_loaded_once_however_many_ask() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topics = await asyncio.gather(*(broker.topics.get(TOPIC) for _ in range(10)))
+        assert len({id(topic) for topic in topics}) == 1
+        assert broker.topics.loaded == [topics[0]]
+        assert await broker.topics.get(TOPIC) is topics[0]
+
+    scenario(work)
+
+
+def test_a_client_that_gives_up_does_not_take_the_load_along() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        impatient = asyncio.ensure_future(broker.topics.get(TOPIC))
+        patient = asyncio.ensure_future(broker.topics.get(TOPIC))
+        await asyncio.sleep(0.001)
+        impatient.cancel()
+        assert (await patient).name == TOPIC
+
+    scenario(work)
+
+
+def test_what_may_not_be_made_is_not_found() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        with pytest.raises(TopicNotFoundError):
+            await broker.topics.get(TOPIC)
+        with pytest.raises(TopicNotFoundError, match="Namespace no/where"):
+            await broker.topics.get(parse_topic("persistent://no/where/t"))
+        with pytest.raises(TopicNotFoundError):
+            await broker.topics.partitions_for_client(TOPIC, auto_create=True)
+        with pytest.raises(NotAllowedError, match="non-persistent"):
+            await broker.topics.get(parse_topic("non-persistent://public/default/t"))
+        assert (await broker.topics.create(TOPIC)).name == TOPIC, "a person may"
+        assert await broker.topics.partitions_for_client(TOPIC, auto_create=False) == 0
+
+    scenario(work, auto_create=False)
+
+
+def test_a_topic_of_another_broker_is_not_ready() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        broker.owned = False
+        with pytest.raises(ServiceNotReadyError, match="another broker"):
+            await broker.topics.get(TOPIC)
+        assert broker.topics.loaded == []
+
+    scenario(work)
+
+
+def test_a_partition_beyond_the_count_is_not_made() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        await broker.topics.create_partitioned(TOPIC, 2)
+        assert await broker.topics.partitions_for_client(TOPIC, auto_create=True) == 2
+        await broker.topics.get(TOPIC.partition_of(1))
+        with pytest.raises(TopicNotFoundError):
+            await broker.topics.get(TOPIC.partition_of(2))
+        assert [str(name) for name in await broker.topics.list(NAMESPACE)] == [
+            str(TOPIC.partition_of(0)),
+            str(TOPIC.partition_of(1)),
+        ]
+        await broker.topics.delete_partitioned(TOPIC)
+        assert await broker.topics.list(NAMESPACE) == []
+
+    scenario(work)
+
+
+def test_a_namespace_may_make_partitioned_topics_by_itself() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+        await broker.policies.update_policies(NAMESPACE, lambda value: value.update(autoTopicCreationOverride=override))
+        assert await broker.topics.partitions_for_client(TOPIC, auto_create=True) == 3
+        assert await broker.policies.partitions(TOPIC) == 3
+
+    scenario(work)
+
+
+def test_sends_are_stored_and_answered_in_order() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, last = await broker.producer(topic)
+        assert last == -1
+        assert topic.publish(producer, [send(number, bad=number == 3) for number in range(6)]) == 6
+        await settle(link, 6)
+        kinds = [type(answer).__name__ for answer in link.heard]
+        assert kinds == ["Receipt", "Receipt", "Receipt", "Refusal", "Receipt", "Receipt"]
+        assert [answer.sequence_id for answer in link.heard] == list(range(6))
+        assert (topic.stats.entries_in, topic.stats.checksum_errors, producer.stats.entries) == (5, 1, 5)
+        assert (await topic.last_message())[0] == Position(link.heard[-1].ledger_id, link.heard[-1].entry_id)
+
+    scenario(work)
+
+
+def test_a_topic_that_another_owner_took_acknowledges_nothing_more_and_is_dropped() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        topic.publish(producer, [send(0)])
+        await settle(link, 1)
+        thief = world.process()
+        await thief.open(TOPIC.ledger_name)
+        topic.publish(producer, [send(1), send(2)])
+        await settle(link, 3)
+        assert [type(answer).__name__ for answer in link.heard] == ["Receipt", "str"]
+        assert topic.publish(producer, [send(3)]) == 0
+        with pytest.raises(ServiceNotReadyError):
+            await topic.add_producer(Producer(2, "q", Link()), None)
+        await broker.background.drain()
+        assert broker.topics.find(TOPIC) is None
+        again = await broker.topics.get(TOPIC)
+        assert again is not topic
+
+    scenario(work)
+
+
+def test_an_unload_answers_what_is_pending_before_it_tells_the_client() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        topic.publish(producer, [send(number) for number in range(3)])
+        await broker.topics.unload(TOPIC)
+        assert [type(answer).__name__ for answer in link.heard] == ["Receipt", "Receipt", "Receipt", "str"]
+        assert broker.topics.loaded == []
+        assert (await broker.topics.get(TOPIC)).ledger.entries == 3
+
+    scenario(work)
+
+
+def test_deduplication_answers_a_repeat_without_storing_it() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        topic.publish(producer, [send(0), send(1)])
+        topic.publish(producer, [send(1)])  # not yet durable: nobody knows
+        await settle(link, 3)
+        topic.publish(producer, [send(0), send(1), send(2)])
+        await settle(link, 6)
+        first, second, unknown, repeat, repeat_too, third = link.heard
+        assert isinstance(unknown, Refusal)
+        assert (repeat.ledger_id, repeat_too.entry_id) == (-1, -1)
+        assert (first.entry_id, second.entry_id, third.entry_id) == (0, 1, 2)
+        assert topic.ledger.entries == 3
+        assert topic.stats.duplicates == 3
+
+    scenario(work, deduplication=True)
+
+
+@pytest.mark.parametrize("unloaded", [True, False], ids=["unloaded", "killed"])
+def test_deduplication_survives_the_process(unloaded: bool) -> None:
+    async def play(world: World) -> None:
+        settings = {"topic": TopicSettings(deduplication=True)}
+        first = world.process()
+
+        async def before() -> None:
+            broker = Broker(first, **settings)
+            await broker.namespace()
+            topic = await broker.topics.get(TOPIC)
+            producer, link, _ = await broker.producer(topic)
+            topic.publish(producer, [send(number) for number in range(10)])
+            await settle(link, 10)
+            if unloaded:
+                await broker.topics.unload(TOPIC)
+
+        async def after() -> None:
+            topic = await Broker(second, **settings).topics.get(TOPIC)
+            producer, link, last = await Broker(second, **settings).producer(topic)
+            assert last == 9
+            topic.publish(producer, [send(number) for number in range(5, 12)])
+            await settle(link, 7)
+            assert [answer.entry_id == -1 for answer in link.heard if isinstance(answer, Receipt)] == [True] * 5 + [
+                False
+            ] * 2
+            assert topic.ledger.entries == 12
+
+        await first.run(before())
+        first.kill()
+        second = world.process()
+        await second.run(after())
+
+    run(play)
+
+
+def test_a_terminated_topic_takes_no_producers() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        topic.publish(producer, [send(0)])
+        await settle(link, 1)
+        last = await topic.terminate()
+        assert last.entry_id == 0
+        assert link.heard[-1] == "closed"
+        with pytest.raises(TopicTerminatedError):
+            await broker.producer(topic, "q")
+        await broker.topics.unload(TOPIC)
+        assert (await broker.topics.get(TOPIC)).terminated
+
+    scenario(work)
+
+
+def test_subscriptions_are_made_found_again_and_dropped() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        with pytest.raises(SubscriptionNotFoundError):
+            await topic.subscription("s", create=False)
+        made = await asyncio.gather(*(topic.subscription("s", create=True, initial=EARLIEST) for _ in range(3)))
+        assert len({id(each) for each in made}) == 1
+        with pytest.raises(QuireError, match="own"):
+            await topic.subscription("pulsar.dedup", create=True)
+        await broker.topics.unload(TOPIC)
+        again = await broker.topics.get(TOPIC)
+        assert list(again.subscriptions) == ["s"]
+        await again.drop_subscription("s")
+        with pytest.raises(SubscriptionNotFoundError):
+            await again.drop_subscription("s")
+        assert again.subscriptions == {}
+
+    scenario(work)
+
+
+def test_a_topic_in_use_is_deleted_only_by_force() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        _, link, _ = await broker.producer(topic)
+        with pytest.raises(ConflictError):
+            await broker.topics.delete(TOPIC)
+        await broker.topics.delete(TOPIC, force=True)
+        assert link.heard == ["closed"]
+        assert not await broker.topics.exists(TOPIC)
+        with pytest.raises(TopicNotFoundError):
+            await broker.topics.delete(TOPIC)
+
+    scenario(work)
+
+
+def test_the_namespace_decides_about_quorums_and_retention() -> None:
+    base = ManagedLedgerSettings()
+    assert ledger_settings(base, {}) is base
+    policies = {
+        "persistence": {"bookkeeperEnsemble": 5, "bookkeeperWriteQuorum": 4, "bookkeeperAckQuorum": 3},
+        "retention_policies": {"retentionTimeInMinutes": 2, "retentionSizeInMB": -1},
+    }
+    changed = ledger_settings(base, policies)
+    assert (changed.ensemble_size, changed.write_quorum, changed.ack_quorum) == (5, 4, 3)
+    assert (changed.retention_s, changed.retention_bytes) == (120.0, UNLIMITED)
