@@ -169,9 +169,10 @@ class FakeWriter:
         self._world.check_metadata()
         ledger = self._world.ledger(self.ledger_id)
         self._closed = True
-        if isinstance(self._error, LedgerFencedError) or ledger.fenced:
-            if ledger.metadata.state is not LedgerState.CLOSED or ledger.metadata.last_entry != self.last_add_confirmed:
-                raise LedgerFencedError(f"ledger {self.ledger_id} was taken over")
+        found = ledger.metadata
+        same = found.state is LedgerState.CLOSED and found.last_entry == self.last_add_confirmed
+        if (isinstance(self._error, LedgerFencedError) or ledger.fenced) and not same:
+            raise LedgerFencedError(f"ledger {self.ledger_id} was taken over")
         return _close(ledger, self.last_add_confirmed + 1)
 
 
