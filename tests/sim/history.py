@@ -7,6 +7,10 @@ is never lost, reordered or invented, and whoever closed a ledger decides its en
 from dataclasses import dataclass, field
 
 
+def _shown(payload: bytes) -> str:
+    return repr(payload if len(payload) <= 20 else payload[:20] + b"...")
+
+
 class HistoryError(AssertionError):
     """The history breaks a promise."""
 
@@ -55,7 +59,9 @@ class LedgerHistory:
         for who, first, payloads in self.reads:
             for entry, payload in enumerate(payloads, first):
                 if entry >= len(self.submitted) or payload != self.submitted[entry]:
-                    raise HistoryError(f"{who} read entry {entry} as {payload!r}, which was never submitted there")
+                    raise HistoryError(
+                        f"{who} read entry {entry} as {_shown(payload)}, which was never submitted there"
+                    )
 
 
 @dataclass(slots=True)
@@ -74,7 +80,7 @@ class LogHistory:
     def on_appended(self, payload: bytes, position: tuple[int, int]) -> None:
         """The append was acknowledged at this position."""
         if payload in self.acknowledged:
-            raise HistoryError(f"{payload!r} was acknowledged twice")
+            raise HistoryError(f"{_shown(payload)} was acknowledged twice")
         self.acknowledged[payload] = position
 
     def check_log(self, found: list[tuple[tuple[int, int], bytes]]) -> None:
@@ -88,10 +94,10 @@ class LogHistory:
         attempted = set(self.attempted)
         for payload in at:
             if payload not in attempted:
-                raise HistoryError(f"{payload!r} was never appended")
+                raise HistoryError(f"{_shown(payload)} was never appended")
         for payload, position in self.acknowledged.items():
             if at.get(payload) != position:
-                raise HistoryError(f"{payload!r} was acknowledged at {position} and is at {at.get(payload)}")
+                raise HistoryError(f"{_shown(payload)} was acknowledged at {position} and is at {at.get(payload)}")
         order = {payload: index for index, payload in enumerate(self.attempted)}
         indexes = [order[payload] for _, payload in found]
         if indexes != sorted(indexes):
@@ -101,6 +107,8 @@ class LogHistory:
         """`delivered` is what a recovered cursor still delivers of `log`."""
         for payload in log:
             if payload not in self.consumed and payload not in delivered:
-                raise HistoryError(f"{payload!r} was never consumed and is not delivered: the cursor passed a hole")
+                raise HistoryError(
+                    f"{_shown(payload)} was never consumed and is not delivered: the cursor passed a hole"
+                )
             if payload in self.consumed_durably and payload in delivered:
-                raise HistoryError(f"{payload!r} was consumed durably and is delivered again")
+                raise HistoryError(f"{_shown(payload)} was consumed durably and is delivered again")

@@ -38,3 +38,7 @@ def test_a_seed_replays_the_same_run(scenario: str) -> None:
     first = simulate("--scenario", scenario, "--seed", "3").splitlines()[0]
     assert first == simulate("--scenario", scenario, "--seed", "3").splitlines()[0]
     assert first != simulate("--scenario", scenario, "--seed", "4").splitlines()[0].replace("seed 4", "seed 3")
+
+
+def test_a_closed_cursor_does_not_call_saved_what_nobody_saved() -> None:
+    simulate("--scenario", "topic", "--seed", "38")  # acknowledged after the close, then flushed "successfully"

@@ -72,11 +72,10 @@ async def consume(world: World, owner: Owner, history: LogHistory, end_s: float)
             entries = await owner.cursor.read(entries_max=20, bytes_max=1 << 20)
             chosen = [entry for entry in entries if world.chance.random() < 0.8]
             world.chance.shuffle(chosen)
-            for entry in chosen:
-                payload = bytes(entry.data)
-                history.consumed.add(payload)
-                acked.add(payload)
+            payloads = {bytes(entry.data) for entry in chosen}
+            history.consumed |= payloads
             owner.cursor.acknowledge([entry.position for entry in chosen])
+            acked |= payloads  # only now: a closed cursor refuses
             if world.chance.random() < 0.2:
                 settled = set(acked)
                 await owner.cursor.flush()

@@ -93,7 +93,9 @@ class World:
         """Fresh bookies b1..bn."""
         for number in range(1, count + 1):
             host = f"b{number}"
-            disk = SimDisk(chance=random.Random(self.chance.randrange(1 << 30)), latency_s=0.0005)
+            # Slow disks leave much in flight when the power goes.
+            latency_s = self.chance.choice((0.0005, 0.005, 0.05))
+            disk = SimDisk(chance=random.Random(self.chance.randrange(1 << 30)), latency_s=latency_s)
             self.bookies[host] = SimBookie(host, disk)
             await self.start_bookie(host)
 
@@ -165,7 +167,7 @@ class World:
 
     async def _one_fault(self, hosts: list[str], down_at_most: int) -> None:
         down = [host for host, place in self.bookies.items() if place.node is None]
-        match self.chance.randrange(8):
+        match self.chance.randrange(9):
             case 0 | 1 if len(down) < down_at_most:
                 survival: Survival = self.chance.choice(("none", "all", "random", "random"))
                 up = [host for host in self.bookies if host not in down]
@@ -181,6 +183,16 @@ class World:
                 self.loop.network.break_connections(self.chance.choice(sorted(self.bookies)))
             case 7:
                 self.loop.network.stall_chance = self.chance.choice((0.0, 0.0, 0.01, 0.05))
+            case 8:
+                await self.cut_power()
+
+    async def cut_power(self) -> None:
+        """All bookies lose power in one moment; those that were up come back."""
+        up = [host for host, place in self.bookies.items() if place.node is not None]
+        for host in up:
+            self.crash_bookie(host, self.chance.choice(("none", "random")))
+        for host in up:
+            await self.start_bookie(host)
 
     async def heal(self) -> None:
         """End all faults and bring every bookie up."""

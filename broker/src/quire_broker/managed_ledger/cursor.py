@@ -293,6 +293,7 @@ class Cursor:
         if self._store is None:
             return
         async with self._lock:
+            self._check_open()  # what came after the close is saved by nobody, and must not pass for saved
             if self._unsaved:
                 covered = self._unsaved
                 await self._guarded_save(self._state)
