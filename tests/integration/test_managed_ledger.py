@@ -126,7 +126,8 @@ async def test_entries_and_acknowledgments_survive_rollovers_and_a_crash(cluster
     cursor.acknowledge(positions[400:600:2])
     cursor.acknowledge_batch(positions[401], [0b10], 2)
     await cursor.flush()
-    await client.close()  # as a crash: nothing is closed, writers are dropped
+    ledger.stop()  # as a crash: nothing more is saved or closed, the writers are dropped
+    await client.close()
 
     _, second = await cluster.factory()
     again = await second.open(NAME)
