@@ -18,6 +18,8 @@ from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.trimming import slowest_mark_delete
 
 _LOADS_AT_ONCE = 16
+BROKER_CURSORS = frozenset({"pulsar.dedup", "__compaction"})
+"""Names of durable cursors that the broker keeps for itself."""
 
 
 def encoded_name(name: str) -> str:
@@ -51,7 +53,15 @@ class Cursors:
         return [*self.durable.values(), *self.readers]
 
     def slowest(self) -> Position | None:
-        """The lowest mark-delete of the durable ones."""
+        """The lowest mark-delete of the durable ones; None when that must not start a trimming.
+
+        The broker's own cursors hold trimming back but are no subscription: with only those, and no retention set,
+        somebody who subscribes later must still find everything.
+        """
+        settings = self._room.settings
+        subscribed = any(name not in BROKER_CURSORS for name in self.durable)
+        if not subscribed and settings.retention_s == 0 and settings.retention_bytes == 0:
+            return None
         return slowest_mark_delete(cursor.mark_delete for cursor in self.durable.values())
 
     async def recover(self) -> None:

@@ -305,6 +305,25 @@ def test_deduplication_survives_the_process(unloaded: bool) -> None:
     run(play)
 
 
+def test_the_deduplication_cursor_alone_trims_nothing() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        for start in (0, 10, 20):
+            topic = await broker.topics.get(TOPIC)
+            producer, link, _ = await broker.producer(topic)
+            topic.publish(producer, [send(number) for number in range(start, start + 10)])
+            await settle(link, 10)
+            await broker.topics.unload(TOPIC)  # writes the snapshot, and the next load a ledger
+        topic = await broker.topics.get(TOPIC)
+        assert await topic.ledger.trim() == []
+        late = await topic.subscription("late", create=True, initial=EARLIEST)
+        assert late.cursor.backlog == 30
+        await late.skip_all()
+        await asyncio.sleep(1)
+        assert topic.ledger.entries < 30, "a subscription that has everything lets the ledgers go"
+
+    scenario(work, deduplication=True)
+
+
 def test_a_terminated_topic_takes_no_producers() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
