@@ -23,7 +23,7 @@ from tests.support.standalone import StandaloneProcess
 
 PARTITIONS = 3
 TOPIC = "persistent://public/default/library"
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 SETTLED_S = 5.0
 """An ack older than this at a kill was persisted: the cursor writes at least every second."""
 
