@@ -1,0 +1,81 @@
+"""Errors as HTTP codes, positions out of JSON, checks of policies."""
+
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import MetadataUnavailableError, NoSuchLedgerError, QuireError, QuorumError
+from quire_broker.admin.answers import code_of
+from quire_broker.admin.namespaces import _check
+from quire_broker.admin.subscriptions import position_of
+from quire_broker.errors import (
+    ConflictError,
+    ConsumerBusyError,
+    InvalidTopicNameError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceNotReadyError,
+    TopicNotFoundError,
+)
+from quire_broker.managed_ledger.errors import ManagedLedgerMissingError, ManagedLedgerTerminatedError
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFoundError("x"), 404),
+        (TopicNotFoundError("x"), 404),
+        (ManagedLedgerMissingError("x"), 404),
+        (NoSuchLedgerError("x"), 404),
+        (ConflictError("x"), 409),
+        (InvalidTopicNameError("x"), 412),
+        (NotAllowedError("x"), 412),
+        (ConsumerBusyError("x"), 412),
+        (ManagedLedgerTerminatedError("x"), 412),
+        (ServiceNotReadyError("x"), 503),
+        (MetadataUnavailableError("x"), 503),
+        (QuorumError("x"), 500),
+    ],
+)
+def test_the_code_of_an_error(error: QuireError, code: int) -> None:
+    assert code_of(error) == code
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        (None, LATEST),
+        ("latest", LATEST),
+        ("earliest", EARLIEST),
+        ({"ledgerId": 3, "entryId": 4, "partitionIndex": -1}, Position(3, 4)),
+        ({"ledgerId": -1, "entryId": -1}, EARLIEST),
+        ({"ledgerId": 2**63 - 1, "entryId": 2**63 - 1}, LATEST),
+    ],
+)
+def test_positions_out_of_json(value: Any, position: Position) -> None:
+    assert position_of(value) == position
+
+
+@pytest.mark.parametrize("value", ["middle", 5, {}, {"ledgerId": "1", "entryId": 2}, [1, 2]])
+def test_what_is_no_position_is_refused(value: Any) -> None:
+    with pytest.raises(NotAllowedError):
+        position_of(value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "value", "fine"),
+    [
+        ("deduplication", True, True),
+        ("deduplication", 1, False),
+        ("persistence", {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2}, True),
+        ("persistence", {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2}, False),
+        ("persistence", {"bookkeeperEnsemble": 2}, False),
+        ("persistence", None, False),
+        ("retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": 0}, True),
+        ("retention", 5, False),
+        ("messageTTL", 5, True),
+    ],
+)
+def test_policies_are_checked_before_they_are_stored(policy: str, value: Any, fine: bool) -> None:
+    assert (_check(policy, value) is None) == fine

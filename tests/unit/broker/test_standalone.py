@@ -1,0 +1,66 @@
+"""Quorums by the number of bookies, and the number kept with the data."""
+
+import asyncio
+import json
+
+import pytest
+
+from quire_bookie.errors import StartupError
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.standalone import RunningStandalone, StandaloneSettings, quorums, with_quorums
+from quire_broker.topic.background import Background
+from tests.sim.disk import SimDisk
+
+
+@pytest.mark.parametrize(
+    ("bookies", "expected"), [(1, (1, 1, 1)), (2, (2, 2, 2)), (3, (3, 3, 2)), (4, (3, 3, 2)), (9, (3, 3, 2))]
+)
+def test_quorums_suit_the_number_of_bookies(bookies: int, expected: tuple[int, int, int]) -> None:
+    assert quorums(bookies) == expected
+    settings = with_quorums(ManagedLedgerSettings(), bookies)
+    assert (settings.ensemble_size, settings.write_quorum, settings.ack_quorum) == expected
+
+
+async def test_fewer_bookies_than_hold_data_are_refused() -> None:
+    disk = SimDisk()
+
+    async def check(bookies: int) -> None:
+        settings = StandaloneSettings("/data", bookies)
+        await RunningStandalone(settings, None, disk, None, None)._check_count()  # type: ignore[arg-type]
+
+    await check(3)
+    await check(3)
+    with pytest.raises(StartupError, match="--bookies 3 or more, not 2"):
+        await check(2)
+    await check(5)
+    assert json.loads(await disk.read_file("/data/standalone.json")) == {"bookies": 5}
+    await disk.replace_file("/data/standalone.json", b"nonsense")
+    with pytest.raises(StartupError, match="damaged"):
+        await check(5)
+
+
+async def test_background_work_ends_with_its_owner_and_failures_are_counted() -> None:
+    background = Background()
+    done: list[str] = []
+
+    async def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    async def work() -> None:
+        done.append("work")
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            done.append("cancelled")
+
+    background.start(fail(), "fail")
+    background.start(work(), "work")
+    await background.drain()
+    assert (background.failures, done, len(background)) == (1, ["work"], 0)
+    background.start(forever(), "forever")
+    await asyncio.sleep(0)
+    await background.close()
+    background.start(work(), "too late")
+    assert done == ["work", "cancelled"]
