@@ -468,7 +468,7 @@ def test_unloading_a_topic_loses_and_repeats_nothing(broker: BrokerProcess, clie
         producer.send(f"m{number}".encode())
         if number % 10 == 5:
             broker.rest("PUT", path + "/unload")
-    seen = []
+    seen: list[str] = []
     while len(set(seen)) < 40:
         seen += texts(receive(consumer, 1))
     assert list(dict.fromkeys(seen)) == [f"m{number}" for number in range(40)]

@@ -12,7 +12,8 @@ positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))
 
 @given(st.lists(st.tuples(st.booleans(), positions, st.integers(0, 3))), st.integers(1, 20))
 def test_the_replay_set_is_a_sorted_set(steps: list[tuple[bool, Position, int]], count: int) -> None:
-    replay, model = ReplaySet(), {}
+    replay = ReplaySet()
+    model: dict[Position, int] = {}
     for adds, position, slot in steps:
         if adds:
             replay.add(position, slot)

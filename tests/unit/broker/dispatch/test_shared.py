@@ -1,12 +1,13 @@
 """Shared and Key_Shared in detail, on a topic in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
 from quire_broker.dispatch.consumer import Consumer
-from quire_broker.dispatch.delivery import KeyShared
+from quire_broker.dispatch.delivery import Delivery, KeyShared
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.dispatch.shared import SharedDispatcher
@@ -58,7 +59,7 @@ async def stage() -> AsyncIterator[Stage]:
     await asyncio.gather(*made.running, return_exceptions=True)
 
 
-def publish(stage: Stage, count: int, **metadata: object) -> None:
+def publish(stage: Stage, count: int, **metadata: Any) -> None:
     for _ in range(count):
         stage.ledger.publish(**metadata)
 
@@ -132,7 +133,12 @@ async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
     await stage.join(0, 100)
     delivered = asyncio.Event()
     deliver = stage.link.deliver
-    stage.link.deliver = lambda *given: (deliver(*given), delivered.set())  # type: ignore[method-assign,assign,func-returns-value]
+
+    def noticed(consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+        deliver(consumer_id, deliveries)
+        delivered.set()
+
+    stage.link.deliver = noticed  # type: ignore[method-assign]
     publish(stage, 1, deliver_at_time=stage.clock.now + 10)
     await settle()
     assert stage.link.entries() == []

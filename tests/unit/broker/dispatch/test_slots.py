@@ -85,7 +85,7 @@ def test_split_ranges_always_cover_everything(steps: list[tuple[bool, int]]) -> 
             ranges.remove(consumer)
             present.discard(consumer)
         owners = {ranges.owner(slot) for slot in range(1, 65536, 16)}
-        assert owners == (present or {None})
+        assert owners == (present if present else {None})
 
 
 def test_sticky_ranges_leave_gaps_to_nobody_and_conflicts_are_found() -> None:

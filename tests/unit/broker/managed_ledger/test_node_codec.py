@@ -65,7 +65,9 @@ def test_offload_contexts_and_unknown_fields_are_carried_along() -> None:
 
 
 def _compressed(kind: int, plain: bytes, body: bytes) -> bytes:
-    head = pb.CompressedValueMetadata(compressionType=kind, uncompressedSize=len(plain)).SerializeToString()
+    head = pb.CompressedValueMetadata(
+        compressionType=pb.CompressionType.Name(kind), uncompressedSize=len(plain)
+    ).SerializeToString()
     return struct.pack(">2si", b"\x47\x78", len(head)) + head + body
 
 

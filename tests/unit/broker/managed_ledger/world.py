@@ -57,7 +57,8 @@ class Process:
         return self._factory
 
     async def open(self, name: str = NAME, **options: Any) -> ManagedLedger:
-        return await self.run(self._open(name, **options))
+        opened: ManagedLedger = await self.run(self._open(name, **options))
+        return opened
 
     async def _open(self, name: str, **options: Any) -> ManagedLedger:
         return await self.factory.open(name, **options)

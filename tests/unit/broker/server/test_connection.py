@@ -88,7 +88,8 @@ async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     assert connection.closed
     connection.data_received(commands.PING)
     connection.write(b"nothing")
-    assert (handler.frames, transport.sent) == ([], b"")
+    assert not handler.frames
+    assert not transport.sent
 
 
 async def test_reading_stops_above_the_pending_publishes_and_goes_on_below_half() -> None:

@@ -1,6 +1,7 @@
 """Deduplication: the rule by tables and by random search, the snapshot, the replay."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from quire_broker.wire.entry import peek, seal
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
 
 
-def entry(producer: str, sequence_id: int, **fields: int) -> bytes:
+def entry(producer: str, sequence_id: int, **fields: Any) -> bytes:
     metadata = MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=1, **fields)
     return seal(metadata, b"x")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ class Bench:
         self.sub = Subscription(parse_topic(topic), self.ledger, self.cursor, chosen, self.clock)  # type: ignore[arg-type]
 
     async def join(
-        self, consumer_id: int = 0, kind: SubscriptionType = SHARED, permits: int = 0, **more: object
+        self, consumer_id: int = 0, kind: SubscriptionType = SHARED, permits: int = 0, **more: Any
     ) -> Consumer:
         consumer = await self.sub.add_consumer(spec(consumer_id, kind, **more), self.link)
         if permits:

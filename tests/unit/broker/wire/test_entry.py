@@ -1,6 +1,7 @@
 """Metadata of stored entries: golden sends, checksums, sticky keys, what a limited client may see."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from quire_broker.wire.proto.pulsar_pb2 import BrokerEntryMetadata, MessageMetad
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "pulsar-wire"
 
 
-def metadata(**fields: object) -> MessageMetadata:
+def metadata(**fields: Any) -> MessageMetadata:
     return MessageMetadata(**{"producer_name": "p", "sequence_id": 7, "publish_time": 100, **fields})
 
 
@@ -106,7 +107,7 @@ def test_an_entry_without_a_checksum_agrees_with_everything() -> None:
         ({"producer_name": ""}, NO_KEY),
     ],
 )
-def test_the_sticky_key(fields: dict, key: bytes) -> None:
+def test_the_sticky_key(fields: dict[str, Any], key: bytes) -> None:
     assert peek(seal(metadata(**fields), b"")).sticky_key() == key
 
 

@@ -1,6 +1,7 @@
 """Frames: golden bytes of stock clients and brokers, cuts at every byte, hand-read SENDs against generated classes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -25,7 +26,7 @@ def frames_of(path: Path) -> list[bytes]:
     return [bytes.fromhex(line[2:]) for line in path.read_text().splitlines() if line[:2] in ("> ", "< ")]
 
 
-def send_frame(entry: bytes = b"entry", **fields: int) -> bytes:
+def send_frame(entry: bytes = b"entry", **fields: Any) -> bytes:
     command = pb.BaseCommand(type=Kind.SEND, send=pb.CommandSend(**fields)).SerializeToString()
     return (4 + len(command) + len(entry)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + entry
 
@@ -66,7 +67,7 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(path: Path) -> None:
         assert decoder.held_bytes == 0
 
 
-def flat(frames: list) -> list:
+def flat(frames: list[Any]) -> list[Any]:
     return [
         piece
         for frame in frames
@@ -74,7 +75,7 @@ def flat(frames: list) -> list:
     ]
 
 
-def repr_of(piece: object) -> object:
+def repr_of(piece: Any) -> object:
     if isinstance(piece, tuple):
         producer_id, send = piece
         return producer_id, send[:5], bytes(send.entry)
@@ -130,7 +131,9 @@ def test_consecutive_sends_of_one_producer_are_one_run_and_views_of_one_buffer()
         },
     ),
 )
-def test_a_send_read_by_hand_is_what_the_generated_class_reads(producer_id: int, sequence_id: int, extra: dict) -> None:
+def test_a_send_read_by_hand_is_what_the_generated_class_reads(
+    producer_id: int, sequence_id: int, extra: dict[str, Any]
+) -> None:
     frame = send_frame(b"x", producer_id=producer_id, sequence_id=sequence_id, **extra)
     (run,) = FrameDecoder(FRAME_MAX).feed(frame)
     assert isinstance(run, SendRun)

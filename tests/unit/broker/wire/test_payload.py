@@ -38,7 +38,8 @@ def test_compressed_single_messages_are_what_was_sent() -> None:
 
 
 def test_keys_properties_and_event_times_are_found_in_and_out_of_batches() -> None:
-    single, batched = [], []
+    single: list[object] = []
+    batched: list[object] = []
     for entry in entries("message-metadata"):
         for message in messages_of(entry):
             (single if message.batch_index < 0 else batched).append(
