@@ -27,7 +27,7 @@ $(TOOLS)/bin/uv:
 lint: env
 	$(UV) run --no-sync ruff check .
 	$(UV) run --no-sync ruff format --check .
-	$(UV) run --no-sync mypy bookie/src broker/src operator/src jobs/src tests
+	$(UV) run --no-sync mypy bookie/src broker/src operator/src jobs/src tests benchmarks
 	$(UV) run --no-sync lint-imports
 
 sim: env
