@@ -11,6 +11,7 @@ FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadat
 # Sessions
 KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is dropped
 LIVENESS_CHECK_S = 5.0  # how long an old producer's connection has to answer PING before a newcomer replaces it
+CLOSE_FLUSH_S = 5.0  # how long a connection that we close may take to receive what was still for it
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
 CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection
 PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishBufferSizeInMB)

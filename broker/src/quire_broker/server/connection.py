@@ -56,6 +56,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self._paused = 0
+        self._closing = False
+        self._unsent = 0
         self._pending = 0
         self._pending_bytes = 0
         self._when_heard: list[asyncio.Future[bool]] = []
@@ -73,6 +75,9 @@ class Connection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if address else "unknown"
         self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
+        if self._closing:  # refused before the socket was ours
+            self._transport = None
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Split and hand on; a peer that breaks the protocol is dropped, alone."""
@@ -140,10 +145,25 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def close(self) -> None:
-        """Send what is buffered, then close. No more frames are handled."""
+        """Send what is buffered, then close. No more frames are handled.
+
+        A peer that does not take the rest within a few seconds loses it: its producers and consumers must not stay.
+        """
+        self._closing = True
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(limits.CLOSE_FLUSH_S, transport.abort)
+
+    def _drop(self) -> None:
+        """Close at once: the peer is gone, and a socket that waits for it could stay for a quarter of an hour."""
+        self._closing = True
         transport, self._transport = self._transport, None
         if transport is not None:
-            transport.close()
+            transport.abort()
 
     # back-pressure
 
@@ -187,31 +207,54 @@ class Connection(asyncio.Protocol):
 
     # life signs
 
+    @property
+    def _deaf(self) -> bool:
+        """Whether we do not listen for reasons of our own: then the peer's silence says nothing."""
+        return bool(self._paused & ~_WRITES)
+
+    def _drains(self) -> bool:
+        """Whether a peer that we do not listen to, because it is slow, took something since the last look."""
+        before, self._unsent = self._unsent, 0
+        if not self._paused & _WRITES or self._transport is None:
+            return False
+        self._unsent = self._transport.get_write_buffer_size()
+        return self._unsent < before
+
     def _check_alive(self) -> None:
+        if self._transport is None:
+            return
+        if self._deaf or self._drains():
+            self._heard_at = self._loop.time()
         silence = self._loop.time() - self._heard_at
-        if self._paused & ~_WRITES:
-            silence = 0.0  # we do not listen: its silence says nothing
         if silence >= 2 * self._keep_alive_s:
             log.info("%s is disconnected: silent for %.0f s", self.peer, silence)
-            self.close()
+            self._drop()
             return
         if silence >= self._keep_alive_s * 0.9:
             self.write(commands.PING)
         self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
 
     async def alive(self) -> bool:
-        """Whether the client answers a PING within a few seconds; one that does not is dropped."""
+        """Whether the client answers a PING within a few seconds; one that does not is dropped.
+
+        One that we keep from talking, because it publishes faster than we store, counts as alive.
+        """
         if self._transport is None:
             return False
+        if self._deaf:
+            return True
         future: asyncio.Future[bool] = self._loop.create_future()
         self._when_heard.append(future)
+        unsent = self._transport.get_write_buffer_size()
         self.write(commands.PING)
         try:
             async with asyncio.timeout(limits.LIVENESS_CHECK_S):
                 return await future
         except TimeoutError:
+            if self._deaf or (self._transport is not None and self._transport.get_write_buffer_size() < unsent):
+                return True  # we stopped listening since we asked, or it is slow and still takes what we send
             log.info("%s is disconnected: no answer to PING", self.peer)
-            self.close()
+            self._drop()
             return False
 
     def _heard(self, alive: bool) -> None:

@@ -21,6 +21,14 @@ class Transport:
         self.sent = bytearray()
         self.reading = True
         self.closed = False
+        self.aborted = False
+        self.unsent = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         assert low < high
@@ -208,3 +216,68 @@ def test_life_signs() -> None:
         return answered, silent, transport.closed, gone
 
     assert simulate(scenario, seed=1) == (True, False, True, False)
+
+
+def test_a_dead_peer_is_not_waited_for() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool]:
+        silent, unread = make(keep_alive_s=30.0), make(keep_alive_s=30.0)
+        unread[1].unsent = 5000
+        unread[0].pause_writing()
+        await asyncio.sleep(100)
+        return silent[1].aborted, unread[1].aborted
+
+    assert simulate(scenario, seed=1) == (True, True)
+
+
+def test_a_slow_peer_that_still_takes_something_is_kept() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool, bool]:
+        connection, transport, _ = make(keep_alive_s=30.0)
+        transport.unsent = 5000
+        connection.pause_writing()
+        for _ in range(100):
+            await asyncio.sleep(10)
+            transport.unsent -= 10
+        kept = not transport.closed
+        asking = asyncio.ensure_future(connection.alive())
+        await asyncio.sleep(1)
+        transport.unsent -= 10
+        slow = await asking
+        await asyncio.sleep(100)
+        return kept, slow, transport.aborted
+
+    assert simulate(scenario, seed=1) == (True, True, True)
+
+
+def test_a_peer_that_does_not_take_our_last_words_is_cut_off() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool]:
+        connection, transport, _ = make()
+        connection.close()
+        await asyncio.sleep(limits.CLOSE_FLUSH_S - 1)
+        early = transport.aborted
+        await asyncio.sleep(2)
+        return early, transport.aborted
+
+    assert simulate(scenario, seed=1) == (False, True)
+
+
+def test_a_producer_that_we_keep_from_talking_counts_as_alive() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool, bool]:
+        connection, transport, _ = make()
+        later = asyncio.ensure_future(connection.alive())
+        await asyncio.sleep(1)
+        connection.publish_taken(10, 10)
+        result = await connection.alive(), await later, transport.closed
+        connection.connection_lost(None)
+        return result
+
+    assert simulate(scenario, seed=1) == (True, True, False)
+
+
+async def test_a_connection_refused_before_its_socket_is_open_is_closed_when_it_opens() -> None:
+    connection = Connection(PublishBudget(1000), 1000, 30.0, 10, lambda _: Handler())
+    connection.close()
+    transport = Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    assert transport.aborted
+    assert connection.closed
+    connection.connection_lost(None)
