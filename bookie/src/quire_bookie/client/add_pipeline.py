@@ -173,10 +173,9 @@ class AddPipeline:
         if self.error is None and tracker.confirmed > self.confirmed:
             self.confirmed = tracker.confirmed
             self._take_length()
-            self._release()
+            # Before the release: whoever is told that there is room again may end the pipeline.
             self._owner.adds_confirmed(self.confirmed)
-        else:
-            self._release()
+        self._release()
 
     def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
         """See AddSink."""
@@ -194,14 +193,16 @@ class AddPipeline:
         if self.error is None and bookie not in self.failed_replicas and self._owes(bookie) is not None:
             self._fail_replica(bookie, error)
 
-    def check_overdue(self, bookie: BookieId, now_s: float) -> None:
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
         """See AddSink."""
         if self.error is not None or bookie in self.failed_replicas:
-            return
+            return False
         run = self._owes(bookie)
-        if run is not None and now_s - run.sent_s >= self._settings.add_timeout_s:
-            text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {now_s - run.sent_s:.1f} s"
-            self._fail_replica(bookie, BookieUnavailableError(text))
+        if run is None or now_s - run.sent_s < self._settings.add_timeout_s:
+            return False
+        text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {now_s - run.sent_s:.1f} s"
+        self._fail_replica(bookie, BookieUnavailableError(text))
+        return True
 
     # ---- the end
     def fail(self, error: LedgerError) -> None:
@@ -221,6 +222,7 @@ class AddPipeline:
         for link in self._links.values():
             link.forget_sink(self.ledger, self)
         self._kept.clear()
+        self._unconfirmed.clear()
         self.pending_bytes = 0
 
     # ---- inside
@@ -251,8 +253,8 @@ class AddPipeline:
 
     def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
         self.failed_replicas[bookie] = error
-        position = self._positions[bookie]
-        self._tracker.fail(position)
+        self._tracker.fail(self._positions[bookie])
+        self._links[bookie].forget_sink(self.ledger, self)
         retry = self._retries.pop(bookie, None)
         if retry is not None and retry.timer is not None:
             retry.timer.cancel()

@@ -47,8 +47,8 @@ class AddSink(Protocol):
         """Adds that the bookie has not answered will not be answered; they may have been stored."""
         ...
 
-    def check_overdue(self, bookie: BookieId, now_s: float) -> None:
-        """Called now and then, so that a sink can give up a bookie that does not answer."""
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
+        """Called now and then, so that a sink can give up a bookie that does not answer; True: it just did."""
         ...
 
 

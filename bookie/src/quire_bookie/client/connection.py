@@ -83,6 +83,7 @@ class BookieConnection:
         self._waiting: dict[tuple[LedgerId, EntryId], deque[_PendingRead]] = {}
         self._batches: dict[int, _PendingBatch] = {}
         self._next_request_id = 0
+        self._received_s = 0.0
 
     # ---- requests
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
@@ -131,7 +132,11 @@ class BookieConnection:
         return bool(self._sinks or self._reads or self._batches)
 
     def check_overdue(self, now_s: float) -> None:
-        """Break the connection when a read is overdue; ask the sinks about their adds."""
+        """Break the connection when a read is overdue; ask the sinks about their adds.
+
+        A bookie that a sink gave up and that sent nothing for half of that time counts as dead: a connection left
+        as it is would keep what nobody reads any more, and take the adds of each new ledger on top.
+        """
         # Dictionaries keep the order in which their requests were made.
         read, batch = next(iter(self._reads.values()), None), next(iter(self._batches.values()), None)
         asked_s = min(read.asked_s if read else now_s, batch.asked_s if batch else now_s)
@@ -139,8 +144,9 @@ class BookieConnection:
             # A late answer could be taken for that of a later request: only a new connection is safe.
             self._break(BookieUnavailableError(f"bookie {self.bookie} did not answer a read in time"))
             return
-        for sink in list(self._sinks.values()):
-            sink.check_overdue(self.bookie, now_s)
+        given_up = [sink.check_overdue(self.bookie, now_s) for sink in list(self._sinks.values())]
+        if any(given_up) and now_s - self._received_s >= self._settings.add_timeout_s / 2:
+            self._break(BookieUnavailableError(f"bookie {self.bookie} has not answered anything for too long"))
 
     # ---- the socket
     async def connect(self) -> None:
@@ -155,7 +161,8 @@ class BookieConnection:
                 )
             if wire.lost:
                 raise OSError("it hung up at once")
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError, OverflowError) as error:
+            # ValueError and OverflowError: a registration with a host or a port that cannot be.
             self._connecting = False
             self.stats.connect_failures += 1
             lost = BookieUnavailableError(f"cannot reach bookie {self.bookie} at {address}: {error or 'timed out'}")
@@ -167,6 +174,7 @@ class BookieConnection:
             transport.abort()
             return
         self.stats.connects += 1
+        self._received_s = self._loop.time()
         self._transport = transport
         self._wire = wire
         self._hooks.reached(self.bookie, True)
@@ -214,6 +222,7 @@ class BookieConnection:
         if wire is not self._wire:
             return
         self.stats.bytes_received += len(data)
+        self._received_s = self._loop.time()
         try:
             self._dispatch(wire.codec.feed(data))
         except PeerProtocolError as error:

@@ -58,7 +58,7 @@ class LedgerClient:
         self._registry = registry
         self._pool = ConnectionPool(registry.address_of, settings)
         self._writers: dict[LedgerId, LedgerWriter] = {}
-        self._recovering: dict[LedgerId, asyncio.Lock] = {}
+        self._recovering: dict[LedgerId, tuple[asyncio.Lock, int]] = {}
         self._known_writable = registry.writable
         self._listeners: list[Callable[[], None]] = []
         registry.on_change(self._registered)
@@ -183,13 +183,19 @@ class LedgerClient:
     # ---- inside
     async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
         """One recovery of a ledger at a time in this client: answers on one connection name only ledger and entry."""
-        lock = self._recovering.setdefault(handle.ledger, asyncio.Lock())
+        ledger = handle.ledger
+        # Counted, because a lock that was released and not yet taken by the next in line looks free.
+        lock, users = self._recovering.get(ledger, (asyncio.Lock(), 0))
+        self._recovering[ledger] = lock, users + 1
         try:
             async with lock:
                 return await recover_ledger(handle, stored)
         finally:
-            if not lock.locked():
-                self._recovering.pop(handle.ledger, None)
+            _, users = self._recovering[ledger]
+            if users == 1:
+                del self._recovering[ledger]
+            else:
+                self._recovering[ledger] = lock, users - 1
 
     def _handle_of(
         self, ledger: LedgerId, metadata: LedgerMetadata, password: bytes, digest_type: DigestType | None

@@ -238,6 +238,8 @@ class LedgerWriter:
             if self._pipeline.error is None:
                 self._pipeline.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
                 self._on_finished(self)
+                # A slow replica may still have held back appends; no answer of it will wake them any more.
+                self._wake_blocked()
             try:
                 self._stored = await close_ledger(
                     self._handle.nodes,

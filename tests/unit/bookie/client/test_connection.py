@@ -36,6 +36,7 @@ class _Sink:
         self.batches = 0
         self.lost: list[LedgerError] = []
         self.checked = 0
+        self.impatient = False
 
     def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
         self.stored.append((first, count))
@@ -49,8 +50,9 @@ class _Sink:
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         self.lost.append(error)
 
-    def check_overdue(self, bookie: BookieId, now_s: float) -> None:
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
         self.checked += 1
+        return self.impatient
 
 
 class _World:
@@ -254,5 +256,49 @@ def test_a_closed_pool_fails_everything() -> None:
         await world.pool.close()
         assert isinstance(await pending, BookieUnavailableError)
         assert isinstance(await world.read(2), BookieUnavailableError)
+
+    _run(scenario)
+
+
+def test_a_bookie_that_a_sink_gave_up_and_that_is_silent_is_disconnected() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1
+        sink, other = _Sink(), _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 3), sink)
+        world.link.send_adds(LedgerId(2), _frames(2, 0, 3), other)
+        sink.impatient = True
+        await asyncio.sleep(1.4)
+        assert world.link.stats.losses == 0, "it has not been silent for long enough"
+        await asyncio.sleep(1.2)
+        assert world.link.stats.losses == 1
+        assert len(other.lost) == 1, "every ledger on that connection learns it"
+        assert "b" in world.pool.suspects
+
+    _run(scenario)
+
+
+def test_a_bookie_that_answers_other_ledgers_keeps_its_connection() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1 if isinstance(request, AddRequest) and request.run.ledger == 1 else None
+        slow, good = _Sink(), _Sink()
+        slow.impatient = True
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 3), slow)
+        for first in range(10):
+            world.link.send_adds(LedgerId(2), _frames(2, first, 1), good)
+            await asyncio.sleep(1.0)
+        assert world.link.stats.losses == 0
+        assert len(good.stored) == 10
+
+    _run(scenario)
+
+
+def test_an_address_that_cannot_be_is_a_failure_like_any_other() -> None:
+    async def scenario(world: _World) -> None:
+        async def refuse(*_: object, **__: object) -> None:
+            raise UnicodeError("label empty or too long")
+
+        world.loop.create_connection = refuse  # type: ignore[method-assign]
+        assert isinstance(await world.read(0), BookieUnavailableError)
+        assert isinstance(await world.read(0), BookieUnavailableError), "it tries again"
 
     _run(scenario)

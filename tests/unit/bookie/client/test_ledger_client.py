@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import ConfigError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from quire_bookie.metadata import layout
-from quire_bookie.model import BookieId, LedgerId, LedgerState
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
 from tests.unit.bookie.client.cluster import Cluster, run
 
 
@@ -128,3 +131,28 @@ def test_a_deleted_ledger_cannot_be_opened() -> None:
 def test_settings_that_cannot_work_are_refused_with_their_value(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="ledger client"):
         ClientSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_one_client_recovers_a_ledger_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+
+    async def slowly(handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
+        under_way.append(1)
+        most.append(len(under_way))
+        await asyncio.sleep(1.0)
+        under_way.pop()
+        return await recover_ledger(handle, stored)
+
+    monkeypatch.setattr("quire_bookie.client.ledger_client.recover_ledger", slowly)
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        ledger = await _create(client)
+        other = await cluster.client()
+        first, second = (asyncio.create_task(other.open_ledger(ledger, recover=True)) for _ in range(2))
+        await first
+        await other.open_ledger(ledger, recover=True)  # the lock is on its way from the first to the second
+        await second
+        assert most == [1, 1, 1]
+
+    run(scenario)

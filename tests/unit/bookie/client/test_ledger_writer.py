@@ -1,6 +1,7 @@
 """The writer against bookies in memory."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -341,3 +342,32 @@ def test_random_delays_never_confirm_an_entry_with_fewer_than_the_ack_quorum() -
 
     for seed in range(15):
         run(scenario, seed=seed)
+
+
+def test_an_append_that_waits_for_a_slow_replica_learns_of_the_close() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        cluster.bookies[BookieId("b2")].fault = lambda request: -1 if _adds(request) else None
+        writer, _ = await _writer(client)
+        writer.submit([b"x" * 2000])
+        assert not writer.is_writable
+        waiting = asyncio.create_task(writer.append(b"y"))
+        await asyncio.sleep(0.5)
+        assert (await writer.close()).last_entry == 0
+        with pytest.raises(LedgerClosedError):
+            await asyncio.wait_for(waiting, 1.0)
+
+    run(scenario, settings=replace(QUICK, writer_pending_bytes_max=1000))
+
+
+def test_a_bookie_that_hangs_is_avoided_and_its_connection_given_up() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        cluster.bookies[BookieId("b2")].fault = lambda request: -1 if _adds(request) else None
+        writer, listener = await _writer(client)
+        writer.submit([b"x"])
+        await asyncio.sleep(4.6)
+        assert listener.confirmed == [0]
+        assert list(writer.failed_replicas) == ["b2"]
+        assert BookieId("b2") not in client.writable_bookies
+        assert sum(link.stats.losses for link in client.connections) == 1
+
+    run(scenario)
