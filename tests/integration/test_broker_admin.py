@@ -34,7 +34,7 @@ def test_probes_metrics_and_the_page(broker: BrokerProcess) -> None:
     assert broker.rest("GET", "/admin/v2/brokers/health") == "ok"
     assert broker.rest("GET", "/admin/v2/brokers/version").startswith("quire-")
     assert broker.http.removeprefix("http://") in broker.rest("GET", "/admin/v2/brokers/standalone")
-    assert "quire_broker_connections_opened_total" in broker.rest("GET", "/metrics")
+    assert "pulsar_connection_created_total_count" in broker.rest("GET", "/metrics")
     with urlopen(broker.http + "/") as answer:
         assert b"<h1>Quire" in answer.read()
     assert refused(broker, "GET", "/nothing/here")[0] == 404

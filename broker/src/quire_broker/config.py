@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from quire_bookie.config.bookie import Port, StorageConfig
 from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
+from quire_broker.limits import CONNECTION_PUBLISH_BYTES_MAX, FRAME_PADDING_BYTES, PUBLISH_BYTES_MAX
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -107,7 +109,10 @@ class ServingConfig(ManagedLedgerConfig):
         1000, alias="maxPendingPublishRequestsPerConnection", ge=1, description="reading pauses above it"
     )
     publish_buffer_mb: int = Field(
-        64, alias="maxMessagePublishBufferSizeInMB", ge=8, description="unstored messages of all connections, in MiB"
+        PUBLISH_BYTES_MAX // MIB,
+        alias="maxMessagePublishBufferSizeInMB",
+        ge=CONNECTION_PUBLISH_BYTES_MAX // MIB,
+        description="unstored messages of all connections, in MiB",
     )
 
 
@@ -116,6 +121,12 @@ class BrokerConfig(ServingConfig):
 
     metadata: str = Field(
         "", alias="metadataStoreUrl", description="etcd://host:port,host:port: the cluster's metadata"
+    )
+    metadata_session_timeout_ms: int = Field(
+        int(METADATA_SESSION_TIMEOUT_S * 1000),
+        alias="metadataStoreSessionTimeoutMillis",
+        ge=1000,
+        description="lease of the broker's registration and bundles in the metadata store, in ms",
     )
 
 
@@ -130,3 +141,18 @@ class StandaloneConfig(ServingConfig, StorageConfig):
     metadata: str = Field(
         "local", alias="metadataStoreUrl", description="local, or etcd://host:port,host:port of a cluster"
     )
+
+    @model_validator(mode="after")
+    def _parts_fit_each_other(self) -> "StandaloneConfig":
+        needed = self.max_message_size_bytes + FRAME_PADDING_BYTES
+        if needed > self.max_frame_size_bytes:
+            raise ValueError(
+                f"nettyMaxFrameSizeBytes {self.max_frame_size_bytes} cannot carry a message of maxMessageSize "
+                f"{self.max_message_size_bytes}; it needs {needed}"
+            )
+        if self.metadata == "local" and self.ensemble_size > self.bookies:
+            raise ValueError(
+                f"managedLedgerDefaultEnsembleSize {self.ensemble_size} needs as many bookies; "
+                f"there are {self.bookies} (--bookies)"
+            )
+        return self

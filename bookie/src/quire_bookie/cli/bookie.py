@@ -1,8 +1,40 @@
-"""`quire bookie ...`."""
+"""`quire bookie ...`: one bookie as a process of its own."""
 
-from quire_bookie.cli.main import Commands
+from typing import Annotated
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.process import EventLoop, EventLoopOption, LogLevel, LogLevelOption
+from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 
 
 def register(commands: Commands) -> None:
     """Add `quire bookie`."""
     commands.config_kinds["bookie"] = "quire_bookie.config:BookieConfig"
+    app = new_app("Run a bookie: journal and ledgers, serving the BookKeeper protocol.")
+    commands.app.add_typer(app, name="bookie")
+    app.callback()(lambda: None)
+
+    @app.command()
+    def start(
+        port: Annotated[int | None, typer.Option(help="Port of the BookKeeper protocol; 0: a free one. [3181]")] = None,
+        data: Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")] = None,
+        metadata: Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")] = None,
+        advertise: Annotated[str | None, typer.Option(help="Host that clients connect to. [host name]")] = None,
+        http_port: Annotated[int | None, typer.Option(help="Port of /healthz, /readyz and /metrics. [off]")] = None,
+        config: ConfigFile = None,
+        set_: Settings = None,
+        event_loop: EventLoopOption = EventLoop.AUTO,
+        log_level: LogLevelOption = LogLevel.INFO,
+    ) -> None:
+        """Run a bookie until SIGINT or SIGTERM."""
+        from quire_bookie.cli.process import run_service, set_up_log
+        from quire_bookie.cli.serve_bookie import serve
+        from quire_bookie.config import BookieConfig
+
+        flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
+        loaded = load_settings(commands, BookieConfig, flags, config, set_)
+        set_up_log(log_level)
+        code = run_service(lambda stop: serve(loaded.config, stop), event_loop)
+        raise typer.Exit(code)

@@ -1,12 +1,17 @@
 """Options that every command with a configuration has: the file, and any setting by its key."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.cli.main import Commands
+from quire_bookie.config.sources import Loaded, ProcessConfig, load
 from quire_bookie.errors import ConfigError
+
+C = TypeVar("C", bound=ProcessConfig)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="A TOML or YAML file with settings.", envvar="QUIRE_CONFIG")
@@ -29,3 +34,17 @@ def parse_settings(model: type[ProcessConfig], given: list[str] | None) -> dict[
             raise ConfigError(f"--set {text}: unknown setting '{key}'; `quire config show` lists all settings")
         fields[name] = value.strip()
     return fields
+
+
+def load_settings(
+    commands: Commands, model: type[C], flags: Mapping[str, Any], file: Path | None, given: list[str] | None
+) -> Loaded[C]:
+    """What flags, `--set`, environment and file say together. ConfigError."""
+    return load(
+        model,
+        flags=flags,
+        assigned=parse_settings(model, given),
+        environment=os.environ,
+        file=file,
+        also_known=commands.known_keys() if file is not None else frozenset(),
+    )

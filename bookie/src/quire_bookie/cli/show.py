@@ -1,7 +1,6 @@
 """`quire config show`: every setting, its value, and who set it."""
 
 import json
-import os
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -9,8 +8,8 @@ import typer
 import yaml
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.settings import ConfigFile, Settings, parse_settings
-from quire_bookie.config.sources import Loaded, ProcessConfig, load
+from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.config.sources import Loaded, ProcessConfig
 
 
 class Format(StrEnum):
@@ -38,14 +37,7 @@ def register(commands: Commands) -> None:
     ) -> None:
         """Print every setting with its value and where it came from."""
         model = commands.config_model(process)
-        loaded = load(
-            model,
-            flags={},
-            assigned=parse_settings(model, set_),
-            environment=os.environ,
-            file=config,
-            also_known=commands.known_keys(),
-        )
+        loaded = load_settings(commands, model, {}, config, set_)
         typer.echo(render(loaded, format_), nl=False)
 
     # A callback keeps `show` a subcommand although it is the only one.

@@ -85,7 +85,7 @@ class StorageConfig(ProcessConfig):
     max_frame_size_bytes: int = Field(
         limits.FRAME_BYTES_MAX,
         alias="nettyMaxFrameSizeBytes",
-        ge=64 * 1024,
+        ge=128 * 1024,
         le=limits.JOURNAL_GROUP_BYTES_MAX,
         description="largest frame on a connection, in bytes",
     )

@@ -135,6 +135,8 @@ async def loaded_topics(request: web.Request) -> web.Response:
                 "topic": str(topic.name),
                 "messagesIn": topic.stats.messages_in,
                 "bytesIn": topic.stats.bytes_in,
+                "entries": topic.ledger.entries,
+                "size": topic.ledger.size_bytes,
                 "producers": len(topic.producers),
                 "subscriptions": {name: found.cursor.backlog for name, found in topic.subscriptions.items()},
             }

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from quire_bookie.errors import MetadataError
+from quire_bookie.metrics import CONTENT_TYPE, render
 from quire_broker import __version__
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.readings import broker_readings
 from quire_broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from quire_broker.server.broker import RunningBroker
-
-_GAUGES = frozenset(
-    {"connections", "topics", "producers", "consumers", "publish_pending_bytes", "bundles_owned", "background_tasks"}
-)
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
@@ -61,30 +59,12 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Prometheus text."""
+    """Prometheus text: this broker, and whatever else runs in the process (`RunningBroker.more_readings`)."""
     broker = broker_of(request)
-    lines = []
-    for name, value in counters(broker).items():
-        kind = "gauge" if name in _GAUGES or name.endswith("_bytes") else "counter"
-        full = f"quire_broker_{name}" + ("_total" if kind == "counter" else "")
-        lines += [f"# TYPE {full} {kind}", f"{full} {value}"]
-    for topic in broker.topics.loaded:
-        label = f'topic="{_escaped(str(topic.name))}"'
-        lines += [
-            f"quire_topic_messages_in_total{{{label}}} {topic.stats.messages_in}",
-            f"quire_topic_bytes_in_total{{{label}}} {topic.stats.bytes_in}",
-            f"quire_topic_storage_bytes{{{label}}} {topic.ledger.size_bytes}",
-        ]
-        lines += [
-            f'quire_subscription_backlog{{{label},subscription="{_escaped(name)}"}} {subscription.cursor.backlog}'
-            for name, subscription in topic.subscriptions.items()
-        ]
-    text = "\n".join(lines) + "\n"
-    return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    readings = broker_readings(broker)
+    for more in broker.more_readings:
+        readings += more()
+    return web.Response(body=render(readings).encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _row(topic: Topic) -> str:

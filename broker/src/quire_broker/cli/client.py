@@ -183,7 +183,11 @@ class Client:
             raise BrokerRefusedError(
                 f"no broker answers at {url} ({error.strerror or error}); is `quire standalone` running?"
             ) from error
-        await asyncio.wait_for(protocol.connected, ANSWER_TIMEOUT_S)
+        try:
+            await asyncio.wait_for(protocol.connected, ANSWER_TIMEOUT_S)
+        except TimeoutError as error:
+            protocol.close()
+            raise BrokerRefusedError(f"what listens at {url} does not speak Pulsar's protocol") from error
         self._connections[url] = protocol
         return protocol
 
@@ -200,7 +204,7 @@ class Client:
         url, authoritative = self._url, False
         for _ in range(REDIRECTS_MAX):
             body = pb.CommandLookupTopic(topic=topic, authoritative=authoritative)
-            reply = await (await self.connection(url)).ask(Kind.LOOKUP, "lookup_topic", body)
+            reply = await (await self.connection(url)).ask(Kind.LOOKUP, "lookup", body)
             if reply.response == LookupType.FAILED:
                 raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
             url, authoritative = reply.brokerServiceUrl, reply.authoritative

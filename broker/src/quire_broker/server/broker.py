@@ -6,6 +6,7 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataError, StartupError
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metrics import Reading
 from quire_broker import __version__, limits
 from quire_broker.admin.web import WebServer
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -73,6 +75,8 @@ class RunningBroker:
         self.port = 0
         self.http_port = 0
         self.started_ms = clock.now_ms()
+        self.more_readings: list[Callable[[], list[Reading]]] = []
+        """Of what else runs in this process, for /metrics."""
         self.factory: ManagedLedgerFactory
         self.owners: Owners
         self.topics: Topics

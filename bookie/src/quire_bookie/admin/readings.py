@@ -1,0 +1,103 @@
+"""What a bookie counts, under the names that operators of BookKeeper have in their dashboards.
+
+Only what exists is shown: latencies are sums and maxima so far, and nothing is filled with zeros. Counters that have
+no counterpart there are named `quire_bookie_*`.
+"""
+
+from quire_bookie.metrics import Kind, Reading, of_stats
+from quire_bookie.server.process import BookieState, RunningBookie
+
+_STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
+
+_Names = dict[str, tuple[str, Kind, str]]
+
+SERVER: _Names = {
+    "add_entries": ("bookkeeper_server_ADD_ENTRY_count", "counter", "entries that were taken"),
+    "add_bytes": ("bookie_WRITE_BYTES", "counter", "bytes of entries that were taken"),
+    "adds_failed": ("quire_bookie_adds_failed", "counter", "adds answered with an error"),
+    "adds_rejected": ("bookkeeper_server_ADD_ENTRY_REJECTED", "counter", "adds answered with ETOOMANYREQUESTS"),
+    "adds_paused": ("bookkeeper_server_ADD_ENTRY_BLOCKED", "counter", "times that a socket was paused"),
+    "adds_in_flight_bytes": ("quire_bookie_adds_in_flight_bytes", "gauge", "bytes of adds not yet answered"),
+    "reads": ("bookkeeper_server_READ_ENTRY_count", "counter", "entries that were read"),
+    "reads_failed": ("quire_bookie_reads_failed", "counter", "reads answered with an error"),
+    "read_bytes": ("bookie_READ_BYTES", "counter", "bytes of entries that were read"),
+    "fences": ("bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", "counter", "fences of ledgers"),
+    "lac_writes": ("bookkeeper_server_WRITE_LAC_count", "counter", "explicit LACs that were taken"),
+    "ledgers_created": ("quire_bookie_ledgers_created", "counter", "ledgers first seen"),
+    "add_runs": ("quire_bookie_add_runs", "counter", "runs of consecutive entries that were taken"),
+    "connections_open": ("bookkeeper_server_ACTIVE_CONNECTIONS", "gauge", "open connections"),
+    "connections_opened": ("quire_bookie_connections_opened", "counter", "connections that were made"),
+    "protocol_failures": ("quire_bookie_protocol_failures", "counter", "connections dropped for malformed bytes"),
+}
+JOURNAL: _Names = {
+    "entries": ("bookie_journal_JOURNAL_ADD_ENTRY_count", "counter", "entries that were made durable"),
+    "groups": ("bookie_journal_JOURNAL_SYNC_count", "counter", "groups that were made durable"),
+    "records": ("quire_journal_records", "counter", "records of all kinds that were made durable"),
+    "written_bytes": ("bookie_journal_JOURNAL_WRITE_BYTES", "counter", "bytes written, padding included"),
+    "write_seconds": ("quire_journal_write_seconds", "counter", "time of groups from submission to durable, sum"),
+    "write_seconds_max": ("quire_journal_write_seconds_max", "gauge", "the slowest group since the start"),
+    "file_changes": ("bookie_journal_JOURNAL_CREATION_count", "counter", "journal files begun"),
+    "refused_full": ("quire_journal_refused_full", "counter", "appends refused for want of space"),
+}
+STORAGE: _Names = {
+    "entries_put": ("bookie_BOOKIE_ADD_ENTRY_count", "counter", "entries put into the write cache"),
+    "bytes_put": ("bookie_BOOKIE_ADD_ENTRY_BYTES", "counter", "bytes put into the write cache"),
+    "puts_rejected": ("bookie_rejected_write_requests", "counter", "puts refused with both cache halves full"),
+    "reads": ("bookie_BOOKIE_READ_ENTRY_count", "counter", "reads"),
+    "write_cache_hits": ("bookie_write_cache_hits", "counter", "reads answered by the write cache"),
+    "read_cache_hits": ("bookie_read_cache_hits", "counter", "reads answered by the read cache"),
+    "log_reads": ("bookie_read_cache_misses", "counter", "reads that went to an entry log"),
+    "log_bytes_read": ("quire_storage_log_bytes_read", "counter", "bytes read of entry logs, read-ahead included"),
+    "reads_joined": ("quire_storage_reads_joined", "counter", "reads that shared another's read of the disk"),
+    "reads_damaged": ("quire_storage_reads_damaged", "counter", "reads that met damage and were answered EIO"),
+    "flushes": ("bookie_flush_count", "counter", "flushes of the write cache"),
+    "flushes_failed": ("quire_storage_flushes_failed", "counter", "flushes that failed"),
+    "entries_flushed": ("quire_storage_entries_flushed", "counter", "entries flushed"),
+    "bytes_flushed": ("bookie_flush_size", "counter", "bytes flushed"),
+    "index_blocks_written": ("quire_storage_index_blocks_written", "counter", "blocks of the index written"),
+    "logs_sealed": ("quire_storage_logs_sealed", "counter", "entry logs sealed"),
+    "logs_dropped": ("quire_storage_logs_dropped", "counter", "entry logs without a live ledger deleted"),
+    "logs_damaged": ("quire_storage_logs_damaged", "counter", "entry logs found damaged"),
+}
+COLLECTION: _Names = {
+    "rounds": ("bookie_GC_ROUNDS", "counter", "rounds of garbage collection begun"),
+    "completed_rounds": ("quire_gc_completed_rounds", "counter", "rounds of garbage collection that ended well"),
+    "ledgers_deleted": ("bookie_DELETED_LEDGER_TOTAL", "counter", "ledgers deleted"),
+    "freed_bytes": ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "counter", "bytes that deletions gave free"),
+}
+REGISTRATION: _Names = {
+    "registrations": ("quire_registration_registrations", "counter", "times registered in the metadata store"),
+    "takeovers": ("quire_registration_takeovers", "counter", "registrations of a previous run replaced"),
+    "sessions_lost": ("quire_registration_sessions_lost", "counter", "leases lost"),
+}
+
+
+def bookie_readings(bookie: RunningBookie) -> list[Reading]:
+    """All readings of one bookie, labelled with its id."""
+    labels = {"bookie": str(bookie.bookie_id)}
+    monitor = bookie.disk_monitor
+    total, free = (0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes)
+    readings = [
+        Reading("bookie_SERVER_STATUS", "gauge", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state], labels),
+        Reading(
+            "bookie_journal_JOURNAL_MEMORY_USED",
+            "gauge",
+            "bytes that wait for the journal",
+            bookie.journal.queued_bytes,
+            labels,
+        ),
+        Reading(
+            "bookie_write_cache_size", "gauge", "bytes in the write cache", bookie.storage.write_cache_bytes, labels
+        ),
+        Reading("quire_bookie_disk_total_bytes", "gauge", "size of the ledgers' file system", total, labels),
+        Reading("quire_bookie_disk_free_bytes", "gauge", "what is free of it", free, labels),
+    ]
+    for stats, names in (
+        (bookie.bookie.stats, SERVER),
+        (bookie.journal.stats, JOURNAL),
+        (bookie.storage.stats, STORAGE),
+        (bookie.garbage_collection.stats, COLLECTION),
+        (bookie.registration.stats, REGISTRATION),
+    ):
+        readings += of_stats(stats, names, labels)
+    return readings

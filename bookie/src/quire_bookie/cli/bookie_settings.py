@@ -1,0 +1,83 @@
+"""Maps what a person configured to the settings of the bookie's rooms. Pure: starts nothing, reads nothing."""
+
+import socket
+from dataclasses import replace
+from os.path import abspath
+
+from quire_bookie import limits
+from quire_bookie.config.bookie import BookieConfig, StorageConfig
+from quire_bookie.errors import ConfigError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.settings import BookieSettings, ServiceSettings
+from quire_bookie.storage.settings import StorageSettings
+
+MIB = limits.MIB
+_ANY_ADDRESS = ("", "0.0.0.0", "::")
+
+
+def storage_settings(config: StorageConfig) -> BookieSettings:
+    """Everything about a bookie that does not depend on where it lives; folders and addresses are the caller's."""
+    frame_bytes = config.max_frame_size_bytes
+    return BookieSettings(
+        data_dir="",
+        index_cache_bytes=config.index_cache_bytes,
+        disk_usage_threshold=config.disk_usage_threshold,
+        disk_usage_low_watermark=config.disk_usage_low_watermark,
+        disk_check_interval_s=config.disk_check_interval_ms / 1000,
+        service=ServiceSettings(
+            frame_bytes_max=frame_bytes, batch_read_bytes_max=min(limits.BATCH_READ_BYTES_MAX, frame_bytes)
+        ),
+        journal=JournalSettings(file_bytes=config.journal_max_size_mb * MIB),
+        storage=StorageSettings(
+            write_cache_bytes=config.write_cache_mb * MIB,
+            read_cache_bytes=config.read_cache_mb * MIB,
+            entry_log_bytes_max=config.entry_log_size_bytes,
+            flush_interval_s=config.flush_interval_ms / 1000,
+            disk_full_retry_s=config.disk_check_interval_ms / 1000,
+        ),
+        metadata=metadata_settings(config.metadata_session_timeout_ms),
+        garbage_collection=GarbageCollectionSettings(interval_s=config.gc_wait_time_ms / 1000),
+    )
+
+
+def bookie_settings(config: BookieConfig) -> BookieSettings:
+    """The settings of `quire bookie start`."""
+    return replace(
+        storage_settings(config),
+        data_dir=abspath(config.data),
+        listen=config.listen,
+        port=config.port,
+        advertise=config.advertise or default_host(config.listen),
+        http_port=config.http_port,
+        journal_dir=abspath(config.journal_directories[0]) if config.journal_directories else None,
+        ledger_dir=abspath(config.ledger_directories[0]) if config.ledger_directories else None,
+    )
+
+
+def default_host(listen: str) -> str:
+    """The host that others connect to when nobody said: our name, or the one address that is listened on."""
+    return socket.gethostname() if listen in _ANY_ADDRESS else listen
+
+
+def local_host(listen: str) -> str:
+    """How this machine reaches its own server."""
+    return "localhost" if listen in _ANY_ADDRESS else listen
+
+
+def metadata_settings(session_timeout_ms: int) -> MetadataSettings:
+    """How long a lease of ours lasts."""
+    return MetadataSettings(session_timeout_s=session_timeout_ms / 1000)
+
+
+def shared_metadata_url(url: str, key: str) -> str:
+    """The URL, when several processes can share what it names. ConfigError for none and for the embedded store."""
+    if not url:
+        raise ConfigError(f"--metadata (or {key}) is missing: name the cluster's etcd, e.g. etcd://localhost:2379")
+    if not isinstance(parse_metadata_url(url), EtcdLocation):
+        raise ConfigError(
+            f"--metadata {url}: only one process can use the embedded store; name the cluster's etcd, "
+            "or run `quire standalone`"
+        )
+    return url

@@ -1,0 +1,42 @@
+"""Takes a process's data folder: sees that it is ours, makes and locks it. Looks at names only, never at data."""
+
+import errno
+import os
+import re
+
+from quire_bookie.env.disk import DirectoryLock, Disk
+from quire_bookie.errors import StartupError
+
+_NOT_DATA = re.compile(r"\..*|lost\+found")
+STANDALONE_FOLDER = re.compile(r"metadata|bookie-[0-9]+|standalone\.json.*")
+BOOKIE_FOLDER = re.compile(r"journal|ledgers")
+
+
+async def claim_data_folder(disk: Disk, path: str, ours: re.Pattern[str]) -> DirectoryLock:
+    """Make and lock the folder. StartupError, one line, when it holds something else or cannot be used."""
+    try:
+        if await disk.exists(path):
+            _refuse_foreign(path, await disk.list_dir(path), ours)
+        await disk.make_dirs(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return disk.lock_dir(path)
+    except BlockingIOError as error:
+        raise StartupError(f"{path} is in use by another process; stop it or choose another --data") from error
+    except NotADirectoryError as error:
+        raise StartupError(f"{path} is not a folder; choose another --data") from error
+    except OSError as error:
+        raise StartupError(f"{path} cannot be used: {error.strerror or error}; choose another --data") from error
+
+
+def _refuse_foreign(path: str, names: list[str], ours: re.Pattern[str]) -> None:
+    foreign = [name for name in names if not ours.fullmatch(name) and not _NOT_DATA.fullmatch(name)]
+    if not foreign:
+        return
+    if STANDALONE_FOLDER.fullmatch(foreign[0]):
+        what = "is the data of `quire standalone`"
+    elif BOOKIE_FOLDER.fullmatch(foreign[0]) and "current" not in names:
+        what = "is the data of `quire bookie start`"
+    else:
+        what = f"holds something that Quire did not make ({', '.join(foreign[:3])}{', ...' if foreign[3:] else ''})"
+    raise StartupError(f"{path} {what}; choose another --data")

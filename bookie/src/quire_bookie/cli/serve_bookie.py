@@ -1,0 +1,60 @@
+"""The life of `quire bookie start`: takes what the process needs, in order, and gives it back the other way."""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import replace
+from typing import Any
+
+from quire_bookie.admin import BookieWeb
+from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
+from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
+from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.config import BookieConfig
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.server import start_bookie
+
+log = logging.getLogger("quire.bookie")
+
+
+async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
+    """Serve until `stop` is set or the bookie fails; the exit code. ConfigError, StartupError, DamagedError."""
+    url = shared_metadata_url(config.metadata, BookieConfig.key_of("metadata"))
+    settings = bookie_settings(config)
+    async with contextlib.AsyncExitStack() as undo:
+        disk = LocalDisk(journal_submit=config.journal_submit)
+        undo.callback(disk.close)
+        if not (config.journal_directories and config.ledger_directories):
+            undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
+        web = BookieWeb()
+        undo.push_async_callback(web.close)
+        if config.http_port >= 0:
+            http_port = await web.bind(config.listen, config.http_port)
+            settings = replace(settings, http_port=http_port)
+            log.info("health and metrics: http://%s:%d/healthz, /readyz, /metrics", settings.advertise, http_port)
+        metadata = await open_metadata_store(url, settings.metadata)
+        undo.push_async_callback(metadata.close)
+        running = await start_bookie(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
+        undo.push_async_callback(running.stop)
+        web.serve(running)
+        log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, settings.data_dir)
+        return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
+
+
+async def _until_end(failed: "asyncio.Future[BaseException]", reads_s: float, stop: asyncio.Event) -> int:
+    asked = asyncio.ensure_future(stop.wait())
+    ends: tuple[asyncio.Future[Any], ...] = (asked, failed)
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not failed.done():
+            return 0
+        # What is durable can still be read for a while; a new process replays the journal and starts clean.
+        log.error("this process ends in %.0f s: %s", reads_s, failed.result())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asked, reads_s)
+        return EXIT_FAILED
+    finally:
+        asked.cancel()

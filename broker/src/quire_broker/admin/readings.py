@@ -1,0 +1,101 @@
+"""What a broker counts, under the names that operators of Pulsar have in their dashboards.
+
+Only what exists is shown. Rates are left to the monitoring system, which takes them from the totals. What has no
+counterpart there is named `quire_broker_*`.
+"""
+
+from typing import TYPE_CHECKING
+
+from quire_bookie.metrics import Kind, Reading, of_stats
+from quire_broker.managed_ledger.entry_cache import EntryCacheStats
+from quire_broker.topic.topic import Topic
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
+
+_Names = dict[str, tuple[str, Kind, str]]
+
+SERVER: _Names = {
+    "connections_opened": ("pulsar_connection_created_total_count", "counter", "connections that were made"),
+    "connections_closed": ("pulsar_connection_closed_total_count", "counter", "connections that ended"),
+    "messages_in": ("pulsar_broker_in_messages_total", "counter", "messages that were stored"),
+    "bytes_in": ("pulsar_broker_in_bytes_total", "counter", "bytes of messages that were stored"),
+    "messages_out": ("pulsar_broker_out_messages_total", "counter", "messages that were delivered"),
+    "bytes_out": ("pulsar_broker_out_bytes_total", "counter", "bytes of messages that were delivered"),
+    "requests": ("quire_broker_requests_total", "counter", "requests of clients that expect an answer"),
+    "requests_failed": ("quire_broker_requests_failed_total", "counter", "of those, answered with an error"),
+    "lookups": ("pulsar_broker_lookup_answers", "counter", "lookups that were answered"),
+}
+CACHE: _Names = {
+    "hits": ("quire_broker_cache_hits_total", "counter", "reads that the entry cache answered"),
+    "misses": ("quire_broker_cache_misses_total", "counter", "reads that went to the bookies"),
+    "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries that were cached"),
+    "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries that left the cache"),
+}
+TOPIC: _Names = {
+    "messages_in": ("pulsar_in_messages_total", "counter", "messages that were stored"),
+    "bytes_in": ("pulsar_in_bytes_total", "counter", "bytes of messages that were stored"),
+    "duplicates": ("quire_topic_duplicates_total", "counter", "sends that deduplication dropped"),
+    "checksum_errors": ("quire_topic_checksum_errors_total", "counter", "sends refused for a wrong checksum"),
+}
+
+
+def broker_readings(broker: "RunningBroker") -> list[Reading]:
+    """All readings of a broker: its own, then each loaded topic's."""
+    cluster = {"cluster": broker.settings.cluster}
+    topics = broker.topics.loaded
+    cache = broker.factory.cache
+    cache_stats: EntryCacheStats = cache.stats
+    gauges = (
+        ("pulsar_active_connections", "open connections", len(broker.sessions)),
+        ("pulsar_broker_topics_count", "topics that are loaded", len(topics)),
+        ("pulsar_broker_producers_count", "connected producers", sum(len(topic.producers) for topic in topics)),
+        ("pulsar_broker_subscriptions_count", "subscriptions", sum(len(topic.subscriptions) for topic in topics)),
+        ("pulsar_broker_consumers_count", "connected consumers", sum(_consumers(topic) for topic in topics)),
+        ("pulsar_broker_storage_size", "bytes kept", sum(topic.ledger.size_bytes for topic in topics)),
+        ("pulsar_ml_cache_used_size", "bytes in the entry cache", cache.size_bytes),
+        ("quire_broker_publish_pending_bytes", "bytes received and not yet stored", broker.budget.used_bytes),
+        ("quire_broker_bundles_owned", "bundles that this broker owns", len(broker.owners.held)),
+    )
+    readings = [Reading(name, "gauge", text, value, cluster) for name, text, value in gauges]
+    readings += of_stats(broker.parts.stats, SERVER, cluster)
+    readings += of_stats(cache_stats, CACHE, cluster)
+    readings += [
+        Reading("quire_broker_publish_pauses_total", "counter", "times reading paused", broker.budget.pauses, cluster),
+        Reading(
+            "quire_broker_background_failures_total",
+            "counter",
+            "background tasks that failed",
+            broker.background.failures,
+            cluster,
+        ),
+    ]
+    for topic in topics:
+        readings += _topic_readings(topic, cluster)
+    return readings
+
+
+def _consumers(topic: Topic) -> int:
+    return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+
+
+def _topic_readings(topic: Topic, cluster: dict[str, str]) -> list[Reading]:
+    labels = {**cluster, "namespace": str(topic.name.namespace), "topic": str(topic.name)}
+    readings = of_stats(topic.stats, TOPIC, labels)
+    readings += [
+        Reading("pulsar_storage_size", "gauge", "bytes kept", topic.ledger.size_bytes, labels),
+        Reading("pulsar_producers_count", "gauge", "connected producers", len(topic.producers), labels),
+        Reading("pulsar_subscriptions_count", "gauge", "subscriptions", len(topic.subscriptions), labels),
+        Reading("pulsar_consumers_count", "gauge", "connected consumers", _consumers(topic), labels),
+    ]
+    for name, subscription in topic.subscriptions.items():
+        owned = {**labels, "subscription": name}
+        unacked = sum(consumer.unacked for consumer in subscription.consumers)
+        readings += [
+            Reading("pulsar_subscription_back_log", "gauge", "entries to deliver", subscription.cursor.backlog, owned),
+            Reading("pulsar_subscription_unacked_messages", "gauge", "delivered, not acknowledged", unacked, owned),
+            Reading(
+                "pulsar_subscription_consumers_count", "gauge", "connected", len(list(subscription.consumers)), owned
+            ),
+        ]
+    return readings

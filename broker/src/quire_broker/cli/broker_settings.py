@@ -1,0 +1,125 @@
+"""Maps what a person configured to the settings of the broker's rooms. Pure: starts nothing, reads nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
+from quire_bookie.client import ClientSettings
+from quire_bookie.errors import ConfigError
+from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, KIB, MIB
+from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
+from quire_bookie.model import DigestType
+from quire_broker.config import BrokerConfig, ManagedLedgerConfig, ServingConfig, StandaloneConfig
+from quire_broker.dispatch.settings import DispatchSettings
+from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.server.broker import BrokerSettings
+from quire_broker.server.parts import SessionSettings
+from quire_broker.standalone import StandaloneSettings, quorums
+from quire_broker.topic.topic import TopicSettings
+from quire_broker.topic.topics import TopicsSettings
+
+_DIGESTS = {
+    "CRC32C": DigestType.CRC32C,
+    "CRC32": DigestType.CRC32,
+    "MAC": DigestType.HMAC,
+    "DUMMY": DigestType.DUMMY,
+}
+LOCAL = "local"
+_STATE_HEADROOM_BYTES = 64 * KIB  # as the managed ledger's own default keeps below its frame
+
+
+def chosen_quorums(config: ManagedLedgerConfig, bookies: int) -> tuple[int, int, int]:
+    """E, Qw and Qa: what was set, and what suits so many bookies where 0 was. ConfigError when they contradict."""
+    ensemble = config.ensemble_size or quorums(bookies)[0]
+    write = config.write_quorum or ensemble
+    ack = config.ack_quorum or (2 if write == 3 else write)
+    if not ensemble >= write >= ack:
+        raise ConfigError(
+            f"quorums must satisfy E >= Qw >= Qa; the settings and {bookies} bookies give {ensemble}, {write}, {ack}"
+        )
+    return ensemble, write, ack
+
+
+def ledger_settings(
+    config: ManagedLedgerConfig, *, bookies: int, frame_bytes: int = FRAME_BYTES_MAX
+) -> ManagedLedgerSettings:
+    """The settings of managed ledgers."""
+    ensemble, write, ack = chosen_quorums(config, bookies)
+    return ManagedLedgerSettings(
+        ensemble_size=ensemble,
+        write_quorum=write,
+        ack_quorum=ack,
+        digest_type=_DIGESTS[config.digest_type],
+        ledger_entries_max=config.max_entries_per_ledger,
+        ledger_bytes_max=config.max_size_per_ledger_mb * MIB,
+        rollover_age_min_s=config.min_rollover_minutes * 60.0,
+        rollover_age_max_s=config.max_rollover_minutes * 60.0,
+        unacked_ranges_max=config.max_unacked_ranges_to_persist,
+        cursor_state_bytes_max=frame_bytes - _STATE_HEADROOM_BYTES,
+        retention_s=config.retention_minutes * 60.0 if config.retention_minutes >= 0 else UNLIMITED,
+        retention_bytes=config.retention_mb * MIB if config.retention_mb >= 0 else UNLIMITED,
+        trim_interval_s=float(config.retention_check_interval_s),
+        cache_bytes=config.cache_size_mb * MIB,
+    )
+
+
+def serving_settings(config: ServingConfig, ledger: ManagedLedgerSettings, advertise: str) -> BrokerSettings:
+    """The settings of a broker."""
+    return BrokerSettings(
+        cluster=config.cluster,
+        listen=config.listen,
+        port=config.broker_port,
+        http_port=config.http_port,
+        advertise=advertise,
+        session=SessionSettings(
+            message_bytes_max=config.max_message_size_bytes,
+            keep_alive_s=float(config.keep_alive_interval_s),
+            pending_publishes_max=config.max_pending_publishes_per_connection,
+        ),
+        topics=TopicsSettings(
+            auto_create=config.allow_auto_topic_creation,
+            topic=TopicSettings(
+                deduplication=config.deduplication,
+                subscriptions=DispatchSettings(
+                    unacked_per_consumer_max=config.max_unacked_per_consumer,
+                    unacked_per_subscription_max=config.max_unacked_per_subscription,
+                    batch_index_acks=config.batch_index_acks,
+                ),
+            ),
+            ledger=ledger,
+        ),
+        publish_bytes_max=config.publish_buffer_mb * MIB,
+    )
+
+
+def broker_settings(config: BrokerConfig) -> BrokerSettings:
+    """The settings of `quire broker start`. Quorums do not depend on who happens to be up: 3/3/2 unless set."""
+    return serving_settings(config, ledger_settings(config, bookies=3), config.advertise or default_host(config.listen))
+
+
+def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
+    """The settings of `quire standalone`; absolute folders."""
+    frame_bytes = config.max_frame_size_bytes
+    advertise = config.advertise or local_host(config.listen)
+    # With metadata of our own nobody else can find the bookies, so they need no name that others could reach.
+    shared = isinstance(parse_metadata_url(metadata_url(config)), EtcdLocation)
+    bookie_host = advertise if shared else local_host(config.listen)
+    return StandaloneSettings(
+        data=str(Path(config.data).absolute()),
+        bookies=config.bookies,
+        bookie_port=config.bookie_port,
+        bookie=replace(storage_settings(config), listen=config.listen, advertise=bookie_host),
+        broker=serving_settings(
+            config, ledger_settings(config, bookies=config.bookies, frame_bytes=frame_bytes), advertise
+        ),
+        client=ClientSettings(
+            frame_bytes_max=frame_bytes,
+            # An answer carries its entries and some header: leave it the same room that the defaults leave.
+            batch_read_bytes_max=min(BATCH_READ_BYTES_MAX, frame_bytes - (FRAME_BYTES_MAX - BATCH_READ_BYTES_MAX)),
+        ),
+    )
+
+
+def metadata_url(config: StandaloneConfig) -> str:
+    """Where the metadata is: beside the data, or the cluster that was named."""
+    return f"local:{Path(config.data).absolute()}/metadata" if config.metadata == LOCAL else config.metadata

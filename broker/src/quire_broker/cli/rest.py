@@ -1,0 +1,41 @@
+"""Asks a running process over HTTP. One answer at a time, blocking: these are commands, not servers."""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Annotated, Any
+
+import typer
+
+from quire_bookie.errors import ConfigError, QuireError
+
+DEFAULT_HTTP = "http://localhost:8080"
+TIMEOUT_S = 60.0
+Http = Annotated[str, typer.Option("--http", help="HTTP address of the running process.", envvar="QUIRE_HTTP")]
+
+
+class RefusedError(QuireError):
+    """The process answered that it cannot do this; the text is its reason. A retry helps only after a change."""
+
+
+def get(http: str, path: str) -> Any:
+    """The decoded JSON of `path`. RefusedError with the server's reason; ConfigError for a wrong address."""
+    if not http.startswith(("http://", "https://")):
+        raise ConfigError(f"--http {http}: expected http://host:port")
+    try:
+        with urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise RefusedError(_reason(error)) from error
+    except urllib.error.URLError as error:
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise RefusedError(f"{http} does not answer ({reason}); is `quire standalone` running?") from error
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{http} is no Quire: {error}") from error
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.url}: HTTP {error.code} {error.reason}"

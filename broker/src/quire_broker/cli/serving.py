@@ -1,0 +1,120 @@
+"""The life of `quire standalone` and `quire broker start`: takes what a process needs, gives it back the other way."""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from quire_bookie.admin import bookie_readings
+from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
+from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.errors import StartupError
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_broker.admin.status import counters
+from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
+from quire_broker.cli.status_line import Sample, StatusLine, log_status, standalone_banner
+from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.server.broker import RunningBroker, start_broker
+from quire_broker.standalone import run_standalone
+
+LOOK_INTERVAL_S = 1.0
+STORAGE_INTERVAL_S = 10.0
+log = logging.getLogger("quire.process")
+
+
+async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int:
+    """Serve until `stop` is set; the exit code. ConfigError, StartupError, DamagedError: nothing stays behind."""
+    settings = standalone_settings(config)
+    async with contextlib.AsyncExitStack() as undo, _plain_errors():
+        disk = LocalDisk(journal_submit=config.journal_submit)
+        undo.callback(disk.close)
+        undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
+        metadata = await open_metadata_store(
+            metadata_url(config), metadata_settings(config.metadata_session_timeout_ms)
+        )
+        undo.push_async_callback(metadata.close)
+        running = await run_standalone(
+            settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance()
+        )
+        undo.push_async_callback(running.stop)
+        running.broker.more_readings.append(
+            lambda: [reading for bookie in running.bookies for reading in bookie_readings(bookie)]
+        )
+        where = f"{settings.data}/metadata" if config.metadata == LOCAL else config.metadata
+        bookies = [(str(bookie.bookie_id), bookie.port) for bookie in running.bookies]
+        print(standalone_banner(running.broker.urls, bookies, settings.data, where), flush=True)
+        await _until_stopped(running.broker, stop, lambda: disk.folder_bytes(settings.data))
+    return 0
+
+
+async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
+    """Serve until `stop` is set; the exit code. ConfigError, StartupError, MetadataUnavailableError."""
+    url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
+    settings = broker_settings(config)
+    clock, chance = SystemClock(), SystemChance()
+    async with contextlib.AsyncExitStack() as undo, _plain_errors():
+        metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
+        undo.push_async_callback(metadata.close)
+        client = await LedgerClient.open(metadata, clock=clock, chance=chance)
+        undo.push_async_callback(client.close)
+        needed = settings.topics.ledger.ensemble_size
+        if len(client.writable_bookies) < needed:
+            log.warning("%d bookies are writable; topics need %d", len(client.writable_bookies), needed)
+        broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
+        undo.push_async_callback(broker.stop)
+        print(f"Pulsar clients: {broker.urls.native}\nREST, metrics:  {broker.urls.http}", flush=True)
+        await _until_stopped(broker, stop, None)
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _plain_errors() -> AsyncIterator[None]:
+    """What the file system refuses while starting is a line for a person, as everything else is."""
+    try:
+        yield
+    except OSError as error:
+        raise StartupError(f"{error.filename or 'the file system'}: {error.strerror or error}") from error
+
+
+async def _until_stopped(
+    broker: RunningBroker, stop: asyncio.Event, storage_bytes: Callable[[], Awaitable[int]] | None
+) -> None:
+    """Show how it goes, until `stop` is set."""
+    line = StatusLine() if sys.stdout.isatty() else None
+    used: int | None = None
+    before = _sample(broker, used)
+    rounds = 0
+    with line or contextlib.nullcontext():
+        while not stop.is_set():
+            if storage_bytes is not None and rounds % int(STORAGE_INTERVAL_S / LOOK_INTERVAL_S) == 0:
+                used = await storage_bytes()
+            rounds += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_INTERVAL_S)
+            now = _sample(broker, used)
+            if line is not None:
+                line.show(before, now)
+                before = now
+            elif now.at_s - before.at_s >= STORAGE_INTERVAL_S:
+                log_status(log, before, now)
+                before = now
+    log.info("stopping")
+
+
+def _sample(broker: RunningBroker, storage_bytes: int | None) -> Sample:
+    values = counters(broker)
+    return Sample(
+        at_s=asyncio.get_running_loop().time(),
+        messages_in=values["messages_in"],
+        bytes_in=values["bytes_in"],
+        messages_out=values["messages_out"],
+        bytes_out=values["bytes_out"],
+        connections=values["connections"],
+        topics=values["topics"],
+        storage_bytes=storage_bytes,
+    )

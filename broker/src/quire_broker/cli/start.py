@@ -1,0 +1,80 @@
+"""`quire standalone` and `quire broker start`: flags in, a service out."""
+
+from typing import Annotated
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.process import EventLoop, EventLoopOption, LogLevel, LogLevelOption
+from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+
+Advertise = Annotated[str | None, typer.Option(help="Host that clients are told to connect to.")]
+BrokerPort = Annotated[int | None, typer.Option(help="Port of the Pulsar protocol; 0: a free one. [6650]")]
+HttpPort = Annotated[int | None, typer.Option(help="Port of REST, health and metrics; 0: a free one. [8080]")]
+
+
+def register(commands: Commands) -> None:
+    """Add both commands."""
+    commands.config_kinds["broker"] = "quire_broker.config:BrokerConfig"
+    commands.config_kinds["standalone"] = "quire_broker.config:StandaloneConfig"
+
+    @commands.app.command()
+    def standalone(
+        data: Annotated[str | None, typer.Option(help="Folder for everything that is kept. [./quire-data]")] = None,
+        bookies: Annotated[int | None, typer.Option(help="How many bookies; may grow, never shrink. [1]")] = None,
+        broker_port: BrokerPort = None,
+        http_port: HttpPort = None,
+        bookie_port: Annotated[
+            int | None, typer.Option(help="Port of the first bookie, the next follow; 0: free ones. [3181]")
+        ] = None,
+        advertise: Advertise = None,
+        metadata: Annotated[str | None, typer.Option(help="local, or etcd://host:port,host:port. [local]")] = None,
+        config: ConfigFile = None,
+        set_: Settings = None,
+        event_loop: EventLoopOption = EventLoop.AUTO,
+        log_level: LogLevelOption = LogLevel.INFO,
+    ) -> None:
+        """Run bookies, a broker and metadata in one process until SIGINT or SIGTERM."""
+        from quire_bookie.cli.process import run_service, set_up_log
+        from quire_broker.config import StandaloneConfig
+
+        flags = {
+            "data": data,
+            "bookies": bookies,
+            "broker_port": broker_port,
+            "http_port": http_port,
+            "bookie_port": bookie_port,
+            "advertise": advertise,
+            "metadata": metadata,
+        }
+        loaded = load_settings(commands, StandaloneConfig, flags, config, set_)
+        set_up_log(log_level)
+        from quire_broker.cli.serving import serve_standalone
+
+        raise typer.Exit(run_service(lambda stop: serve_standalone(loaded.config, stop), event_loop))
+
+    broker = new_app("Run a broker on the bookies of a cluster.")
+    commands.app.add_typer(broker, name="broker")
+    broker.callback()(lambda: None)
+
+    @broker.command()
+    def start(
+        broker_port: BrokerPort = None,
+        http_port: HttpPort = None,
+        metadata: Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")] = None,
+        advertise: Advertise = None,
+        config: ConfigFile = None,
+        set_: Settings = None,
+        event_loop: EventLoopOption = EventLoop.AUTO,
+        log_level: LogLevelOption = LogLevel.INFO,
+    ) -> None:
+        """Run a broker until SIGINT or SIGTERM."""
+        from quire_bookie.cli.process import run_service, set_up_log
+        from quire_broker.config import BrokerConfig
+
+        flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
+        loaded = load_settings(commands, BrokerConfig, flags, config, set_)
+        set_up_log(log_level)
+        from quire_broker.cli.serving import serve_broker
+
+        raise typer.Exit(run_service(lambda stop: serve_broker(loaded.config, stop), event_loop))

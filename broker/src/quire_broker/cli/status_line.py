@@ -1,0 +1,108 @@
+"""What a running process tells a person: where to connect, and once a second how it goes. Shows, never measures."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from quire_broker.ownership.owners import BrokerUrls
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Counters at a moment of the loop's clock. `storage_bytes` None: not known."""
+
+    at_s: float
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    connections: int
+    topics: int
+    storage_bytes: int | None
+
+
+def in_units(size_bytes: float) -> str:
+    """`1.5 MiB`."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def describe(before: Sample, now: Sample) -> str:
+    """One line: rates between two looks, and what there is."""
+    passed_s = max(now.at_s - before.at_s, 1e-9)
+
+    def flow(messages: int, size_bytes: int, total: int) -> str:
+        return f"{messages / passed_s:,.0f} msg/s {in_units(size_bytes / passed_s)}/s ({total:,} in all)"
+
+    parts = [
+        "in " + flow(now.messages_in - before.messages_in, now.bytes_in - before.bytes_in, now.messages_in),
+        "out " + flow(now.messages_out - before.messages_out, now.bytes_out - before.bytes_out, now.messages_out),
+    ]
+    if now.storage_bytes is not None:
+        parts.append(f"storage {in_units(now.storage_bytes)}")
+    parts.append(f"{now.topics} topics, {now.connections} connections")
+    return " | ".join(parts)
+
+
+def log_status(log: logging.Logger, before: Sample, now: Sample) -> None:
+    """A log line, when anything moved."""
+    if (now.messages_in, now.messages_out, now.connections) != (
+        before.messages_in,
+        before.messages_out,
+        before.connections,
+    ):
+        log.info("%s", describe(before, now))
+
+
+def standalone_banner(urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str) -> str:
+    """What listens where, and how to connect."""
+    rows = [
+        ("Pulsar clients", urls.native),
+        ("REST and admin", urls.http),
+        ("health, metrics", f"{urls.http}/healthz  {urls.http}/metrics"),
+        *((f"bookie {name}", f"port {port}") for name, port in bookies),
+        ("data", data),
+        ("metadata", metadata),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = ["Quire is running.", *(f"  {name:<{width}}  {value}" for name, value in rows), ""]
+    return "\n".join(
+        [
+            *lines,
+            "Try it in a second terminal:",
+            "  quire produce my-topic FILE     quire consume my-topic     quire topic list",
+            "or connect any Pulsar client:",
+            f'  pulsar.Client("{urls.native}")',
+            "Stop with Ctrl-C; what was acknowledged stays in the data folder.",
+        ]
+    )
+
+
+class StatusLine:
+    """The last line of a terminal, rewritten at each look."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(), auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "StatusLine":
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, before: Sample, now: Sample) -> None:
+        """Rewrite it."""
+        from rich.text import Text
+
+        self._live.update(Text(describe(before, now), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -1,0 +1,48 @@
+"""Prints rows: as a table for people, as JSON for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Form(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+FormOption = Annotated[Form, typer.Option("--format", help="How to print.")]
+
+
+def print_json(value: Any) -> None:
+    """Indented JSON on standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table that fits the terminal; cut nowhere when the output is no terminal. Numbers stand right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column, header in enumerate(headers):
+        numbers = bool(rows) and all(isinstance(row[column], int | None) for row in rows)
+        table.add_column(header, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    if not console.is_terminal:
+        console.width = max(80, console.measure(table).maximum)
+    console.print(table)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Name and value, one pair a line."""
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {'-' if value is None else value}")

@@ -1,0 +1,52 @@
+"""`quire topic list`."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.errors import ConfigError
+from quire_broker.cli.rest import DEFAULT_HTTP, Http, get
+from quire_broker.cli.tables import Form, FormOption, print_json, print_table
+
+
+def register(commands: Commands) -> None:
+    """Add `quire topic`."""
+    app = new_app("Look at topics of a running process.")
+    commands.app.add_typer(app, name="topic")
+    app.callback()(lambda: None)
+
+    @app.command("list")
+    def list_(
+        namespace: Annotated[str, typer.Argument(help="tenant/namespace")] = "public/default",
+        http: Http = DEFAULT_HTTP,
+        format_: FormOption = Form.TABLE,
+    ) -> None:
+        """List the topics of a namespace, with counters of those that are loaded."""
+        rows = _rows(http, namespace)
+        if format_ is Form.JSON:
+            print_json(rows)
+        elif rows:
+            print_table(
+                ("topic", "messages in", "entries kept", "bytes kept", "subscriptions (backlog)"),
+                [(row["topic"], row["messagesIn"], row["entries"], row["size"], _backlogs(row)) for row in rows],
+            )
+        else:
+            typer.echo(f"{namespace} has no topics yet; the first `quire produce` makes one", err=True)
+
+
+def _rows(http: str, namespace: str) -> list[dict[str, Any]]:
+    parts = namespace.split("/")
+    if len(parts) != 2 or not all(parts):
+        raise ConfigError(f"{namespace}: expected TENANT/NAMESPACE, e.g. public/default")
+    names: list[str] = get(http, "/admin/v2/persistent/" + "/".join(quote(part, safe="") for part in parts))
+    loaded = {row["topic"]: row for row in get(http, "/admin/quire/topics")}
+    empty = {"messagesIn": None, "entries": None, "size": None, "subscriptions": None}
+    return [loaded.get(name, {"topic": name, **empty}) for name in sorted(names)]
+
+
+def _backlogs(row: dict[str, Any]) -> str | None:
+    if row["subscriptions"] is None:
+        return "(not loaded)"
+    return ", ".join(f"{name} ({count})" for name, count in sorted(row["subscriptions"].items())) or "-"
