@@ -160,18 +160,23 @@ class Bookie:
 
     def _key_logged(self, ledger: LedgerId, master_key: bytes, error: BaseException | None) -> None:
         """A key that found no space is logged again before anything that needs it is acknowledged."""
-        if error is not None:
+        if error is None:
+            self._unlogged_keys.pop(ledger, None)
+        else:
             self._unlogged_keys[ledger] = master_key
 
-    def _relog_key(self, ledger: LedgerId, then: Callable[[BaseException | None], None]) -> None:
-        """The key's group was refused, a later one got space: without its key, replay could not place an entry."""
-        master_key = self._unlogged_keys.pop(ledger)
+    def _log_key_again(self, ledger: LedgerId) -> bool:
+        """Whether the key is missing in the journal: it is queued now, and the caller queues its own record again.
 
-        def logged(error: BaseException | None) -> None:
-            self._key_logged(ledger, master_key, error)
-            then(error)
-
-        self._journal.append_master_key(ledger, master_key, logged)
+        The key's group was refused and a later one got space. Replay drops what stands before the key of its ledger,
+        so it is the copy behind the key that counts. `done` callbacks run in the order of the records: whatever is
+        not behind a durable key finds the ledger here.
+        """
+        master_key = self._unlogged_keys.get(ledger)
+        if master_key is None:
+            return False
+        self._journal.append_master_key(ledger, master_key, partial(self._key_logged, ledger, master_key))
+        return True
 
     # Adds
 
@@ -250,8 +255,8 @@ class Bookie:
         return True
 
     def _add_durable(self, connection: Connection, request: AddRequest, error: BaseException | None) -> None:
-        if self._unlogged_keys and error is None and request.run.ledger in self._unlogged_keys:
-            self._relog_key(request.run.ledger, partial(self._add_durable, connection, request))
+        if self._unlogged_keys and error is None and self._log_key_again(request.run.ledger):
+            self._journal.append_run(request.run, partial(self._add_durable, connection, request))
             return
         if request.recovery or request.high_priority:
             self._priority_in_flight_bytes -= request.run.size_bytes
@@ -377,8 +382,8 @@ class Bookie:
 
     def _append_fence(self, ledger: LedgerId, durable: "asyncio.Future[BaseException | None]") -> None:
         def done(error: BaseException | None) -> None:
-            if error is None and ledger in self._unlogged_keys:
-                self._relog_key(ledger, done)
+            if error is None and self._log_key_again(ledger):
+                self._journal.append_fence(ledger, done)
             elif not durable.done():
                 # A result, not an exception: nobody may be left to retrieve it.
                 durable.set_result(error)
@@ -409,8 +414,9 @@ class Bookie:
         self._journal.append_explicit_lac(request.ledger, request.packet, done)
 
     def _write_lac_durable(self, connection: Connection, request: WriteLacRequest, error: BaseException | None) -> None:
-        if error is None and request.ledger in self._unlogged_keys:
-            self._relog_key(request.ledger, partial(self._write_lac_durable, connection, request))
+        if error is None and self._log_key_again(request.ledger):
+            done = partial(self._write_lac_durable, connection, request)
+            self._journal.append_explicit_lac(request.ledger, request.packet, done)
             return
         status = Status.OK if error is None else self._journal_failure(error)
         self._answer_write_lac(connection, request, status)

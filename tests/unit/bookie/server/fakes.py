@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError
+from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection
@@ -19,34 +20,39 @@ class FakeJournal:
 
     def __init__(self) -> None:
         self.appended: list[tuple[str, LedgerId]] = []
-        self._waiting: list[Done] = []
+        self.durable: list[JournalRecord] = []
+        """What a replay would deliver, in order."""
+        self._waiting: list[tuple[JournalRecord, Done]] = []
 
     def append_run(self, run: Run, done: Done) -> None:
         """Entries."""
         self.appended.append(("entries", run.ledger))
-        self._waiting.append(done)
+        self._waiting.append((EntryRecord(run), done))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done) -> None:
         """A key."""
         self.appended.append(("key", ledger))
-        self._waiting.append(done)
+        self._waiting.append((MasterKeyRecord(ledger, key), done))
 
     def append_fence(self, ledger: LedgerId, done: Done) -> None:
         """A fence."""
         self.appended.append(("fence", ledger))
-        self._waiting.append(done)
+        self._waiting.append((FenceRecord(ledger), done))
 
     def append_explicit_lac(self, ledger: LedgerId, packet: bytes, done: Done) -> None:
         """An explicit LAC."""
         self.appended.append(("lac", ledger))
-        self._waiting.append(done)
+        self._waiting.append((ExplicitLacRecord(ledger, packet), done))
 
     def settle(self, *errors: BaseException | None) -> None:
         """End what waits: with the given outcomes in order, the last one for all the rest."""
         waiting, self._waiting = self._waiting, []
         outcomes = list(errors) or [None]
-        for at, done in enumerate(waiting):
-            done(outcomes[min(at, len(outcomes) - 1)])
+        for at, (record, done) in enumerate(waiting):
+            outcome = outcomes[min(at, len(outcomes) - 1)]
+            if outcome is None:
+                self.durable.append(record)
+            done(outcome)
 
 
 class FakeStorage:

@@ -8,6 +8,7 @@ import pytest
 from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
 from quire_bookie.server.bookie import Bookie
+from quire_bookie.server.replaying import ReplayTarget
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.messages import (
@@ -152,15 +153,37 @@ async def test_a_full_disk_is_read_only_to_the_writer(scene: Scene) -> None:
     assert scene.statuses() == [Status.READ_ONLY]
 
 
-async def test_an_entry_is_not_acknowledged_while_the_key_of_its_ledger_found_no_space(scene: Scene) -> None:
-    await scene.handle(adds(0))
-    scene.journal.settle(DiskFullError("no space"), None)  # the key's group was refused, the entry's got space
+async def test_nothing_is_acknowledged_that_a_replay_would_not_place_because_its_key_found_no_space(
+    scene: Scene,
+) -> None:
+    await scene.handle(adds(0) + adds(5) + fencing_read())
+    # The key's group was refused, the records behind it got space.
+    scene.journal.settle(DiskFullError("no space"), None)
+    await scene.turn()
     assert scene.statuses() == []
-    assert scene.journal.appended[-1] == ("key", LEDGER)
+    acknowledged: set[EntryId] = set()
+    for outcomes in ([DiskFullError("no space"), None], [None], [None]):  # once more without space, then with
+        scene.journal.settle(*outcomes)
+        await scene.turn()
+        answers = scene.connection.responses()
+        acknowledged |= {answer.first for answer in answers if isinstance(answer, AddResponse)}
+        replayed = await replayed_from(scene.journal)
+        assert {(LEDGER, entry) for entry in acknowledged} <= set(replayed.entries)
+    assert acknowledged == {0, 5}
+    assert replayed.infos[LEDGER].fenced
+    await scene.handle(adds(6, recovery=True))
+    assert scene.journal.appended[-1] == ("entries", LEDGER)
     scene.journal.settle()
     assert scene.statuses() == [Status.OK]
-    await scene.handle(adds(1))
-    assert scene.journal.appended[-1] == ("entries", LEDGER)
+
+
+async def replayed_from(journal: FakeJournal) -> FakeStorage:
+    """What the next run would find after a crash that lost everything but the journal."""
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    for record in journal.durable:
+        await target.deliver(record)
+    return storage
 
 
 async def test_a_poisoned_bookie_answers_io_error_at_once(scene: Scene) -> None:
