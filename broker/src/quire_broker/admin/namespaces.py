@@ -102,7 +102,7 @@ async def delete(request: web.Request) -> web.Response:
         if await broker.topics.exists(name):
             await broker.topics.delete(name, force=True)
     for bundle in [held for held in broker.owners.held if held.namespace == namespace]:
-        await broker.owners.release(bundle)
+        await broker.unload_bundle(bundle)
     await broker.policies.delete_namespace(namespace)
     return done()
 

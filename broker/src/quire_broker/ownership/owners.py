@@ -63,6 +63,7 @@ class Owners:
             {"nativeUrl": urls.native, "httpUrl": urls.http, "disabled": False, "advertisedListeners": {}}
         )
         self._held: set[Bundle] = set()
+        self._leaving: set[Bundle] = set()
         self._taking: dict[Bundle, asyncio.Lock] = {}
         self._closed = False
         self._sessions_lost = 0
@@ -101,6 +102,10 @@ class Owners:
                 for _ in range(ATTEMPTS_MAX):
                     if bundle in self._held:
                         return Owner(self._urls, ours=True)
+                    if bundle in self._leaving:
+                        raise ServiceNotReadyError(
+                            f"{bundle.namespace}/{bundle.range} is being unloaded; look up again"
+                        )
                     node = await self._metadata.get(bundle.key)
                     if node is None and not take:
                         return None
@@ -141,21 +146,34 @@ class Owners:
             raise ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
         return Owner(BrokerUrls(str(native), str(http or "")), ours=False)
 
-    async def release(self, bundle: Bundle) -> None:
-        """Give a bundle up. Its topics must have been unloaded."""
+    def leave(self, bundle: Bundle) -> bool:
+        """Serve the bundle no longer: no topic of it is loaded from here on. False when it is not ours.
+
+        The node stays until `release`, so that nobody takes the bundle while its topics are being unloaded.
+        """
         if bundle not in self._held:
-            return
+            return False
         self._held.discard(bundle)
+        self._leaving.add(bundle)
+        return True
+
+    async def release(self, bundle: Bundle) -> None:
+        """Let others have a bundle that we left; nothing for one that was lost or taken again meanwhile."""
+        if bundle not in self._leaving:
+            return
         try:
             await self._metadata.delete(bundle.key)
         except NodeMissingError:
-            return
+            log.info("the node of %s/%s was gone already", bundle.namespace, bundle.range)
+        finally:
+            self._leaving.discard(bundle)
 
     async def close(self) -> None:
         """Release everything and take nothing any more."""
         self._closed = True
         self._forget_session()
         for bundle in list(self._held):
+            self.leave(bundle)
             await self.release(bundle)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -163,6 +181,7 @@ class Owners:
             return
         self._sessions_lost += 1
         lost, self._held = self._held, set()
+        self._leaving.clear()  # their topics are being unloaded already; the nodes went with the session
         if lost:
             log.warning("the metadata session was lost: %d bundles are given up", len(lost))
         for bundle in lost:

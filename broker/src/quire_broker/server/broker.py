@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import MetadataError, StartupError
+from quire_bookie.errors import MetadataError, QuireError, StartupError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
 from quire_broker import __version__, limits
@@ -161,14 +161,27 @@ class RunningBroker:
         self.sessions.discard(session)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
-        self.background.start(self.unload_bundle(bundle), f"unload {bundle.namespace}/{bundle.range}")
+        self.background.start(self._unload_topics(bundle), f"unload {bundle.namespace}/{bundle.range}")
 
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close the topics of a bundle and give the bundle up."""
+        self.owners.leave(bundle)
+        try:
+            await self._unload_topics(bundle)
+        finally:
+            await self.owners.release(bundle)
+
+    async def _unload_topics(self, bundle: Bundle) -> None:
+        going = []
         for topic in self.topics.loaded:
-            if await self.owners.bundle_of(topic.name) == bundle:
-                await self.topics.unload(topic.name)
-        await self.owners.release(bundle)
+            try:
+                of_bundle = await self.owners.bundle_of(topic.name) == bundle
+            except QuireError:
+                # The store is away, which is how bundles are lost: better one topic too many than one that stays.
+                of_bundle = topic.name.namespace == bundle.namespace
+            if of_bundle:
+                going.append(topic.name)
+        await asyncio.gather(*(self.topics.unload(name) for name in going))
 
     async def _tick(self) -> None:
         while True:

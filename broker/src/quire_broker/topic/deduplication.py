@@ -90,7 +90,7 @@ class SequenceIds:
 
     def disconnected(self, producer: str, now_s: float) -> None:
         """From now on the producer counts as idle."""
-        if producer in self._persisted:
+        if producer in self._pushed:  # what it pushed last may not be stored yet
             self._gone_since[producer] = now_s
 
     def forget_idle(self, now_s: float, idle_s: float, producers_max: int) -> None:

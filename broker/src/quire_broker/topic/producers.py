@@ -168,6 +168,10 @@ class Producers:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def has(self, name: str) -> bool:
+        """Whether a producer of that name may publish or waits to."""
+        return name in self._by_name or any(waiter.name == name for waiter in self._waiting)
+
     @property
     def connected(self) -> list[Producer]:
         """Those that may publish."""

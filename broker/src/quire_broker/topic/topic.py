@@ -169,9 +169,10 @@ class Topic:
 
     def remove_producer(self, producer: Producer) -> None:
         """The producer left; the next in line for exclusive access is promoted."""
-        if self.deduplication is not None:
-            self.deduplication.disconnected(producer.name)
-        if self.producers.remove(producer):
+        promotable = self.producers.remove(producer)
+        if self.deduplication is not None and not self.producers.has(producer.name):
+            self.deduplication.disconnected(producer.name)  # unless a successor took the name over
+        if promotable:
             self._background.start(self.producers.promote(), f"promote a producer of {self.name}")
 
     def _append_failed(self, error: QuireError) -> None:
@@ -294,7 +295,10 @@ class Topic:
         entries = await self.ledger.read(position, entries_max=1, bytes_max=1)
         if not entries:
             return NO_POSITION, -1
-        summary = peek(entries[-1].data)
+        try:
+            summary = peek(entries[-1].data)
+        except PeerProtocolError:
+            return entries[-1].position, -1  # stored by something that is no Pulsar producer
         return entries[-1].position, summary.num_messages - 1 if summary.is_batch else -1
 
     # the end
@@ -318,17 +322,23 @@ class Topic:
     async def close(self) -> None:
         """Store what is pending, write state down, disconnect everybody. The clients look up again."""
         self._closing = True  # from here on sends are dropped; the clients repeat them elsewhere
-        await self._close_subscriptions()
-        if self.deduplication is not None and self._failure is None:
-            self.deduplication.snapshot()  # the ledger saves it with its cursors
-        await self.ledger.close()
-        self.producers.disconnect_all()  # last: the receipts of what was pending have gone out
+        try:
+            await self._close_subscriptions()
+            if self.deduplication is not None and self._failure is None:
+                self.deduplication.snapshot()  # the ledger saves it with its cursors
+            await self.ledger.close()
+        finally:
+            self.producers.disconnect_all()  # last: the receipts of what was pending have gone out
 
-    async def prepare_delete(self, *, force: bool) -> None:
-        """Let go of everybody. ConflictError while it is used, unless forced. The data is the caller's to delete."""
+    def check_deletable(self, *, force: bool) -> None:
+        """ConflictError while it is used, unless forced; ServiceNotReadyError while somebody else ends it."""
+        self._require_open()
         used = len(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
         if used and not force:
             raise ConflictError("Topic has active producers/subscriptions")
+
+    async def prepare_delete(self) -> None:
+        """Let go of everybody. The data is the caller's to delete."""
         self._closing = True
         self.producers.disconnect_all()
         await self._close_subscriptions()

@@ -103,8 +103,8 @@ class Topics:
             raise NotAllowedError("non-persistent topics are not served yet")
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
-        unloading = self._unloading.get(name)
-        if unloading is not None:
+        if name in self._loaded or name in self._unloading:
+            # Its ledger is open until the unload ends: a second topic on it would be closed together with the first.
             raise ServiceNotReadyError(f"{name} is being unloaded; look it up again")
         future = self._loading.get(name)
         if future is None:
@@ -266,10 +266,13 @@ class Topics:
         if not await self.exists(name):
             raise TopicNotFoundError("Topic not found")
         topic = await self.get(name, create=False)
-        await topic.prepare_delete(force=force)
-        await self._factory.delete(name.ledger_name)
-        if self._loaded.get(name) is topic:
-            del self._loaded[name]
+        topic.check_deletable(force=force)
+        try:
+            await topic.prepare_delete()
+            await self._factory.delete(name.ledger_name)
+        finally:  # also when it failed: what is left is loaded anew by whoever comes
+            if self._loaded.get(name) is topic:
+                del self._loaded[name]
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete every partition, then the record that there were any."""

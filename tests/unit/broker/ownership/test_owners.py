@@ -107,6 +107,8 @@ async def test_a_bundle_that_is_being_unloaded_is_not_ready(server: SimMetadata)
 async def test_releasing_frees_the_node_and_closing_takes_nothing_more(server: SimMetadata) -> None:
     _, mine = owners(server, A)
     await mine.owner_of(BUNDLE)
+    assert mine.leave(BUNDLE)
+    assert not mine.leave(BUNDLE)
     await mine.release(BUNDLE)
     await mine.release(BUNDLE)
     assert KEY not in server.nodes
@@ -115,6 +117,37 @@ async def test_releasing_frees_the_node_and_closing_takes_nothing_more(server: S
     assert KEY not in server.nodes
     with pytest.raises(ServiceNotReadyError):
         await mine.owner_of(BUNDLE)
+
+
+async def test_nobody_takes_a_bundle_while_its_topics_are_being_unloaded(server: SimMetadata) -> None:
+    _, mine = owners(server, A)
+    _, other = owners(server, B)
+    await mine.owner_of(BUNDLE)
+    mine.leave(BUNDLE)
+    assert not mine.holds(BUNDLE)
+    with pytest.raises(ServiceNotReadyError):
+        await mine.owner_of(BUNDLE)
+    owner = await other.owner_of(BUNDLE)
+    assert owner is not None
+    assert owner.urls == A
+    await mine.release(BUNDLE)
+    owner = await other.owner_of(BUNDLE)
+    assert owner is not None
+    assert owner.ours
+
+
+async def test_a_bundle_that_was_lost_and_taken_again_is_not_released_by_the_unload_of_before(
+    server: SimMetadata,
+) -> None:
+    session, mine = owners(server, A)
+    await mine.owner_of(BUNDLE)
+    mine.leave(BUNDLE)
+    session.expire()
+    again = await mine.owner_of(BUNDLE)
+    assert again is not None
+    await mine.release(BUNDLE)
+    assert mine.holds(BUNDLE)
+    assert KEY in server.nodes
 
 
 async def test_a_topic_without_a_namespace_has_no_bundle(server: SimMetadata) -> None:

@@ -376,6 +376,98 @@ def test_a_topic_in_use_is_deleted_only_by_force() -> None:
     scenario(work)
 
 
+def test_a_topic_that_failed_is_not_loaded_beside_its_own_unload() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        await topic.subscription("s", create=True)
+        thief = world.process()
+        await thief.open(TOPIC.ledger_name)
+        topic.publish(producer, [send(1)])
+        while topic.closing is False:  # noqa: ASYNC110  virtual time
+            await asyncio.sleep(0)
+        with pytest.raises(ServiceNotReadyError):
+            await broker.topics.get(TOPIC)
+        await broker.background.drain()
+        assert topic.subscriptions == {}
+        assert (await broker.topics.get(TOPIC)) is not topic
+
+    scenario(work)
+
+
+def test_an_unload_that_fails_still_tells_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        _, link, _ = await broker.producer(topic)
+
+        async def fails() -> None:
+            raise QuireError("no")
+
+        monkeypatch.setattr(topic.ledger, "close", fails)
+        await broker.topics.unload(TOPIC)
+        assert link.heard == ["closed"]
+        monkeypatch.undo()
+        assert await broker.topics.get(TOPIC) is not topic
+
+    scenario(work)
+
+
+def test_a_topic_whose_deletion_failed_can_be_used_and_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(world: World, broker: Broker) -> None:
+        await broker.topics.get(TOPIC)
+
+        async def fails(name: str) -> None:
+            with pytest.raises(ServiceNotReadyError):
+                await broker.topics.get(TOPIC)
+            raise QuireError("no")
+
+        monkeypatch.setattr(broker.process.factory, "delete", fails)
+        with pytest.raises(QuireError, match="no"):
+            await broker.topics.delete(TOPIC)
+        monkeypatch.undo()
+        topic = await broker.topics.get(TOPIC)
+        producer, link, _ = await broker.producer(topic)
+        topic.publish(producer, [send(1)])
+        await settle(link, 1)
+        await broker.topics.delete(TOPIC, force=True)
+        assert not await broker.topics.exists(TOPIC)
+
+    scenario(work)
+
+
+def test_a_producer_that_took_a_name_over_is_not_forgotten_when_the_old_one_goes() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        old, link, _ = await broker.producer(topic)
+        topic.publish(old, [send(7)])
+        await settle(link, 1)
+        new = Producer(1, "p", link, epoch=1)
+        assert await topic.add_producer(new, None) == 7
+        topic.remove_producer(old)
+        await asyncio.sleep(25_000)
+        topic.tick()
+        topic.publish(new, [send(8)])
+        await settle(link, 2)
+        assert topic.deduplication is not None
+        topic.deduplication.snapshot()
+        await asyncio.sleep(25_000)
+        topic.deduplication.snapshot()
+        assert topic.deduplication.last_of("p") == 8
+
+    scenario(work, deduplication=True)
+
+
+def test_the_last_message_of_a_topic_with_foreign_entries_is_told() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.get(TOPIC)
+        stored = asyncio.get_running_loop().create_future()
+        topic.ledger.append(b"no metadata", lambda position, error: stored.set_result(position))
+        position = await stored
+        assert await topic.last_message() == (position, -1)
+
+    scenario(work)
+
+
 def test_the_namespace_decides_about_quorums_and_retention() -> None:
     base = ManagedLedgerSettings()
     assert ledger_settings(base, {}) is base
