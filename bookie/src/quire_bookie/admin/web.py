@@ -1,6 +1,7 @@
 """HTTP of one bookie: /healthz (alive), /readyz (takes adds), /metrics. Answers from memory, changes nothing."""
 
 import asyncio
+import os
 
 from aiohttp import web
 
@@ -31,8 +32,10 @@ class BookieWeb:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(factory, host, port)
         except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartupError(
-                f"port {port} on {host} cannot be listened on: {error.strerror or error}; choose another --http-port"
+                f"port {port} on {host} cannot be listened on: {reason}; "
+                "stop the other process or choose another --http-port"
             ) from error
         return int(self._server.sockets[0].getsockname()[1])
 

@@ -87,6 +87,9 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result = build().app(args=arguments, prog_name="quire", standalone_mode=False)
     except UsageFault as fault:
+        if type(fault).__name__ == "NoArgsIsHelpError":
+            print(fault.format_message(), file=sys.stderr)  # a group without a subcommand: its help is the answer
+            return EXIT_USAGE
         return _fail(fault.format_message().rstrip(".") + "; see `quire --help`", EXIT_USAGE)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)

@@ -9,6 +9,7 @@ on for `poisoned_reads_s` at most. The owner of the process learns it from `fail
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
@@ -281,8 +282,9 @@ async def _serve(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
             lambda: Connection(bookie, parts.open_connections, settings.service), settings.listen, settings.port
         )
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartupError(
-            f"port {settings.port} on {settings.listen} cannot be listened on: {error.strerror or error}; "
+            f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
             "stop the other process or choose another port"
         ) from error
     port = parts.server.sockets[0].getsockname()[1]

@@ -10,7 +10,7 @@ Reading never opens a ledger with recovery: that would fence its writer.
 """
 
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -19,7 +19,12 @@ from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.status import counters
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.position import Position
 from quire_broker.wire.entry import peek
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
 
 PAGE_LEDGERS_MAX = 1000
 PAGE_ENTRIES_MAX = 100
@@ -86,28 +91,45 @@ async def ledger_info(request: web.Request) -> web.Response:
     return answer(describe(ledger_id, await broker_of(request).ledger_client.read_metadata(ledger_id)))
 
 
+def _written_here(broker: "RunningBroker", ledger_id: LedgerId) -> ManagedLedger | None:
+    """The topic's managed ledger that writes this ledger now. It knows more than the bookies: its own last add."""
+    for topic in broker.topics.loaded:
+        if topic.ledger.last_confirmed.ledger_id == ledger_id:
+            return topic.ledger
+    return None
+
+
 async def read_entries(request: web.Request) -> web.Response:
     """Up to 100 entries and 5 MiB, payloads in base64, with what Pulsar's metadata says where there is some."""
     broker = broker_of(request)
     ledger_id = LedgerId(int(request.match_info["ledger"]))
-    password = broker.settings.topics.ledger.password
-    reader = await broker.ledger_client.open_ledger(ledger_id, password=password, recover=False)
-    try:
-        lac = reader.last_add_confirmed if reader.is_closed else await reader.read_last_add_confirmed()
-        first = _number(request, "first", 0)
-        last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), lac, first + PAGE_ENTRIES_MAX - 1)
-        if first < 0 or first > last:
-            raise NoSuchEntryError(f"ledger {ledger_id} has entries 0 to {lac}; asked for {first} to {last}")
-        entries = await reader.read(EntryId(first), EntryId(last), bytes_max=PAGE_BYTES_MAX)
-        return answer(
-            {
-                "ledgerId": ledger_id,
-                "lastAddConfirmed": lac,
-                "entries": [_entry(entry.entry_id, bytes(entry.payload)) for entry in entries],
-            }
-        )
-    finally:
-        await reader.close()
+    first = _number(request, "first", 0)
+    last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
+    ours = _written_here(broker, ledger_id)
+    if ours is not None:
+        lac = ours.last_confirmed.entry_id
+        _check_range(ledger_id, first, last, lac)
+        wanted = min(last, lac) - first + 1
+        stored = await ours.read(Position(ledger_id, first), entries_max=wanted, bytes_max=PAGE_BYTES_MAX)
+        found = [_entry(entry.position.entry_id, bytes(entry.data)) for entry in stored]
+    else:
+        password = broker.settings.topics.ledger.password
+        reader = await broker.ledger_client.open_ledger(ledger_id, password=password, recover=False)
+        try:
+            lac = reader.last_add_confirmed if reader.is_closed else await reader.read_last_add_confirmed()
+            _check_range(ledger_id, first, last, lac)
+            entries = await reader.read(EntryId(first), EntryId(min(last, lac)), bytes_max=PAGE_BYTES_MAX)
+        finally:
+            await reader.close()
+        found = [_entry(entry.entry_id, bytes(entry.payload)) for entry in entries]
+    return answer({"ledgerId": ledger_id, "lastAddConfirmed": lac, "entries": found})
+
+
+def _check_range(ledger_id: LedgerId, first: int, last: int, lac: int) -> None:
+    if lac < 0:
+        raise NoSuchEntryError(f"ledger {ledger_id} has no confirmed entry that can be read yet")
+    if not 0 <= first <= min(last, lac):
+        raise NoSuchEntryError(f"ledger {ledger_id} has entries 0 to {lac}; asked for {first} to {last}")
 
 
 def _entry(entry_id: int, payload: bytes) -> dict[str, Any]:

@@ -17,8 +17,8 @@ def _publisher(producer: Producer) -> dict[str, Any]:
     stats = producer.stats
     return {
         "accessMode": producer.mode.name.title().replace("_", ""),
-        "msgRateIn": 0.0,
-        "msgThroughputIn": 0.0,
+        "msgRateIn": stats.message_rate.per_s,
+        "msgThroughputIn": stats.byte_rate.per_s,
         "averageMsgSize": stats.size_bytes / stats.messages if stats.messages else 0.0,
         "chunkedMessageRate": 0.0,
         "producerId": producer.producer_id,
@@ -34,8 +34,8 @@ def _publisher(producer: Producer) -> dict[str, Any]:
 def _consumer(consumer: Consumer) -> dict[str, Any]:
     stats = consumer.stats
     return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": stats.message_rate.per_s,
+        "msgThroughputOut": stats.byte_rate.per_s,
         "bytesOutCounter": stats.bytes_out,
         "msgOutCounter": stats.messages_out,
         "msgRateRedeliver": 0.0,
@@ -53,11 +53,12 @@ def _consumer(consumer: Consumer) -> dict[str, Any]:
 
 def _subscription(subscription: Subscription) -> dict[str, Any]:
     consumers = list(subscription.consumers)
+    stats = subscription.stats
     return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
-        "bytesOutCounter": sum(consumer.stats.bytes_out for consumer in consumers),
-        "msgOutCounter": sum(consumer.stats.messages_out for consumer in consumers),
+        "msgRateOut": stats.message_rate.per_s,
+        "msgThroughputOut": stats.byte_rate.per_s,
+        "bytesOutCounter": stats.bytes_out,
+        "msgOutCounter": stats.messages_out,
         "msgRateRedeliver": 0.0,
         "messageAckRate": 0.0,
         "chunkedMessageRate": 0.0,
@@ -84,8 +85,8 @@ def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
     return {
         "msgRateIn": topic.rates.messages.per_s,
         "msgThroughputIn": topic.rates.size_bytes.per_s,
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": sum(found["msgRateOut"] for found in subscriptions.values()),
+        "msgThroughputOut": sum(found["msgThroughputOut"] for found in subscriptions.values()),
         "bytesInCounter": stats.bytes_in,
         "msgInCounter": stats.messages_in,
         "bytesOutCounter": sum(found["bytesOutCounter"] for found in subscriptions.values()),
@@ -104,7 +105,16 @@ def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
     }
 
 
-_SUMS = ("msgRateIn", "msgThroughputIn", "bytesInCounter", "msgInCounter", "bytesOutCounter", "msgOutCounter")
+_SUMS = (
+    "msgRateIn",
+    "msgThroughputIn",
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesInCounter",
+    "msgInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+)
 
 
 def partitioned_stats(topics: list[Topic], count: int, broker: "RunningBroker") -> dict[str, Any]:

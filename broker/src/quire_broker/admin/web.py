@@ -1,6 +1,7 @@
 """The HTTP server of a broker: binds, routes, ends. What a path does is in the other modules of this package."""
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -39,7 +40,11 @@ class WebServer:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(factory, host, port, start_serving=False)
         except OSError as error:
-            raise StartupError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise StartupError(
+                f"port {port} on {host} cannot be listened on: {reason}; "
+                "stop the other process or choose another --http-port"
+            ) from error
         return int(self._server.sockets[0].getsockname()[1])
 
     async def serve(self) -> None:

@@ -304,7 +304,7 @@ class Consumer:
         )
         if not self._durable:
             edge = -1 if earliest else (1 << 63) - 1
-            body.start_message_id.ledgerId = body.start_message_id.entryId = edge & 0xFFFFFFFFFFFFFFFF
+            body.start_message_id.ledgerId = body.start_message_id.entryId = edge
         await self._connection.ask(Kind.SUBSCRIBE, "subscribe", body)
         self._flow(self.PERMITS)
 
@@ -313,7 +313,7 @@ class Consumer:
         body = pb.CommandGetLastMessageId(consumer_id=self._id)
         reply = await self._connection.ask(Kind.GET_LAST_MESSAGE_ID, "get_last_message_id", body)
         last = reply.last_message_id
-        return _signed(last.ledgerId), _signed(last.entryId)
+        return last.ledgerId, last.entryId
 
     def acknowledge(self, received: Received) -> None:
         """Acknowledge the entry of a message; nothing happens without a subscription."""
@@ -339,10 +339,6 @@ class Consumer:
     def _flow(self, permits: int) -> None:
         body = pb.CommandFlow(consumer_id=self._id, messagePermits=permits)
         self._connection.write(encode(pb.BaseCommand(type=Kind.FLOW, flow=body)))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 @contextlib.asynccontextmanager

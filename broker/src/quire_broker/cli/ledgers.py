@@ -1,6 +1,7 @@
 """`quire ledger list|info|read`: ledgers as the store has them, whoever wrote them."""
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -73,7 +74,7 @@ def register(commands: Commands) -> None:
             raise ConfigError(f"--last {last} comes before --first {first}")
         for entry in _entries(http, ledger, first, last):
             if format_ is Form.JSON:
-                print_json(entry)
+                print(json.dumps(entry))  # one a line: a ledger may be long
             else:
                 print(_line(entry))
 

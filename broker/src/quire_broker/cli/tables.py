@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+UNCUT_CHARACTERS = 100_000
+"""Wide enough for every line: what goes into a file or a pipe is not folded."""
+
 
 class Form(StrEnum):
     """How rows are printed."""
@@ -30,15 +33,17 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     from rich.text import Text
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=UNCUT_CHARACTERS)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column, header in enumerate(headers):
         numbers = bool(rows) and all(isinstance(row[column], int | None) for row in rows)
         table.add_column(header, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    if not console.is_terminal:
-        console.width = max(80, console.measure(table).maximum)
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

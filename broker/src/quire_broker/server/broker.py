@@ -6,6 +6,7 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -104,7 +105,11 @@ class RunningBroker:
         try:
             server = await loop.create_server(self._accept, settings.listen, settings.port, start_serving=False)
         except OSError as error:
-            raise StartupError(f"cannot listen on {settings.listen}:{settings.port}: {error.strerror}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise StartupError(
+                f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
+                "stop the other process or choose another --broker-port"
+            ) from error
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
         self._web = WebServer(self)
