@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import (
@@ -28,6 +28,7 @@ from quire_bookie.errors import (
     QuireError,
 )
 from quire_bookie.model import EntryId
+from quire_broker.managed_ledger.append_batch import AppendBatch, AppendDone
 from quire_broker.managed_ledger.background import Background, Backoff
 from quire_broker.managed_ledger.entry_cache import sizes
 from quire_broker.managed_ledger.errors import (
@@ -48,8 +49,8 @@ from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 
-AppendDone: TypeAlias = Callable[[Position | None, QuireError | None], None]
-"""Called once per append, in order: with the position, or with the error."""
+_PREPARE_S = 1.0  # appends wait so long for a successor that is being made, then they go on in the open ledger
+_STEADY_S = 10.0  # a ledger that failed sooner makes its successor wait
 
 
 class AppendState(Enum):
@@ -89,28 +90,6 @@ class AppendStats:
     failed: int = 0
     switches: int = 0
     resubmitted: int = 0
-
-
-class _Batch:
-    """What one submit took: parallel lists, and the id of the first entry."""
-
-    __slots__ = ("dones", "entries", "first", "size_bytes")
-
-    def __init__(self, first: int, entries: list[Payload], dones: list[AppendDone], size_bytes: int) -> None:
-        self.first = first
-        self.entries = entries
-        self.dones = dones
-        self.size_bytes = size_bytes
-
-    def split(self, count: int) -> "_Batch":
-        """Take the first `count` entries out, as a batch of their own."""
-        entries = self.entries[:count]
-        head = _Batch(self.first, entries, self.dones[:count], sizes(entries))
-        self.first += count
-        self.entries = self.entries[count:]
-        self.dones = self.dones[count:]
-        self.size_bytes -= head.size_bytes
-        return head
 
 
 class _Listener:
@@ -157,7 +136,7 @@ class Appender:
         self._waiting: list[Payload] = []
         self._waiting_dones: list[AppendDone] = []
         self._flush_due = False
-        self._in_flight: deque[_Batch] = deque()
+        self._in_flight: deque[AppendBatch] = deque()
         self._submitted = 0
         self._submitted_bytes = 0
         self._confirmed_bytes = 0
@@ -172,6 +151,10 @@ class Appender:
         self._switch: asyncio.Task[QuireError | None] | None = None
         self._give_up: asyncio.TimerHandle | None = None
         self._roll_backoff = new_backoff()
+        self._preparing = False  # appends go on while a successor is being made
+        self._failure_backoff = new_backoff()
+        self._pause_s = 0.0  # before the successor of a ledger that failed
+        self._retrying = False  # appends of a failed ledger wait for their confirmation since
 
     # ---- the hot path
     def append(self, entry: Payload, done: AppendDone) -> None:
@@ -215,7 +198,7 @@ class Appender:
             return
         self._submitted += len(entries)
         self._submitted_bytes += size_bytes
-        self._in_flight.append(_Batch(first, entries, dones, size_bytes))
+        self._in_flight.append(AppendBatch(first, entries, dones, size_bytes))
 
     def _refuse_oversized(self, bytes_max: int, error: LedgerError) -> bool:
         """Answer the waiting appends that no ledger can take, ahead of their turn; False: there are none."""
@@ -260,7 +243,7 @@ class Appender:
         writer = self.writer
         assert writer is not None
         ledger_id: int = writer.ledger_id
-        batches: list[_Batch] = []
+        batches: list[AppendBatch] = []
         while in_flight:
             batch = in_flight[0]
             if batch.first + len(batch.dones) - 1 <= up_to:
@@ -271,6 +254,10 @@ class Appender:
                 break
         if not batches:
             return
+        if self._retrying:
+            self._retrying = False
+            if self.state is AppendState.OPEN:
+                self._stop_waiting_clock()
         self._confirmed_bytes += sum([batch.size_bytes for batch in batches])
         last = batches[-1]
         self._lists.ledgers.confirm(last.first + len(last.dones) - 1, self._confirmed_bytes)
@@ -281,7 +268,7 @@ class Appender:
             self._answer(ledger_id, batch)
         self._observer.advanced()
 
-    def _answer(self, ledger_id: int, batch: _Batch) -> None:
+    def _answer(self, ledger_id: int, batch: AppendBatch) -> None:
         make = Position._make
         for entry_id, done in enumerate(batch.dones, batch.first):
             try:
@@ -296,6 +283,12 @@ class Appender:
             return
         _log.warning("%s: ledger %d failed: %s", self._lists.name, writer.ledger_id, error)
         self._failure = error
+        # One flapping bookie must not cost a new ledger each moment.
+        if self._age_s() >= _STEADY_S:
+            self._failure_backoff = self._new_backoff()
+            self._pause_s = 0.0
+        else:
+            self._pause_s = self._failure_backoff.grow()
         self._drained.set()
         if self.state is AppendState.OPEN:
             self._begin_switch(RollReason.FAILED)
@@ -304,6 +297,7 @@ class Appender:
         dones = [done for batch in self._in_flight for done in batch.dones] + self._waiting_dones
         self._in_flight.clear()
         self._waiting, self._waiting_dones = [], []
+        self._retrying = False
         self._drained.set()
         self.stats.failed += len(dones)
         for done in dones:
@@ -340,7 +334,8 @@ class Appender:
         self._resume()
 
     def _resume(self) -> None:
-        self._stop_waiting_clock()
+        if not self._retrying:
+            self._stop_waiting_clock()
         self.state = AppendState.OPEN
         if self._waiting and not self._flush_due:
             self._flush_due = True
@@ -350,7 +345,9 @@ class Appender:
         return self._loop.time() - self._opened_s
 
     def _may_roll(self) -> bool:
-        return self._loop.time() >= self._roll_not_before_s and may_roll(self._availability.now(), self._settings)
+        if self._preparing or self._loop.time() < self._roll_not_before_s:
+            return False
+        return may_roll(self._availability.now(), self._settings)
 
     def roll_if_full(self) -> None:
         """Begin a switch when the rules say so and a successor can be made."""
@@ -382,7 +379,8 @@ class Appender:
 
     def _begin_switch(self, reason: RollReason) -> None:
         self.state = AppendState.SWITCHING
-        self._start_waiting_clock()
+        if self._give_up is None:
+            self._start_waiting_clock()
         self._switch = self._background.spawn(self._run_switch(reason), f"ledger switch of {self._lists.name}")
 
     async def _run_switch(self, reason: RollReason) -> QuireError | None:
@@ -394,13 +392,18 @@ class Appender:
             except ManagedLedgerFencedError as error:
                 self._fence(error)
                 return error
+            except Exception as error:  # noqa: BLE001  the root of a task: appends must not wait for a dead one
+                _log.exception("the ledger switch of %s failed", self._lists.name)
+                broken = ManagedLedgerFencedError(f"{self._lists.name} must be opened anew: {error!r}")
+                self._fence(broken)
+                return broken
 
     async def _switch_ledger(self, reason: RollReason) -> QuireError | None:
         """The order of these steps is the module's reason to be; see its text."""
         successor: Writer | None = None
         if reason is not RollReason.FAILED:
             try:
-                successor = await self._maker.create()
+                successor = await self._prepare()
             except (MetadataError, LedgerError) as error:
                 _log.info("%s stays in its ledger: %s", self._lists.name, error)
                 self._roll_not_before_s = self._loop.time() + self._roll_backoff.grow()
@@ -408,9 +411,15 @@ class Appender:
                     self._resume()
                     return error
             else:
+                if self.state is AppendState.REFUSING:
+                    await self._maker.discard(successor)
+                    return self._refusal
                 await self._wait_drained()
         counts = await self._close_tail()
         backoff = self._new_backoff()
+        if successor is None:
+            pause_s, self._pause_s = self._pause_s, 0.0
+            await asyncio.sleep(pause_s)
         while successor is None:
             try:
                 successor = await self._maker.create()
@@ -422,6 +431,22 @@ class Appender:
         self._roll_backoff = self._new_backoff()
         self.install(successor)
         return None
+
+    async def _prepare(self) -> Writer:
+        """The successor of a healthy ledger; while that takes long, appends go on in the one that is open."""
+        creating = self._background.spawn(self._maker.create(), f"new ledger of {self._lists.name}")
+        await asyncio.wait({creating}, timeout=_PREPARE_S)
+        if not creating.done() and self.state is AppendState.SWITCHING and self._failure is None:
+            self._preparing = True
+            self._resume()
+        try:
+            successor = await creating
+        finally:
+            self._preparing = False
+        if self.state is AppendState.OPEN:
+            self.state = AppendState.SWITCHING
+            self._start_waiting_clock()
+        return successor
 
     async def _wait_drained(self) -> None:
         """Until nothing is in flight, or the ledger failed."""
@@ -458,6 +483,7 @@ class Appender:
         behind = list(self._in_flight)
         self._in_flight.clear()
         self.stats.resubmitted += sum(len(batch.dones) for batch in behind)
+        self._retrying = bool(behind)
         self._waiting[:0] = [entry for batch in behind for entry in batch.entries]
         self._waiting_dones[:0] = [done for batch in behind for done in batch.dones]
         self.writer = None
@@ -505,7 +531,10 @@ class Appender:
     def _lose_patience(self) -> None:
         """The switch takes too long: the producers learn it. The switch goes on."""
         self._give_up = None
-        if self.state is AppendState.SWITCHING:
+        if self.state is AppendState.OPEN:
+            # Appends of a failed ledger are on trial in another one: soon it confirms them or fails as well.
+            self._give_up = self._loop.call_later(_PREPARE_S, self._lose_patience)
+        elif self.state is AppendState.SWITCHING:
             self._fail_pending(LedgerSwitchError(f"{self._lists.name}: no new ledger could be made in time"))
             self._start_waiting_clock()
 
@@ -521,6 +550,7 @@ class Appender:
                 return self._lists.ledgers.last_confirmed
             self._check_usable()
             self.state = AppendState.SWITCHING
+            self._start_waiting_clock()
             try:
                 await self._wait_drained()
                 await self._close_tail()
@@ -531,7 +561,8 @@ class Appender:
                 self._fence(error)
                 raise
             except MetadataError:
-                self.state = AppendState.NO_LEDGER if self.writer is None else AppendState.OPEN
+                self.state = AppendState.NO_LEDGER
+                self._flush()  # appends that came meanwhile get a ledger: nobody else would begin one
                 raise
             self.refuse(ManagedLedgerTerminatedError(f"{self._lists.name} is terminated"))
             return last

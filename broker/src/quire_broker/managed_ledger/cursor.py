@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from quire_bookie.errors import BadVersionError, QuireError
+from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
 from quire_broker.managed_ledger.ack_set import full_mask, unacked_mask, words_of
 from quire_broker.managed_ledger.cursor_fix import advanced
 from quire_broker.managed_ledger.cursor_state import CursorState
@@ -36,10 +36,14 @@ class Cursor:
         state: CursorState,
         store: CursorStore | None,
         *,
+        trimming: asyncio.Lock,
         passed_ledger: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
-        """`passed_ledger()`: trimming may have work; `lost_node()`: another owner wrote the cursor's node."""
+        """`trimming`: see `Cursors`.
+
+        `passed_ledger()`: trimming may have work; `lost_node()`: another owner wrote the cursor's node.
+        """
         self.name = name
         self.durable = store is not None
         self.active = True
@@ -50,6 +54,8 @@ class Cursor:
         self._reader = reader
         self._state = state
         self._store = store
+        self._trimming = trimming
+        self._seeking: Position | None = None  # where a seek that is being saved will put the mark-delete
         self._passed_ledger = passed_ledger
         self._lost_node = lost_node
         self._read_position = self._ledgers.next_position(state.mark_delete)
@@ -65,6 +71,12 @@ class Cursor:
     def mark_delete(self) -> Position:
         """Everything up to here, this entry included, is acknowledged."""
         return self._state.mark_delete
+
+    @property
+    def holds_back(self) -> Position:
+        """What trimming must not go beyond: the mark-delete, or where a seek is about to put it."""
+        mark = self._state.mark_delete
+        return mark if self._seeking is None else min(mark, self._seeking)
 
     @property
     def read_position(self) -> Position:
@@ -114,9 +126,9 @@ class Cursor:
             if not found:
                 return []
             self._read_position = self._ledgers.next_position(found[-1].position)
-            ranges = self._state.ranges
-            if ranges:  # acknowledged while they were read
-                found = [entry for entry in found if entry.position not in ranges]
+            ranges, mark = self._state.ranges, self._state.mark_delete
+            if ranges or found[0].position <= mark:  # acknowledged while they were read
+                found = [entry for entry in found if entry.position > mark and entry.position not in ranges]
             if found:
                 return found
 
@@ -328,13 +340,21 @@ class Cursor:
         """
         self._check_open()
         async with self._lock:
-            start = self._ledgers.at_or_after(position)
-            mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
+            async with self._trimming:
+                # What a trimming has chosen already is gone for this seek; the next one is held back by it.
+                start = self._ledgers.at_or_after(position)
+                mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
+                self._seeking = mark
             properties = self._state.properties if self.name == COMPACTION_CURSOR else {}
             state = CursorState(mark, properties=dict(properties))
-            if self._store is not None:
-                await self._guarded_save(state)
+            try:
+                if self._store is not None:
+                    await self._guarded_save(state)
+            except BaseException:
+                self._seeking = None
+                raise
             self._state = state
+            self._seeking = None
             self._unsaved = 0
             self._moves += 1
             self._read_position = self._ledgers.next_position(mark)
@@ -351,13 +371,18 @@ class Cursor:
                 await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0))
 
     async def remove(self) -> None:
-        """Delete what is stored of it. The managed ledger's to call."""
+        """Delete what is stored of it. The managed ledger's to call. Errors: it goes on as before."""
         self._closed = True
         self._stop_timer()
         if self._store is not None:
             store = self._store
-            async with self._lock:
-                await self._guarded(store.remove)
+            try:
+                async with self._lock:
+                    await self._guarded(store.remove)
+            except MetadataUnavailableError:
+                self._closed = False
+                self._note_change(0)
+                raise
 
     def stop(self) -> None:
         """End without saving: the managed ledger was fenced or is being deleted."""

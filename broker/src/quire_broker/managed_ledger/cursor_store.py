@@ -84,7 +84,17 @@ class CursorStore:
 
     async def load(self, ledgers: LedgerList) -> CursorState:
         """The last good state. CursorMissingError, CursorStateError; errors of the metadata store."""
-        value = await self._stored.load()
+        before = None
+        while True:
+            value = await self._stored.load()
+            state = await self._load(value, ledgers, gone=before)
+            if state is not None:
+                return state
+            # A former owner that does not know of us yet may just have gone on to another ledger and deleted this one.
+            before = value
+
+    async def _load(self, value: bytes | None, ledgers: LedgerList, *, gone: bytes | None) -> CursorState | None:
+        """None: the ledger that the node names does not exist, and the node was not known to be `gone` before."""
         if value is None:
             raise CursorMissingError(f"{self._room.name} has no cursor {self._cursor}")
         try:
@@ -98,6 +108,8 @@ class CursorStore:
         try:
             found = await self._last_snapshot(node.ledger_id, ledgers)
         except NoSuchLedgerError:
+            if value != gone:
+                return None
             found = None
         except QuireError as error:
             raise CursorStateError(
@@ -143,6 +155,11 @@ class CursorStore:
             if await self._append(self._writer, state):
                 return
             self._writer = None
+            self._switch_not_before_s = max(self._switch_not_before_s, self._opened_s + _SWITCH_RETRY_S)
+        if self._writer is None and self._now_s() < self._switch_not_before_s and fits_node(state, self._node_bounds):
+            # A ledger could not be made, or failed soon: not one more for every snapshot.
+            await self._write_node(NO_CURSOR_LEDGER, state)
+            return
         old = self._writer
         try:
             await self._begin_ledger(state)

@@ -36,14 +36,18 @@ class Cursors:
         lists: ListStore,
         reader: EntryReader,
         *,
+        trimming: asyncio.Lock,
         passed_ledger: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
+        """`trimming`: held while ledgers are chosen and leave the list, so that no cursor is put into one of them."""
         self.durable: dict[str, Cursor] = {}
         self.readers: set[Cursor] = set()
         self._room = room
         self._lists = lists
         self._reader = reader
+        self._trimming = trimming
+        self._arriving: dict[str, Position] = {}
         self._passed_ledger = passed_ledger
         self._lost_node = lost_node
         self._locks: dict[str, asyncio.Lock] = {}
@@ -62,7 +66,8 @@ class Cursors:
         subscribed = any(name not in BROKER_CURSORS for name in self.durable)
         if not subscribed and settings.retention_s == 0 and settings.retention_bytes == 0:
             return None
-        return slowest_mark_delete(cursor.mark_delete for cursor in self.durable.values())
+        marks = [cursor.holds_back for cursor in self.durable.values()]
+        return slowest_mark_delete([*marks, *self._arriving.values()])
 
     async def recover(self) -> None:
         """Load every cursor that has a node. Errors: the first that cannot be loaded."""
@@ -88,7 +93,9 @@ class Cursors:
             if known is not None:
                 return known
             room = self._room
-            state = CursorState(self._mark_before(initial))
+            async with self._trimming:
+                state = CursorState(self._mark_before(initial))
+                self._arriving[name] = state.mark_delete
             store = self._store_of(encoded_name(name))
             try:
                 await patiently(
@@ -97,6 +104,8 @@ class Cursors:
             except BadVersionError as error:
                 self._lost_node()
                 raise CursorStateError(f"cursor {name} of {room.name} was made by another owner") from error
+            finally:
+                del self._arriving[name]
             cursor = self.durable[name] = self._make(name, state, store)
             return cursor
 
@@ -125,6 +134,7 @@ class Cursors:
             self._reader,
             state,
             store,
+            trimming=self._trimming,
             passed_ledger=self._passed_ledger,
             lost_node=self._lost_node,
         )

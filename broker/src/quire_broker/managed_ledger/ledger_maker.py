@@ -11,6 +11,7 @@ from quire_bookie.errors import (
     LedgerFencedError,
     MetadataError,
     MetadataUnavailableError,
+    NoSuchLedgerError,
     NotEnoughBookiesError,
 )
 from quire_bookie.metadata.store import MetadataStore, SessionState
@@ -95,6 +96,7 @@ class LedgerMaker:
 
     async def discard(self, writer: Writer) -> None:
         """Delete a ledger that never came into use. What fails here leaves an empty ledger behind, nothing worse."""
+        writer.abandon()  # else its client keeps it for ever
         await self._client.delete_ledger(writer.ledger_id)
 
     async def recover(self, ledger_id: int) -> ClosedCounts:
@@ -107,7 +109,7 @@ class LedgerMaker:
     async def close(self, writer: Writer, backoff: Backoff, *, fenced: bool) -> ClosedCounts:
         """Close the ledger of `writer`, however long it takes; `fenced`: somebody else has closed it or will.
 
-        NoSuchLedgerError and other errors that no retry heals are the caller's.
+        NoSuchLedgerError is the caller's: no retry heals it.
         """
         recover = fenced
         while True:
@@ -116,6 +118,8 @@ class LedgerMaker:
                     return await self.recover(writer.ledger_id)
                 metadata = await writer.close()
                 return ClosedCounts(metadata.last_entry + 1, metadata.length)
+            except NoSuchLedgerError:
+                raise
             except (LedgerFencedError, LedgerClosedError, BadVersionError):
                 recover = True
             except (MetadataError, LedgerError) as error:

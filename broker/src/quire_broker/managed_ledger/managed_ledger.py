@@ -12,7 +12,8 @@ from enum import Enum
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import Buffer
-from quire_broker.managed_ledger.appender import AppendDone, Appender, AppendState, AppendStats
+from quire_broker.managed_ledger.append_batch import AppendDone
+from quire_broker.managed_ledger.appender import Appender, AppendState, AppendStats
 from quire_broker.managed_ledger.background import patiently
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.cursors import Cursors
@@ -67,8 +68,15 @@ class ManagedLedger:
         self._ledgers = opened.lists.ledgers
         self._cache = cache
         self._reader = EntryReader(room.client, self._ledgers, cache, room.background, room.settings)
+        self._trim_lock = asyncio.Lock()
+        """Held from the choice of the ledgers that go until they have left the list."""
         self._cursors = Cursors(
-            room, self._lists, self._reader, passed_ledger=self._trim_soon, lost_node=self._lost_node
+            room,
+            self._lists,
+            self._reader,
+            trimming=self._trim_lock,
+            passed_ledger=self._trim_soon,
+            lost_node=self._lost_node,
         )
         self._appender = Appender(
             self._lists, room.maker, room.availability, self, room.background, room.clock, room.settings, room.backoff
@@ -76,7 +84,6 @@ class ManagedLedger:
         self.append = self._appender.append
         self._listeners: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
-        self._trim_lock = asyncio.Lock()
         self._trimming: asyncio.Task[None] | None = None
         self._trim_due_s = self._loop.time() + room.settings.trim_interval_s
         if opened.lists.node.terminated is not None:
@@ -249,8 +256,8 @@ class ManagedLedger:
         """Drop the ledgers that nobody needs (see `trimming`); their ids. They are deleted in the background."""
         self._check_usable()
         gone: list[int] = []
-        async with self._trim_lock:
-            while True:
+        while True:
+            async with self._trim_lock:
                 batch = trimmable(
                     self._ledgers.counted(),
                     tail=self._ledgers.tail,
@@ -261,7 +268,7 @@ class ManagedLedger:
                 if not batch:
                     return gone
                 await self._drop(batch)
-                gone.extend(batch)
+            gone.extend(batch)
 
     async def _drop(self, ledger_ids: list[int]) -> None:
         dropped = frozenset(ledger_ids)

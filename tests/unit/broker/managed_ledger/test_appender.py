@@ -1,6 +1,8 @@
 """Appends: order, rollover, failures of a ledger, loss of the metadata, fencing."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,18 @@ from quire_broker.managed_ledger.errors import (
     ManagedLedgerTerminatedError,
 )
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from tests.unit.broker.managed_ledger.world import START_MS, Answers, World, append, everything, numbered, run
+from quire_broker.managed_ledger.ledger_port import Payload
+from tests.unit.broker.managed_ledger.ledgers import FakeWriter
+from tests.unit.broker.managed_ledger.world import (
+    START_MS,
+    Answers,
+    Process,
+    World,
+    append,
+    everything,
+    numbered,
+    run,
+)
 
 
 def test_appends_get_consecutive_positions_in_order_and_one_submit_a_loop_step() -> None:
@@ -409,6 +422,124 @@ def test_a_ledger_closed_below_what_was_acknowledged_fences_instead_of_going_on(
         await process.client.open_ledger(tail.ledger_id, recover=True)
         tail.fail(LedgerFencedError("fenced"))
         await asyncio.sleep(1)
+        assert ledger.state is ManagedLedgerState.FENCED
+
+    run(scenario)
+
+
+def test_a_ledger_that_was_deleted_by_somebody_fences_instead_of_waiting_for_ever() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await append(ledger, b"one")
+        del world.bookies.ledgers[3]
+        process.client.writers[0].fail(BookieUnavailableError("gone"))
+        await asyncio.sleep(1)
+        assert ledger.state is ManagedLedgerState.FENCED
+
+    run(scenario)
+
+
+def _failing_ledgers(process: Process, lifetime_s: float) -> None:
+    """Every ledger made from now on fails so long after its first entry."""
+    plain = process.client.create_ledger
+
+    async def create(**options: Any) -> FakeWriter:
+        writer = await plain(**options)
+        submit = writer.submit
+
+        def submit_once(payloads: Sequence[Payload]) -> EntryId:
+            first = submit(payloads)
+            error = BookieUnavailableError("a flapping bookie")
+            asyncio.get_running_loop().call_later(lifetime_s, writer.fail, error)
+            return first
+
+        writer.submit = submit_once  # type: ignore[method-assign]
+        writer.held = True
+        return writer
+
+    process.client.create_ledger = create  # type: ignore[method-assign]
+
+
+def test_ledgers_that_fail_at_once_are_made_ever_more_slowly_and_appends_learn_it() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        _failing_ledgers(process, 0.001)
+        process.client.tail().held = True
+        answers = Answers()
+        ledger.append(b"x", answers(b"x"))
+        await asyncio.sleep(0.01)
+        process.client.tail().fail(BookieUnavailableError("gone"))
+        await asyncio.sleep(26)
+        assert isinstance(answers.failed[b"x"], LedgerSwitchError), "not resubmitted for ever"
+        assert len(world.bookies.created) < 20
+
+    run(scenario)
+
+
+def test_while_a_successor_is_slow_to_be_made_appends_go_on_in_the_open_ledger() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        plain = process.client.create_ledger
+
+        async def create(**options: Any) -> FakeWriter:
+            await asyncio.sleep(30)
+            return await plain(**options)
+
+        process.client.create_ledger = create  # type: ignore[method-assign]
+        await append(ledger, *numbered(10))
+        answers = Answers()
+        for entry in numbered(20, 10):
+            ledger.append(entry, answers(entry))
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(2)
+        assert answers.order == numbered(20, 10)
+        assert not answers.failed
+        assert {position.ledger_id for position in answers.stored.values()} == {3}
+        await asyncio.sleep(30)
+        assert len(await append(ledger, *numbered(5, 30))) == 5
+        assert [record.entries for record in ledger.ledgers] == [30, 5]
+        assert await everything(ledger) == numbered(35)
+
+    run(scenario, ledger_entries_max=10)
+
+
+def test_appends_that_came_while_a_termination_failed_are_stored() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await append(ledger, b"one")
+        world.metadata.away = True
+        terminating = asyncio.ensure_future(process.run(ledger.terminate()))
+        await asyncio.sleep(0.0001)
+        answers = Answers()
+        ledger.append(b"two", answers(b"two"))
+        assert not terminating.done()
+        with pytest.raises(MetadataUnavailableError):
+            await terminating
+        world.metadata.away = False
+        await asyncio.sleep(15)
+        assert list(answers.stored) == [b"two"]
+        assert await everything(ledger) == [b"one", b"two"]
+
+    run(scenario)
+
+
+def test_a_switch_that_breaks_fences_instead_of_keeping_appends_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        ledger = await world.process().open()
+        await append(ledger, b"one")
+
+        def broken(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("a fault of ours")
+
+        monkeypatch.setattr(LedgerRecord, "closed", broken)
+        with pytest.raises(ManagedLedgerFencedError):
+            await ledger.roll()
+        with pytest.raises(ManagedLedgerFencedError):
+            await append(ledger, b"two")
         assert ledger.state is ManagedLedgerState.FENCED
 
     run(scenario)
