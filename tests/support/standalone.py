@@ -50,14 +50,18 @@ class StandaloneProcess:
         """Start and wait until it is healthy."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.wait_until_healthy(self._process)
+
+    def wait_until_healthy(self, process: "subprocess.Popen[bytes]") -> None:
+        """Until /healthz answers; an error when the process ends instead."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise AssertionError(f"standalone ended with {self._process.returncode}:\n{self.tail()}")
+            if process.poll() is not None:
+                raise AssertionError(f"it ended with {process.returncode}:\n{self.tail()}")
             if self.is_healthy():
                 return
             time.sleep(0.05)  # another process: there is no event to wait on
-        raise AssertionError(f"standalone was not healthy after {START_TIMEOUT_S} s:\n{self.tail()}")
+        raise AssertionError(f"it was not healthy after {START_TIMEOUT_S} s:\n{self.tail()}")
 
     def is_healthy(self) -> bool:
         """Whether /healthz answers 200."""
@@ -94,6 +98,11 @@ class StandaloneProcess:
     def tail(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-6000:] if self.log.exists() else ""
+
+    def text(self, path: str) -> str:
+        """The body of a GET."""
+        with urllib.request.urlopen(self.http + path, timeout=30) as answer:
+            return str(answer.read().decode())
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """A REST call; returns the decoded answer or None."""

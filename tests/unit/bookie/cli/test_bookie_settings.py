@@ -1,0 +1,101 @@
+"""Every configured key reaches its room: a field that nobody reads is a promise that nobody keeps."""
+
+import dataclasses
+import socket
+from typing import Any
+
+import pytest
+
+from quire_bookie.cli.bookie_settings import (
+    bookie_settings,
+    default_host,
+    local_host,
+    metadata_settings,
+    shared_metadata_url,
+    storage_settings,
+)
+from quire_bookie.config import BookieConfig
+from quire_bookie.errors import ConfigError
+
+OTHER: dict[str, Any] = {
+    "journal_max_size_mb": 128,
+    "write_cache_mb": 100,
+    "read_cache_mb": 7,
+    "index_cache_bytes": 9 << 20,
+    "entry_log_size_bytes": 100 << 20,
+    "flush_interval_ms": 1234,
+    "gc_wait_time_ms": 4321,
+    "disk_usage_threshold": 0.91,
+    "disk_usage_low_watermark": 0.5,
+    "disk_check_interval_ms": 777,
+    "max_frame_size_bytes": 1 << 20,
+    "metadata_session_timeout_ms": 12_000,
+    "data": "/somewhere",
+    "port": 3333,
+    "listen": "127.0.0.9",
+    "advertise": "bookie.example",
+    "journal_directories": "/journal",
+    "ledger_directories": "/ledgers",
+    "http_port": 8888,
+}
+ELSEWHERE = {"journal_submit": "the disk", "metadata": "the metadata store"}
+"""Fields that no settings class holds: the process that starts a bookie gives them to these parts."""
+
+
+def test_every_field_is_listed_here() -> None:
+    assert set(BookieConfig.model_fields) == set(OTHER) | set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("field", sorted(OTHER))
+def test_a_field_changes_the_settings(field: str) -> None:
+    assert bookie_settings(BookieConfig()) != bookie_settings(BookieConfig(**{field: OTHER[field]}))
+
+
+def test_values_arrive_in_the_units_of_their_rooms() -> None:
+    settings = bookie_settings(BookieConfig(**OTHER))
+    assert settings.journal.file_bytes == 128 << 20
+    assert settings.storage.write_cache_bytes == 100 << 20
+    assert settings.storage.read_cache_bytes == 7 << 20
+    assert settings.storage.entry_log_bytes_max == 100 << 20
+    assert settings.storage.flush_interval_s == 1.234
+    assert settings.index_cache_bytes == 9 << 20
+    assert settings.garbage_collection.interval_s == 4.321
+    assert (settings.disk_usage_threshold, settings.disk_usage_low_watermark) == (0.91, 0.5)
+    assert settings.disk_check_interval_s == settings.storage.disk_full_retry_s == 0.777
+    assert settings.service.frame_bytes_max == settings.service.batch_read_bytes_max == 1 << 20
+    assert settings.metadata.session_timeout_s == 12.0
+    assert (settings.journal_path, settings.ledger_path) == ("/journal", "/ledgers")
+    assert (settings.advertise, settings.listen, settings.port) == ("bookie.example", "127.0.0.9", 3333)
+
+
+def test_defaults_are_those_of_the_rooms() -> None:
+    plain = storage_settings(BookieConfig())
+    for field in dataclasses.fields(plain):
+        if field.default_factory is not dataclasses.MISSING:
+            assert getattr(plain, field.name) == field.default_factory(), field.name
+        elif field.default is not dataclasses.MISSING:
+            assert getattr(plain, field.name) == field.default, field.name
+
+
+def test_folders_below_the_data_folder_are_absolute() -> None:
+    settings = bookie_settings(BookieConfig(data="relative"))
+    assert settings.journal_path.startswith("/") and settings.journal_path.endswith("/relative/journal")
+
+
+def test_a_bookie_is_reached_by_its_host_name_unless_it_listens_on_one_address() -> None:
+    assert default_host("0.0.0.0") == socket.gethostname()
+    assert default_host("10.0.0.5") == local_host("10.0.0.5") == "10.0.0.5"
+    assert local_host("0.0.0.0") == "localhost"
+
+
+def test_processes_that_share_metadata_need_etcd() -> None:
+    assert shared_metadata_url("etcd://h:1", "key") == "etcd://h:1"
+    with pytest.raises(ConfigError, match="metadataServiceUri"):
+        shared_metadata_url("", "metadataServiceUri")
+    with pytest.raises(ConfigError, match="embedded"):
+        shared_metadata_url("local:/x", "key")
+
+
+def test_a_lease_that_etcd_cannot_give_is_refused() -> None:
+    with pytest.raises(ConfigError, match="lease"):
+        metadata_settings(10)

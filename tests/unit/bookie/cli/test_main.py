@@ -1,0 +1,77 @@
+"""The `quire` command: one line for what a person can mend, never a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error.startswith("quire: "), error
+    return error
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+    assert capsys.readouterr().out.startswith("quire 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nonsense"], "No such option"),
+        (["nonsense"], "No such command"),
+        (["standalone", "--bookies", "many"], "--bookies"),
+        (["standalone", "--bookies", "0"], "bookies = 0 (from flag --bookies)"),
+        (["standalone", "--broker-port", "65536"], "brokerServicePort = 65536"),
+        (["standalone", "--set", "journalMaxSizeMB=1"], "journalMaxSizeMB = '1' (from --set journalMaxSizeMB)"),
+        (["standalone", "--set", "nonsense=1"], "unknown setting 'nonsense'"),
+        (["standalone", "--set", "novalue"], "expected KEY=VALUE"),
+        (["standalone", "--metadata", "zk://h:1"], "of no kind that Quire knows"),
+        (["standalone", "--config", "/does/not/exist.toml"], "cannot read the config file"),
+        (["bookie", "start"], "--metadata (or metadataServiceUri) is missing"),
+        (["broker", "start"], "--metadata (or metadataStoreUrl) is missing"),
+        (["config", "show", "nonsense"], "no process is called 'nonsense'"),
+        (["topic", "list", "no-namespace"], "expected TENANT/NAMESPACE"),
+        (["topic", "list", "--http", "localhost:1"], "expected http://host:port"),
+        (["ledger", "read", "1", "--first", "5", "--last", "4"], "--last 4 comes before --first 5"),
+        (["produce", "topic", "/does/not/exist"], "there is no such file"),
+        (["produce", "topic", "-", "--property", "x"], "expected NAME=VALUE"),
+        (["consume", "topic", "--broker", "http://x"], "is no broker address"),
+    ],
+)
+def test_nonsense_is_one_line_and_a_usage_code(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == EXIT_USAGE
+    assert said in one_line(capsys)
+    assert list(tmp_path.iterdir()) == [], "a refused command leaves nothing behind"
+
+
+def test_a_group_without_a_subcommand_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bookie"]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert error.startswith("Usage: quire bookie") and "start" in error
+
+
+def test_nobody_there_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
+    assert "is `quire standalone` running?" in one_line(capsys)
+    assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_FAILED
+    assert "is `quire standalone` running?" in one_line(capsys)
+
+
+def test_a_settings_file_may_carry_the_keys_of_every_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "quire.yaml"
+    file.write_text("managedLedgerMaxEntriesPerLedger: 7\nbookiePort: 4000\nledgerDirectories: /x\n")
+    assert run(["config", "show", "bookie", "--config", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "bookiePort" in shown and "4000" in shown and f"file {file}" in shown
+    file.write_text("bookiePorts: 4000\n")
+    assert run(["config", "show", "bookie", "--config", str(file)]) == EXIT_USAGE
+    assert "did you mean 'bookiePort'?" in one_line(capsys)

@@ -1,0 +1,139 @@
+"""Every configured key of a broker and of a standalone reaches its room."""
+
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.model import DigestType
+from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
+from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.server.broker import BrokerSettings
+
+SERVING: dict[str, Any] = {
+    "ensemble_size": 5,
+    "write_quorum": 2,
+    "ack_quorum": 1,
+    "digest_type": "MAC",
+    "max_entries_per_ledger": 7,
+    "max_size_per_ledger_mb": 8,
+    "min_rollover_minutes": 0,
+    "max_rollover_minutes": 11,
+    "max_unacked_ranges_to_persist": 12,
+    "cache_size_mb": 13,
+    "retention_minutes": 14,
+    "retention_mb": 15,
+    "retention_check_interval_s": 16,
+    "cluster": "elsewhere",
+    "broker_port": 1717,
+    "http_port": 1818,
+    "listen": "127.0.0.9",
+    "advertise": "broker.example",
+    "max_message_size_bytes": 2048,
+    "deduplication": True,
+    "batch_index_acks": True,
+    "allow_auto_topic_creation": False,
+    "keep_alive_interval_s": 19,
+    "max_unacked_per_consumer": 20,
+    "max_unacked_per_subscription": 21,
+    "max_pending_publishes_per_connection": 22,
+    "publish_buffer_mb": 77,
+}
+STANDALONE: dict[str, Any] = {
+    "journal_max_size_mb": 128,
+    "write_cache_mb": 100,
+    "read_cache_mb": 7,
+    "index_cache_bytes": 9 << 20,
+    "entry_log_size_bytes": 100 << 20,
+    "flush_interval_ms": 1234,
+    "gc_wait_time_ms": 4321,
+    "disk_usage_threshold": 0.91,
+    "disk_usage_low_watermark": 0.5,
+    "disk_check_interval_ms": 777,
+    "max_frame_size_bytes": 6 << 20,
+    "metadata_session_timeout_ms": 12_000,
+    "data": "/somewhere",
+    "bookies": 3,
+    "bookie_port": 2323,
+}
+ELSEWHERE = {"journal_submit", "metadata"}
+
+
+def test_every_field_is_listed_here() -> None:
+    assert set(BrokerConfig.model_fields) == set(SERVING) | {"metadata", "metadata_session_timeout_ms"}
+    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE
+
+
+@pytest.mark.parametrize("field", sorted(SERVING))
+def test_a_field_changes_the_settings_of_a_broker(field: str) -> None:
+    assert broker_settings(BrokerConfig()) != broker_settings(BrokerConfig(**{field: SERVING[field]}))
+
+
+@pytest.mark.parametrize("field", sorted(SERVING | STANDALONE))
+def test_a_field_changes_the_settings_of_a_standalone(field: str) -> None:
+    base: dict[str, Any] = {"bookies": 5}
+    value = (SERVING | STANDALONE)[field]
+    changed = StandaloneConfig(**(base | {field: value}))
+    assert standalone_settings(StandaloneConfig(**base)) != standalone_settings(changed)
+
+
+def test_values_arrive_in_the_units_of_their_rooms() -> None:
+    settings = broker_settings(BrokerConfig(**SERVING))
+    ledger = settings.topics.ledger
+    assert (ledger.ensemble_size, ledger.write_quorum, ledger.ack_quorum) == (5, 2, 1)
+    assert ledger.digest_type is DigestType.HMAC
+    assert (ledger.ledger_entries_max, ledger.ledger_bytes_max) == (7, 8 << 20)
+    assert (ledger.rollover_age_min_s, ledger.rollover_age_max_s) == (0.0, 660.0)
+    assert (ledger.unacked_ranges_max, ledger.cache_bytes) == (12, 13 << 20)
+    assert (ledger.retention_s, ledger.retention_bytes, ledger.trim_interval_s) == (840.0, 15 << 20, 16.0)
+    assert settings.session.message_bytes_max == 2048
+    assert settings.topics.topic.subscriptions.unacked_per_consumer_max == 20
+    assert settings.publish_bytes_max == 77 << 20
+    kept = broker_settings(BrokerConfig(retention_minutes=-1, retention_mb=-1)).topics.ledger
+    assert (kept.retention_s, kept.retention_bytes) == (UNLIMITED, UNLIMITED)
+
+
+def test_defaults_are_those_of_the_rooms() -> None:
+    settings = broker_settings(BrokerConfig(advertise="localhost"))
+    assert settings == BrokerSettings()
+    assert settings.topics.ledger == ManagedLedgerSettings()
+
+
+@pytest.mark.parametrize(
+    ("bookies", "given", "expected"),
+    [
+        (1, {}, (1, 1, 1)),
+        (2, {}, (2, 2, 2)),
+        (3, {}, (3, 3, 2)),
+        (7, {}, (3, 3, 2)),
+        (5, {"ensemble_size": 5}, (5, 5, 5)),
+        (5, {"ensemble_size": 5, "write_quorum": 3}, (5, 3, 2)),
+        (3, {"write_quorum": 2}, (3, 2, 2)),
+        (3, {"ack_quorum": 3}, (3, 3, 3)),
+    ],
+)
+def test_quorums_follow_the_bookies_where_nothing_is_set(
+    bookies: int, given: dict[str, int], expected: tuple[int, int, int]
+) -> None:
+    assert chosen_quorums(BrokerConfig(**given), bookies) == expected  # type: ignore[arg-type]
+
+
+def test_quorums_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match="E >= Qw >= Qa"):
+        chosen_quorums(BrokerConfig(write_quorum=3), 1)
+    with pytest.raises(ValueError, match="needs as many bookies"):
+        StandaloneConfig(bookies=2, ensemble_size=3)
+    with pytest.raises(ValueError, match="cannot carry a message"):
+        StandaloneConfig(max_frame_size_bytes=1 << 20)
+
+
+def test_bookies_of_a_standalone_need_no_name_unless_others_share_the_metadata() -> None:
+    assert standalone_settings(StandaloneConfig(advertise="public.example")).bookie.advertise == "localhost"
+    shared = StandaloneConfig(advertise="public.example", metadata="etcd://h:1")
+    assert standalone_settings(shared).bookie.advertise == "public.example"
+
+
+def test_metadata_is_kept_with_the_data_unless_it_is_named() -> None:
+    assert metadata_url(StandaloneConfig(data="/d")) == "local:/d/metadata"
+    assert metadata_url(StandaloneConfig(metadata="etcd://h:1")) == "etcd://h:1"

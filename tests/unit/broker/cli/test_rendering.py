@@ -1,0 +1,114 @@
+"""What people see: the status line, the banner, tables, entries."""
+
+import base64
+import logging
+
+import pytest
+
+from quire_broker.cli import ledgers, topics
+from quire_broker.cli.status_line import Sample, StatusLine, describe, in_units, log_status, standalone_banner
+from quire_broker.cli.tables import print_facts, print_table
+from quire_broker.ownership.owners import BrokerUrls
+
+IDLE = Sample(10.0, 0, 0, 0, 0, 0, 0, None)
+BUSY = Sample(12.0, 3000, 3 << 20, 2000, 2 << 20, 4, 2, 5 << 30)
+
+
+def test_the_status_line_has_rates_totals_and_storage() -> None:
+    assert describe(IDLE, BUSY) == (
+        "in 1,500 msg/s 1.5 MiB/s (3,000 in all) | out 1,000 msg/s 1.0 MiB/s (2,000 in all) | "
+        "storage 5.0 GiB | 2 topics, 4 connections"
+    )
+
+
+def test_two_looks_at_the_same_moment_divide_nothing_by_zero() -> None:
+    assert "0 msg/s" in describe(IDLE, IDLE)
+
+
+def test_the_log_is_quiet_while_nothing_moves(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        log_status(logging.getLogger("quire.test"), IDLE, IDLE)
+        assert not caplog.records
+        log_status(logging.getLogger("quire.test"), IDLE, BUSY)
+        assert "3,000 in all" in caplog.text
+
+
+def test_the_live_line_can_be_shown_and_ends() -> None:
+    with StatusLine() as line:
+        line.show(IDLE, BUSY)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 40, "1.0 TiB"), (5 << 50, "5120.0 TiB")]
+)
+def test_sizes_are_in_units(size: int, text: str) -> None:
+    assert in_units(size) == text
+
+
+def test_the_banner_says_what_listens_where_and_how_to_connect() -> None:
+    text = standalone_banner(BrokerUrls("pulsar://h:1", "http://h:2"), [("b-1", 3181)], "/data", "/data/metadata")
+    for part in ("pulsar://h:1", "http://h:2/healthz", "b-1", "3181", "/data/metadata", "quire produce"):
+        assert part in text
+
+
+def test_a_table_in_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count"), [("x" * 300, 1), ("y", None)])
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "count"]
+    assert first.split() == ["x" * 300, "1"] and second.split() == ["y", "-"]
+
+
+def test_markup_in_a_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name",), [("[bold]x[/bold]",)])
+    assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+def test_facts_stand_in_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"a": 1, "long name": None})
+    assert capsys.readouterr().out == "a          1\nlong name  -\n"
+
+
+def test_topics_that_are_not_loaded_are_listed_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {
+        "/admin/v2/persistent/a/b": ["persistent://a/b/two", "persistent://a/b/one"],
+        "/admin/quire/topics": [
+            {"topic": "persistent://a/b/one", "messagesIn": 1, "entries": 2, "size": 3, "subscriptions": {"s": 4}}
+        ],
+    }
+    monkeypatch.setattr(topics, "get", lambda http, path: answers[path])
+    rows = topics._rows("http://x", "a/b")
+    assert [row["topic"] for row in rows] == ["persistent://a/b/one", "persistent://a/b/two"]
+    assert [topics._backlogs(row) for row in rows] == ["s (4)", "(not loaded)"]
+
+
+def test_pages_of_ledgers_are_followed_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def get(_: str, path: str) -> object:
+        asked.append(path)
+        after = int(path.split("after=")[1].split("&")[0])
+        return {"ledgers": [{"ledgerId": after + 1}], "next": after + 1 if after < 3 else None}
+
+    monkeypatch.setattr(ledgers, "get", get)
+    assert [row["ledgerId"] for row in ledgers._ledgers("http://x", None)] == [0, 1, 2, 3, 4]
+    assert [row["ledgerId"] for row in ledgers._ledgers("http://x", 2)] == [0, 1]
+    assert asked[-1].endswith("limit=1")
+
+
+def test_entries_are_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(_: str, path: str) -> object:
+        first = int(path.split("first=")[1].split("&")[0])
+        return {"entries": [{"entryId": first}, {"entryId": first + 1}], "lastAddConfirmed": 5}
+
+    monkeypatch.setattr(ledgers, "get", get)
+    assert [entry["entryId"] for entry in ledgers._entries("http://x", 1, 0, None)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_entry_is_one_printable_line() -> None:
+    payload = base64.b64encode(b"head" + b"\x1b[31mred\n" + b"x" * 500).decode()
+    message = {"producer": "p", "sequenceId": 7, "messages": 3, "payloadOffset": 4}
+    line = ledgers._line({"entryId": 1, "length": 9, "payload": payload, "message": message})
+    assert line.isprintable() and "p:7 x3" in line and line.endswith("...") and "head" not in line
+    assert "head" in ledgers._line({"entryId": 1, "length": 9, "payload": payload})
