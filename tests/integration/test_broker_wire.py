@@ -9,6 +9,7 @@ import pytest
 from quire_broker.errors import ServerError
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
+from quire_broker.wire.hot import encode_send
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.support.broker_process import BrokerProcess
@@ -290,3 +291,88 @@ def test_the_topics_of_a_namespace_with_their_hash(broker: BrokerProcess, wire: 
     request.topics_hash = found.topics_hash
     again = client.ask(get_topics_of_namespace=request)
     assert (list(again.topics), again.changed, again.topics_hash) == ([], False, found.topics_hash)
+
+
+def sealed(**fields: Any) -> bytes:
+    return seal(pb.MessageMetadata(**{"producer_name": "p", "sequence_id": 1, "publish_time": 1, **fields}), b"x")
+
+
+def test_an_entry_that_would_trouble_consumers_is_refused_and_the_others_go_on(wire: Any) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-poison")
+    client.subscribe(topic, subType=3)
+    client.producer(topic)
+    client.send(flow=pb.CommandFlow(consumer_id=1, messagePermits=10))
+    raw = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1).SerializeToString()
+    not_text = raw + b"\x32\x02\xc3\x28"
+    enormous = sealed(num_messages_in_batch=2**31 - 1)
+    for sequence_id, entry in enumerate(
+        (len(not_text).to_bytes(4, "big") + not_text, enormous, b"", b"\0\0\0\x09ab", sealed())
+    ):
+        client.socket.sendall(encode_send(1, sequence_id, entry))
+    answers, messages = [], []
+    while len(answers) < 5 or not messages:
+        frame = client.next()
+        (messages if isinstance(frame, MessageFrame) else answers).append(frame)
+    assert [answer.type for answer in answers] == [Kind.SEND_ERROR] * 4 + [Kind.SEND_RECEIPT]
+    assert [message.command.message.message_id.entryId for message in messages] == [0]
+
+
+def test_text_that_is_not_utf8_in_a_command_ends_that_connection(wire: Any) -> None:
+    for body in (
+        b"\x08\x05\x2a\x0b\x0a\x01t\x10\x01\x18\x02\x22\x02\xc3\x28",  # PRODUCER whose name is no text
+        b"\x08\x04\x22\x0d\x0a\x02\xc3\x28\x12\x01s\x18\x00\x20\x01\x28\x02",  # SUBSCRIBE to such a topic
+    ):
+        client = wire()
+        client.socket.sendall((len(body) + 4).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body)
+        assert client.closed()
+
+
+def test_a_reader_that_vanishes_after_its_seek_leaves_no_subscription(broker: BrokerProcess, wire: Any) -> None:
+    keeper, topic = wire(), "persistent://public/default/w-reader-gone"
+    ready(keeper, topic)
+    for how in ("vanishes", "closes", "returns"):
+        client = wire()
+        assert client.subscribe(topic, subscription=f"reader-{how}", durable=False).request_id == 6
+        client.send(seek=pb.CommandSeek(consumer_id=1, request_id=7, message_publish_time=0))
+        assert client.next().close_consumer.consumer_id == 1
+        assert client.next().success.request_id == 7
+        if how == "closes":
+            assert client.ask(close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=8)).request_id == 8
+        elif how == "returns":
+            client.subscribe(topic, subscription="reader-returns", durable=False)
+        else:
+            client.socket.close()
+    path = "/admin/v2/persistent/public/default/w-reader-gone/stats"
+    for _ in range(100):
+        left = list(broker.rest("GET", path)["subscriptions"])
+        if left == ["reader-returns"]:
+            break
+    assert left == ["reader-returns"]
+
+
+def test_a_reader_that_is_refused_leaves_no_subscription(broker: BrokerProcess, wire: Any) -> None:
+    client, topic = wire(), "persistent://public/default/w-reader-refused"
+    ready(client, topic)
+    refused = client.subscribe(topic, subscription="reader-x", durable=False, subType=1, read_compacted=True)
+    assert refused.error == ServerError.NOT_ALLOWED
+    assert broker.rest("GET", "/admin/v2/persistent/public/default/w-reader-refused/stats")["subscriptions"] == {}
+
+
+@pytest.mark.parametrize("cumulative", [0, 1])
+def test_acknowledgements_of_what_never_was_change_nothing(wire: Any, cumulative: int) -> None:
+    client = wire()
+    topic = ready(client, f"persistent://public/default/w-odd-acks-{cumulative}")
+    client.subscribe(topic)
+    client.producer(topic)
+    client.publish(1, 0)
+    ledger = client.next().send_receipt.message_id.ledgerId
+    for number, (ledger_id, entry_id) in enumerate(
+        [(0, 0), (-1, -1), (-1, 0), (ledger, -1), (ledger, 5), (ledger - 1, 2**40), (2**63 - 1, 2**63 - 1)]
+    ):
+        for words, batch_size in ([], 0), ([5], 3), ([-1], -(2**31)):
+            where = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, ack_set=words, batch_size=batch_size)
+            ack = pb.CommandAck(consumer_id=1, ack_type=cumulative, message_id=[where], request_id=number)
+            assert client.ask(ack=ack).request_id == number
+    client.send(flow=pb.CommandFlow(consumer_id=1, messagePermits=10))
+    assert client.next().command.message.message_id.entryId == 0

@@ -21,6 +21,7 @@ CONNECTIONS_MAX = 10_000
 REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
 PRODUCERS_PER_CONNECTION_MAX = 10_000
 CONSUMERS_PER_CONNECTION_MAX = 10_000
+BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would take every permit of a consumer away
 RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a late SEND is ignored
 TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 

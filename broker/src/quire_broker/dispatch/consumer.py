@@ -4,13 +4,14 @@ Never decides who gets an entry and never touches the cursor: dispatchers and th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quire_broker.dispatch.delivery import ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.permits import MessagesPerEntry, granted
 from quire_broker.dispatch.settings import PERMITS_MAX
 from quire_broker.managed_ledger.position import Position
+from quire_broker.sampling import Rate
 
 
 class Pending(NamedTuple):
@@ -29,6 +30,13 @@ class ConsumerStats:
     bytes_out: int = 0
     messages_redelivered: int = 0
     entries_acked: int = 0
+    message_rate: Rate = field(default_factory=Rate)
+    byte_rate: Rate = field(default_factory=Rate)
+
+    def sample_rates(self, now_s: float) -> None:
+        """Called now and then."""
+        self.message_rate.sample(self.messages_out, now_s)
+        self.byte_rate.sample(self.bytes_out, now_s)
 
 
 class Consumer:

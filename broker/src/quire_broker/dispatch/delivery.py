@@ -78,8 +78,8 @@ class ConsumerLink(Protocol):
         """What the client calls itself."""
         ...
 
-    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
-        """Send these entries, in order, in one write."""
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
+        """Send these entries, in order, in one write. `messages` are in them, for the counters."""
         ...
 
     def active_changed(self, consumer_id: int, active: bool) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
@@ -18,6 +18,7 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.sampling import Rate
 from quire_broker.wire.entry import EntrySummary, peek
 
 log = logging.getLogger("quire.broker.dispatch")
@@ -35,6 +36,13 @@ class DispatchStats:
     read_failures: int = 0
     markers_skipped: int = 0
     unreadable_skipped: int = 0
+    message_rate: Rate = field(default_factory=Rate)
+    byte_rate: Rate = field(default_factory=Rate)
+
+    def sample_rates(self, now_s: float) -> None:
+        """Called now and then."""
+        self.message_rate.sample(self.messages_out, now_s)
+        self.byte_rate.sample(self.bytes_out, now_s)
 
 
 class Dispatcher:
@@ -176,4 +184,4 @@ class Dispatcher:
             stats.entries_out += len(deliveries)
             stats.bytes_out += size
         consumer.messages_per_entry.add(len(deliveries), messages)
-        consumer.link.deliver(consumer.spec.consumer_id, deliveries)
+        consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)

@@ -131,7 +131,7 @@ class KeySharedDispatcher(SharedDispatcher):
             if summary is None:
                 continue
             slot = self._slot_of(summary.sticky_key())
-            if summary.metadata.deliver_at_time and self._put_off(entry, summary, slot):
+            if not summary.is_plain and self._put_off(entry, summary, slot):
                 continue
             target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
             if target is not None:

@@ -287,11 +287,10 @@ class SharedDispatcher(Dispatcher):
             summary = self.summary_of(entry, handout.skipped)
             if summary is None:
                 continue
-            metadata = summary.metadata
-            if metadata.deliver_at_time and self._put_off(entry, summary, NO_SLOT):
+            if not summary.is_plain and self._put_off(entry, summary, NO_SLOT):
                 continue
             target = current
-            if metadata.num_chunks_from_msg > 1 and summary.uuid:
+            if not summary.is_plain and summary.num_chunks > 1 and summary.uuid:
                 target = self._chunk_owner(summary, current)
                 if not target.ready:
                     self.replay.add(entry.position)

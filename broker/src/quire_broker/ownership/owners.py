@@ -52,6 +52,10 @@ class Owner:
     ours: bool
 
 
+def _unloading(bundle: Bundle) -> ServiceNotReadyError:
+    return ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
+
+
 class Owners:
     """Takes bundles and answers who has the others."""
 
@@ -103,9 +107,7 @@ class Owners:
                     if bundle in self._held:
                         return Owner(self._urls, ours=True)
                     if bundle in self._leaving:
-                        raise ServiceNotReadyError(
-                            f"{bundle.namespace}/{bundle.range} is being unloaded; look up again"
-                        )
+                        raise _unloading(bundle)
                     node = await self._metadata.get(bundle.key)
                     if node is None and not take:
                         return None
@@ -143,7 +145,7 @@ class Owners:
         value = decode_json(bundle.key, node.value)
         native, http = value.get("nativeUrl"), value.get("httpUrl")
         if value.get("disabled") or not native:
-            raise ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
+            raise _unloading(bundle)
         return Owner(BrokerUrls(str(native), str(http or "")), ours=False)
 
     def leave(self, bundle: Bundle) -> bool:

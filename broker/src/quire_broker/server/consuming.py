@@ -7,7 +7,7 @@ nothing is delivered before the first FLOW. What arrives for a consumer that is 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quire_bookie.errors import PeerProtocolError
+from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker import limits
 from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeyShared
@@ -55,6 +55,7 @@ class Consuming:
         self._parts = parts
         self._connection = connection
         self._consumers: dict[int, _Attached] = {}
+        self._left_by_seek: dict[int, _Attached] = {}  # readers that we closed and that are expected back
         self._being_made: set[int] = set()
         self._abandoned: set[int] = set()
         self._version = 0
@@ -106,7 +107,12 @@ class Consuming:
             subscription = await topic.reader_subscription(
                 request.subscription, LATEST if spec.start is None else spec.start
             )
-        consumer = await subscription.add_consumer(spec, self)
+        try:
+            consumer = await subscription.add_consumer(spec, self)
+        except QuireError:
+            await topic.consumer_left(subscription)  # a reader that was refused leaves nothing behind
+            raise
+        self._left_by_seek.pop(spec.consumer_id, None)
         if self._connection.closed or spec.consumer_id in self._abandoned:
             await self._detach(topic, subscription, consumer)
             return None
@@ -118,7 +124,7 @@ class Consuming:
         """The client closes a consumer: SUCCESS, also for one we do not know."""
         if request.consumer_id in self._being_made:
             self._abandoned.add(request.consumer_id)
-        attached = self._consumers.pop(request.consumer_id, None)
+        attached = self._consumers.pop(request.consumer_id, None) or self._left_by_seek.pop(request.consumer_id, None)
         if attached is not None:
             await self._detach(attached.topic, attached.subscription, attached.consumer)
         return commands.success(request.request_id)
@@ -130,8 +136,9 @@ class Consuming:
 
     def lost(self) -> None:
         """The connection is gone, its consumers with it."""
-        consumers, self._consumers = self._consumers, {}
-        for attached in consumers.values():
+        gone = [*self._consumers.values(), *self._left_by_seek.values()]
+        self._consumers, self._left_by_seek = {}, {}
+        for attached in gone:
             work = self._detach(attached.topic, attached.subscription, attached.consumer)
             self._parts.background.start(work, f"detach a consumer of {attached.topic.name}")
 
@@ -144,7 +151,12 @@ class Consuming:
     async def unsubscribe(self, request: pb.CommandUnsubscribe) -> bytes:
         """Delete the subscription, if this is its only consumer (or by force)."""
         attached = self._attached(request.consumer_id)
-        await attached.subscription.unsubscribe(attached.consumer, request.force)
+        try:
+            await attached.subscription.unsubscribe(attached.consumer, request.force)
+        except QuireError:
+            if attached.consumer.removed and self._consumers.get(request.consumer_id) is attached:
+                self.close_consumer(request.consumer_id)  # the cursor stays; the client comes back to it
+            raise
         self._consumers.pop(request.consumer_id, None)
         attached.topic.forget_subscription(attached.subscription)
         return commands.success(request.request_id)
@@ -183,6 +195,8 @@ class Consuming:
         answer.blockedConsumerOnUnackedMsgs = consumer.blocked
         answer.address = self.peer
         answer.type = attached.subscription.type_name
+        answer.msgRateOut = consumer.stats.message_rate.per_s
+        answer.msgThroughputOut = consumer.stats.byte_rate.per_s
         answer.msgBacklog = attached.subscription.cursor.backlog
         return commands.consumer_stats(answer)
 
@@ -250,7 +264,7 @@ class Consuming:
         """Call back once when it is writable again."""
         self._connection.on_writable(callback)
 
-    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
         """One gathering write of MESSAGE frames; stored entries go out as they are."""
         attached = self._consumers.get(consumer_id)
         if attached is None:
@@ -276,7 +290,7 @@ class Consuming:
             )
             parts.append(data)
         stats = self._parts.stats
-        stats.messages_out += len(deliveries)
+        stats.messages_out += messages
         stats.bytes_out += size
         self._connection.write_all(parts)
 
@@ -291,7 +305,9 @@ class Consuming:
 
     def close_consumer(self, consumer_id: int) -> None:
         """The broker closes a consumer; the client comes back by itself."""
-        self._consumers.pop(consumer_id, None)
+        attached = self._consumers.pop(consumer_id, None)
+        if attached is not None and not attached.subscription.durable and not self._connection.closed:
+            self._left_by_seek[consumer_id] = attached
         self._connection.write(commands.close_consumer(consumer_id))
 
     async def alive(self) -> bool:

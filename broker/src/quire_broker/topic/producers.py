@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
 from quire_broker.managed_ledger.position import Position
+from quire_broker.sampling import Rate
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.wire.kinds import AccessMode
 
@@ -87,6 +88,8 @@ class ProducerStats:
     entries: int = 0
     size_bytes: int = 0
     chunks: int = 0
+    message_rate: Rate = field(default_factory=Rate)
+    byte_rate: Rate = field(default_factory=Rate)
 
 
 @dataclass(slots=True, eq=False)

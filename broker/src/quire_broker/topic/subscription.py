@@ -86,8 +86,15 @@ class Subscription:
 
     @property
     def stats(self) -> DispatchStats:
-        """Counted since the dispatcher of this type was made."""
+        """Counted since the subscription was loaded."""
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
+
+    def sample_rates(self, now_s: float) -> None:
+        """Called now and then: what goes out, per second."""
+        if self._dispatcher is not None:
+            self._dispatcher.stats.sample_rates(now_s)
+            for consumer in self._dispatcher.consumers:
+                consumer.stats.sample_rates(now_s)
 
     # consumers
 
@@ -132,6 +139,7 @@ class Subscription:
         made = dispatcher_for(spec, kept, self.cursor, self._ledger, self._settings, self._clock, self._topic)
         if made is not kept:
             if kept is not None:
+                made.stats = kept.stats  # counted since the subscription was loaded
                 # A read of the old one may be in flight, and moves the cursor when it ends: the new one waits for it.
                 made.step_lock = kept.step_lock
                 kept.retire()

@@ -26,13 +26,13 @@ from quire_broker.errors import (
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.sampling import Rate
 from quire_broker.topic.background import Background
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
-from quire_broker.topic.sampling import Rate
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.topic.topic_names import TopicName
-from quire_broker.wire.entry import checksum_matches, peek
+from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
@@ -196,10 +196,11 @@ class Topic:
             size = len(entry)
             sequence_id = send.sequence_id
             highest = send.highest_sequence_id or 0
-            if not checksum_matches(entry):
+            flaw = flaw_of(entry)
+            if flaw is not None:
+                # This error makes clients give the one message up; any other makes them send it again for ever.
                 self.stats.checksum_errors += 1
-                message = "Checksum failed on the broker"
-                producer.answered(size, Refusal(max(sequence_id, highest), ServerError.CHECKSUM, message))
+                producer.answered(size, Refusal(max(sequence_id, highest), ServerError.CHECKSUM, flaw))
                 continue
             recorded: int | None = None
             if self.deduplication is not None:
@@ -221,10 +222,7 @@ class Topic:
     def _judge(self, producer: Producer, send: Send) -> tuple[Verdict, int | None]:
         assert self.deduplication is not None
         highest = max(send.sequence_id, send.highest_sequence_id or 0)
-        try:
-            summary = peek(send.entry)
-        except PeerProtocolError:
-            return Verdict.PUSH, None
+        summary = peek(send.entry)
         verdict = self.deduplication.judge(producer.name, send.sequence_id, highest, summary)
         recorded = highest if summary.marker is None and summary.is_last_chunk else None
         return verdict, recorded
@@ -316,6 +314,11 @@ class Topic:
         now_s = asyncio.get_running_loop().time()
         self.rates.messages.sample(self.stats.messages_in, now_s)
         self.rates.size_bytes.sample(self.stats.bytes_in, now_s)
+        for producer in self.producers.connected:
+            producer.stats.message_rate.sample(producer.stats.messages, now_s)
+            producer.stats.byte_rate.sample(producer.stats.size_bytes, now_s)
+        for subscription in self.subscriptions.values():
+            subscription.sample_rates(now_s)
         if self.deduplication is not None and not self.closing:
             self.deduplication.snapshot_when_due()
 

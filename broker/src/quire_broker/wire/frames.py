@@ -14,7 +14,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
@@ -24,6 +25,7 @@ from quire_broker.wire.varint import read_varint, signed
 
 _SIZES = struct.Struct(">II")
 _SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
+_WITHOUT_TEXT = frozenset({Kind.SEND, Kind.MESSAGE, Kind.ACK, Kind.FLOW, Kind.PING, Kind.PONG})
 _SEND_VARINT_TAGS = (0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40)
 
 
@@ -185,7 +187,20 @@ def parse_command(data: Buffer) -> BaseCommand:
         raise PeerProtocolError(f"malformed command: {error}") from error
     if not command.IsInitialized():  # the parser lets a message without its required fields pass
         raise PeerProtocolError("a command without its required fields")
+    if command.type not in _WITHOUT_TEXT:
+        _require_text(command)
     return command
+
+
+def _require_text(message: Message) -> None:
+    """The parser gives bytes for text that is not UTF-8; everything behind here expects text."""
+    for described, value in message.ListFields():
+        values = value if described.is_repeated else (value,)
+        for each in values:
+            if described.type == FieldDescriptor.TYPE_STRING and not isinstance(each, str):
+                raise PeerProtocolError(f"{described.full_name} is not UTF-8: {each!r}")
+            if described.type == FieldDescriptor.TYPE_MESSAGE:
+                _require_text(each)
 
 
 def encode(command: BaseCommand) -> bytes:

@@ -193,7 +193,7 @@ class Link:
         self.calls = 0
         self.waiting: list[Callable[[], None]] = []
 
-    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
         self.calls += 1
         for delivery in deliveries:
             self.deliveries.append((consumer_id, delivery))

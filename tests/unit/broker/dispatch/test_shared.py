@@ -134,8 +134,8 @@ async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
     delivered = asyncio.Event()
     deliver = stage.link.deliver
 
-    def noticed(consumer_id: int, deliveries: Sequence[Delivery]) -> None:
-        deliver(consumer_id, deliveries)
+    def noticed(consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
+        deliver(consumer_id, deliveries, messages)
         delivered.set()
 
     stage.link.deliver = noticed  # type: ignore[method-assign]

@@ -30,10 +30,10 @@ class Checked(Link):
         self.world = world
         self.index = index
 
-    def deliver(self, consumer_id: int, deliveries: Any) -> None:
+    def deliver(self, consumer_id: int, deliveries: Any, messages: int) -> None:
         for delivery in deliveries:
             self.world.sent(self.index, delivery)
-        super().deliver(consumer_id, deliveries)
+        super().deliver(consumer_id, deliveries, messages)
 
 
 class SlowLedger(MemoryLedger):

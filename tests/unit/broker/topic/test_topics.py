@@ -379,7 +379,7 @@ def test_a_topic_in_use_is_deleted_only_by_force() -> None:
 def test_a_topic_that_failed_is_not_loaded_beside_its_own_unload() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
-        producer, link, _ = await broker.producer(topic)
+        producer, _, _ = await broker.producer(topic)
         await topic.subscription("s", create=True)
         thief = world.process()
         await thief.open(TOPIC.ledger_name)

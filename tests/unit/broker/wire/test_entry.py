@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import PeerProtocolError
-from quire_broker.wire.entry import NO_KEY, checksum_matches, deliverable, peek, peek_broker_metadata, seal
+from quire_broker.limits import BATCH_MESSAGES_MAX
+from quire_broker.wire.entry import (
+    NO_KEY,
+    checksum_matches,
+    deliverable,
+    flaw_of,
+    peek,
+    peek_broker_metadata,
+    seal,
+)
 from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun
 from quire_broker.wire.proto.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
 
@@ -38,6 +47,8 @@ def test_every_golden_entry_has_a_matching_checksum_and_readable_metadata(path: 
         summary = peek(memoryview(entry))
         assert summary.producer_name or summary.marker is not None
         assert summary.num_messages >= 1
+        if summary.marker is None:
+            assert flaw_of(memoryview(entry)) is None
 
 
 def test_messages_are_delivered_as_they_were_sent() -> None:
@@ -127,3 +138,54 @@ def test_optional_fields_are_none_when_absent() -> None:
     full = peek(seal(metadata(deliver_at_time=9, marker_type=21, txnid_least_bits=1, txnid_most_bits=2), b""))
     assert (full.deliver_at_ms, full.marker, full.in_transaction) == (9, 21, True)
     assert peek(seal(metadata(highest_sequence_id=12), b"")).highest_sequence_id == 12
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=140),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**64 - 1),
+    st.one_of(st.none(), st.integers(1, 20_000)),
+    st.one_of(st.none(), st.integers(0, 2**32 - 1)),
+    st.one_of(st.none(), st.text(max_size=3)),
+)
+def test_the_short_way_reads_the_same_as_the_parser(
+    name: str, sequence_id: int, time_ms: int, batch: int | None, size: int | None, key: str | None
+) -> None:
+    given_fields: dict[str, Any] = {"num_messages_in_batch": batch, "uncompressed_size": size, "partition_key": key}
+    fields = {field: value for field, value in given_fields.items() if value is not None}
+    sent = metadata(producer_name=name, sequence_id=sequence_id, publish_time=time_ms, **fields)
+    entry = memoryview(seal(sent, b"payload"))
+    summary = peek(entry)
+    assert summary.metadata == sent
+    assert (summary.num_messages, summary.is_batch) == (batch or 1, batch is not None)
+    assert bytes(entry[summary.payload_offset :]) == b"payload"
+    assert not (summary.is_plain and key is not None)
+    assert flaw_of(entry) is None
+
+
+def test_what_every_client_sends_goes_the_short_way() -> None:
+    for name in ("send-unbatched", "send-batched-none", "send-batched-zstd", "send-compressed-unbatched"):
+        assert all(peek(entry).is_plain for entry in entries_of(name, SendRun)), name
+
+
+@pytest.mark.parametrize(("field", "text"), [(b"\x0a", "producer"), (b"\x32", "key"), (b"\xd2\x01", "uuid of a chunk")])
+def test_text_that_is_not_utf8_is_a_flaw_and_not_a_surprise_for_dispatch(field: bytes, text: str) -> None:
+    raw = metadata().SerializeToString() + field + b"\x02\xc3\x28"
+    entry = memoryview(len(raw).to_bytes(4, "big") + raw + b"x")
+    assert "UTF-8" in (flaw_of(entry) or ""), text
+    with pytest.raises(PeerProtocolError, match="UTF-8"):
+        peek(entry)
+
+
+@pytest.mark.parametrize("size", [BATCH_MESSAGES_MAX + 1, 2**31 - 1])
+def test_a_batch_that_claims_to_be_enormous_is_a_flaw_and_takes_no_more_than_the_limit(size: int) -> None:
+    entry = memoryview(seal(metadata(num_messages_in_batch=size), b"x"))
+    assert "limit" in (flaw_of(entry) or "")
+    assert peek(entry).num_messages == BATCH_MESSAGES_MAX
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_a_flaw_or_an_entry_but_never_another_error(data: bytes) -> None:
+    for entry in (data, b"\x0e\x01" + data, b"\x0e\x02" + data, len(data).to_bytes(4, "big") + data):
+        if flaw_of(memoryview(entry)) is None:
+            assert peek(entry).producer_name is not None
