@@ -16,7 +16,11 @@ class ManagedLedgerConfig(ProcessConfig):
     """Topics as ledgers: quorums, rollover, cursors, cache."""
 
     ensemble_size: int = Field(
-        0, alias="managedLedgerDefaultEnsembleSize", ge=0, le=64, description="E; 0 takes 3 or the bookies there are"
+        0,
+        alias="managedLedgerDefaultEnsembleSize",
+        ge=0,
+        le=64,
+        description="E; 0 takes 3, or what a smaller standalone has",
     )
     write_quorum: int = Field(0, alias="managedLedgerDefaultWriteQuorum", ge=0, le=64, description="Qw; 0 takes E")
     ack_quorum: int = Field(

@@ -80,7 +80,10 @@ class StorageConfig(ProcessConfig):
         description="writable again below this share of the disk",
     )
     disk_check_interval_ms: int = Field(
-        int(limits.DISK_CHECK_INTERVAL_S * 1000), alias="diskCheckInterval", ge=100, description="in ms"
+        int(limits.DISK_CHECK_INTERVAL_S * 1000),
+        alias="diskCheckInterval",
+        ge=100,
+        description="pause between looks at free space, in ms",
     )
     max_frame_size_bytes: int = Field(
         limits.FRAME_BYTES_MAX,

@@ -1,0 +1,57 @@
+"""docs/configuration.md and docs/cli.md against the models and the commands: they cannot rot unnoticed."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.cli.main import run
+from quire_bookie.config import BookieConfig, ProcessConfig
+from quire_bookie.config.bookie import StorageConfig
+from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "configuration.md").read_text()
+SECTIONS: dict[str, type[ProcessConfig]] = {
+    "Journal and storage": StorageConfig,
+    "Topics and clients": ServingConfig,
+    "Standalone": StandaloneConfig,
+    "Bookie": BookieConfig,
+    "Broker": BrokerConfig,
+}
+
+
+def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
+    """The table's rows, as they must stand in the document."""
+    return [
+        f"| `{model.key_of(name)}` | `{name}` | `{json.dumps(info.default)}` | {info.description} |"
+        for name, info in model.model_fields.items()
+        if name not in without
+    ]
+
+
+def expected_rows(section: str) -> list[str]:
+    """Shared settings stand once, in the sections of what shares them."""
+    shared = set(StorageConfig.model_fields) | set(ServingConfig.model_fields)
+    model = SECTIONS[section]
+    return rows_of(model, set() if model in (StorageConfig, ServingConfig) else shared)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_described_as_the_model_has_it(section: str) -> None:
+    body = re.split(r"^## ", TEXT.split(f"\n## {section}\n")[1], flags=re.MULTILINE)[0]
+    rows = [line for line in body.splitlines() if line.startswith("| `")]
+    assert rows == expected_rows(section)
+
+
+def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    described = (DOCS / "cli.md").read_text()
+    for command in ("standalone", "bookie start", "broker start", "produce", "consume", "topic list", "config show"):
+        assert f"quire {command}" in described
+        assert run([*command.split(), "--help"]) == 0
+        for flag in re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out):
+            assert flag in described or flag == "--help", f"{command} {flag}"
+    for command in ("ledger list", "ledger info", "ledger read"):
+        assert f"quire {command}" in described
+        assert run([*command.split(), "--help"]) == 0
