@@ -65,13 +65,28 @@ class LedgerHistory:
 
 
 @dataclass(slots=True)
-class LogHistory:
-    """A managed ledger over several owners: appends by value, acknowledgements of one cursor."""
+class CursorHistory:
+    """One durable cursor: what was acknowledged through it, and sought.
 
+    `consumed`: acknowledged, perhaps only in memory; `durably`: saved for sure. What is in neither must be delivered.
+    """
+
+    start: tuple[int, int]
+    consumed: set[bytes] = field(default_factory=set)
+    durably: set[bytes] = field(default_factory=set)
+    gone: bool = False
+    """Its deletion was asked for."""
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """A managed ledger over several owners: appends by value, acknowledgements of its cursors."""
+
+    trims: bool = False
     attempted: list[bytes] = field(default_factory=list)
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    consumed_durably: set[bytes] = field(default_factory=set)
-    consumed: set[bytes] = field(default_factory=set)
+    seen: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    cursors: dict[str, CursorHistory] = field(default_factory=dict)
 
     def on_append(self, payload: bytes) -> None:
         """An owner was asked to append this; every payload is unique."""
@@ -82,6 +97,24 @@ class LogHistory:
         if payload in self.acknowledged:
             raise HistoryError(f"{_shown(payload)} was acknowledged twice")
         self.acknowledged[payload] = position
+        self.on_seen(payload, position)
+
+    def on_seen(self, payload: bytes, position: tuple[int, int]) -> None:
+        """Somebody found it there: it never is anywhere else."""
+        if self.seen.setdefault(payload, position) != position:
+            raise HistoryError(f"{_shown(payload)} is at {position} and was at {self.seen[payload]}")
+
+    def on_seek(self, cursor: str, position: tuple[int, int]) -> None:
+        """A seek to `position` begins: from now on it may have happened. What it passes counts as consumed."""
+        known = self.cursors[cursor]
+        known.consumed |= {payload for payload, at in self.seen.items() if at < position}
+        known.durably -= {payload for payload, at in self.seen.items() if at >= position}
+
+    def on_sought(self, cursor: str, position: tuple[int, int], first: tuple[int, int]) -> None:
+        """The seek is durable. Everything from `position` on that is still there (`first`) comes again."""
+        known = self.cursors[cursor]
+        known.consumed -= {payload for payload, at in self.seen.items() if at >= max(position, first)}
+        known.durably |= {payload for payload, at in self.seen.items() if at < position}
 
     def check_log(self, found: list[tuple[tuple[int, int], bytes]]) -> None:
         """`found` is the whole log in the order of a reader from the first position."""
@@ -95,20 +128,27 @@ class LogHistory:
         for payload in at:
             if payload not in attempted:
                 raise HistoryError(f"{_shown(payload)} was never appended")
-        for payload, position in self.acknowledged.items():
-            if at.get(payload) != position:
-                raise HistoryError(f"{_shown(payload)} was acknowledged at {position} and is at {at.get(payload)}")
+        first = positions[0] if positions else (1 << 63, 0)
+        for payload, position in self.seen.items():
+            if at.get(payload) == position or (self.trims and payload not in at and position < first):
+                continue
+            raise HistoryError(f"{_shown(payload)} was acknowledged or read at {position} and is at {at.get(payload)}")
         order = {payload: index for index, payload in enumerate(self.attempted)}
         indexes = [order[payload] for _, payload in found]
         if indexes != sorted(indexes):
             raise HistoryError("entries are not in the order in which they were appended")
+        for position, payload in found:
+            self.on_seen(payload, position)
 
-    def check_cursor(self, delivered: set[bytes], log: list[bytes]) -> None:
-        """`delivered` is what a recovered cursor still delivers of `log`."""
-        for payload in log:
-            if payload not in self.consumed and payload not in delivered:
+    def check_cursor(self, name: str, delivered: set[bytes]) -> None:
+        """`delivered` is what a recovered cursor still delivers; after `check_log`."""
+        known = self.cursors[name]
+        for payload, position in self.seen.items():
+            if position < known.start:
+                continue
+            if payload not in known.consumed and payload not in delivered:
                 raise HistoryError(
-                    f"{_shown(payload)} was never consumed and is not delivered: the cursor passed a hole"
+                    f"{_shown(payload)} was never consumed by {name} and is not delivered: passed over or trimmed"
                 )
-            if payload in self.consumed_durably and payload in delivered:
-                raise HistoryError(f"{_shown(payload)} was consumed durably and is delivered again")
+            if payload in known.durably and payload in delivered:
+                raise HistoryError(f"{_shown(payload)} was consumed durably by {name} and is delivered again")

@@ -42,3 +42,7 @@ def test_a_seed_replays_the_same_run(scenario: str) -> None:
 
 def test_a_closed_cursor_does_not_call_saved_what_nobody_saved() -> None:
     simulate("--scenario", "topic", "--seed", "38")  # acknowledged after the close, then flushed "successfully"
+
+
+def test_a_new_cursor_loses_nothing_to_a_trimming_that_runs_while_it_is_stored() -> None:
+    simulate("--scenario", "topic", "--seed", "1")

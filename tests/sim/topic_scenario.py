@@ -1,7 +1,8 @@
 """One managed ledger over several owners: killed, closed, or cut off and still alive when the next one takes over.
 
-Every owner appends and consumes by one durable cursor with holes, over three bookies that crash. At the end the log
-holds every acknowledged append once, in order, and the cursor neither skips nor resurrects.
+Every owner appends and consumes by durable cursors with holes, partial batches and seeks, over three bookies that crash
+and a metadata store that goes away for seconds; cursors come and go. At the end the log holds every acknowledged append
+once, in order, except for what every cursor had consumed where trimming is on, and no cursor skips or resurrects.
 """
 
 import asyncio
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import EARLIEST, Cursor, ManagedLedger, ManagedLedgerFactory, Position, StoredEntry
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
-from tests.sim.history import LogHistory
+from tests.sim.history import CursorHistory, LogHistory
 from tests.sim.loop import SimLoop
 from tests.sim.world import SimChance, SimClient, World, insist
 
 NAME = "public/default/persistent/simulated"
-CURSOR = "subscription"
+CURSORS = ("subscription", "slow")
+BATCH = 3  # messages that an entry counts as, where it is acknowledged in parts
 
 
 @dataclass(slots=True)
@@ -25,10 +27,9 @@ class Owner:
     client: SimClient
     factory: ManagedLedgerFactory
     ledger: ManagedLedger
-    cursor: Cursor
 
 
-async def take_over(world: World, number: int, settings: ManagedLedgerSettings) -> Owner:
+async def take_over(world: World, number: int, settings: ManagedLedgerSettings, history: LogHistory) -> Owner:
     """A new process opens the managed ledger, as often as it needs."""
     client = await world.start_client(f"owner{number}")
     chance = SimChance(world.chance.randrange(1 << 30))
@@ -38,8 +39,18 @@ async def take_over(world: World, number: int, settings: ManagedLedgerSettings) 
 
     factory = await world.on(client, build())
     ledger: ManagedLedger = await insist(lambda: world.on(client, factory.open(NAME)), seconds=600)
-    cursor: Cursor = await insist(lambda: world.on(client, ledger.open_cursor(CURSOR, EARLIEST)), seconds=600)
-    return Owner(client, factory, ledger, cursor)
+    for name in CURSORS:
+        await insist(lambda name=name: world.on(client, open_cursor(ledger, name, history)), seconds=600)
+    return Owner(client, factory, ledger)
+
+
+async def open_cursor(ledger: ManagedLedger, name: str, history: LogHistory) -> Cursor:
+    """The durable cursor of that name. A new one must deliver everything from where the log begins now."""
+    fresh = name not in history.cursors
+    cursor = await ledger.open_cursor(name, EARLIEST)
+    if fresh:
+        history.cursors[name] = CursorHistory(ledger.first_position())
+    return cursor
 
 
 async def produce(world: World, owner: Owner, history: LogHistory, number: int, end_s: float) -> None:
@@ -64,25 +75,81 @@ async def produce(world: World, owner: Owner, history: LogHistory, number: int, 
         await asyncio.sleep(world.chance.uniform(0.0, 0.1))
 
 
-async def consume(world: World, owner: Owner, history: LogHistory, end_s: float) -> None:
-    """Read, acknowledge most of it in any order, flush now and then."""
+async def consume(
+    world: World, ledger: ManagedLedger, name: str, history: LogHistory, end_s: float, share: float
+) -> None:
+    """Read, acknowledge a share of it in any order and manner, seek, flush now and then."""
+    cursor, known, chance = ledger.cursors[name], history.cursors[name], world.chance
     acked: set[bytes] = set()
     while world.loop.time() < end_s:
         try:
-            entries = await owner.cursor.read(entries_max=20, bytes_max=1 << 20)
-            chosen = [entry for entry in entries if world.chance.random() < 0.8]
-            world.chance.shuffle(chosen)
-            payloads = {bytes(entry.data) for entry in chosen}
-            history.consumed |= payloads
-            owner.cursor.acknowledge([entry.position for entry in chosen])
-            acked |= payloads  # only now: a closed cursor refuses
-            if world.chance.random() < 0.2:
+            entries = await cursor.read(entries_max=20, bytes_max=1 << 20)
+            for entry in entries:
+                history.on_seen(bytes(entry.data), entry.position)
+            chosen = [entry for entry in entries if chance.random() < share]
+            chance.shuffle(chosen)
+            acked |= acknowledge(world, cursor, known, chosen)
+            if chance.random() < 0.2:
                 settled = set(acked)
-                await owner.cursor.flush()
-                history.consumed_durably |= settled
+                await cursor.flush()
+                known.durably |= settled
+            elif chance.random() < 0.1:
+                cursor.rewind()
+            elif entries and chance.random() < 0.1:
+                acked = await seek(ledger, cursor, history, chance.choice(entries).position, acked)
         except QuireError:
             await asyncio.sleep(0.2)
-        await asyncio.sleep(world.chance.uniform(0.0, 0.2))
+        await asyncio.sleep(chance.uniform(0.0, 0.2))
+
+
+def acknowledge(world: World, cursor: Cursor, known: CursorHistory, chosen: list[StoredEntry]) -> set[bytes]:
+    """Whole entries, or batches in parts; the payloads that are acknowledged whole."""
+    whole: list[StoredEntry] = []
+    parts: list[StoredEntry] = []
+    for entry in chosen:
+        (parts if world.chance.random() < 0.2 else whole).append(entry)
+    known.consumed |= {bytes(entry.data) for entry in whole}
+    cursor.acknowledge([entry.position for entry in whole])
+    acked = {bytes(entry.data) for entry in whole}  # only now: a closed cursor refuses
+    for entry in parts:
+        for message in world.chance.sample(range(BATCH), world.chance.randrange(1, BATCH + 1)):
+            remaining = (cursor.ack_set(entry.position) or (2**BATCH - 1,))[0] & ~(1 << message)
+            if not remaining:
+                known.consumed.add(bytes(entry.data))
+            if cursor.acknowledge_batch(entry.position, [2**BATCH - 1 - (1 << message)], BATCH):
+                if bytes(entry.data) not in known.consumed:
+                    raise AssertionError("a batch is acknowledged whole although messages of it remain")
+                acked.add(bytes(entry.data))
+    return acked
+
+
+async def seek(
+    ledger: ManagedLedger, cursor: Cursor, history: LogHistory, position: Position, acked: set[bytes]
+) -> set[bytes]:
+    """Back to the beginning of what is there, or to an entry just read. What stays acknowledged."""
+    target = position if len(acked) % 2 else ledger.first_position()
+    history.on_seek(cursor.name, target)
+    await cursor.reset(target)
+    history.on_sought(cursor.name, target, ledger.first_position())
+    return {payload for payload in acked if history.seen[payload] < target}
+
+
+async def come_and_go(world: World, owner: Owner, history: LogHistory, number: int, end_s: float) -> None:
+    """Cursors that are made, read a little, and are deleted or left behind."""
+    count = 0
+    while world.loop.time() < end_s:
+        name = f"passing{number}-{count}"
+        count += 1
+        try:
+            await open_cursor(owner.ledger, name, history)
+            stays_s = world.chance.uniform(0.1, 2.0)
+            await consume(world, owner.ledger, name, history, world.loop.time() + stays_s, 0.5)
+            if world.chance.random() < 0.8:
+                history.cursors[name].gone = True
+                await owner.ledger.delete_cursor(name)
+        except QuireError:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(world.chance.uniform(0.2, 2.0))
 
 
 async def leave(world: World, owner: Owner, history: LogHistory) -> None:
@@ -101,7 +168,7 @@ async def leave(world: World, owner: Owner, history: LogHistory) -> None:
 
 async def check(world: World, history: LogHistory, settings: ManagedLedgerSettings) -> None:
     """Read the whole log and what the cursor still delivers, as a last owner."""
-    owner = await take_over(world, 99, settings)
+    owner = await take_over(world, 99, settings, history)
 
     async def whole() -> list[StoredEntry]:
         found: list[StoredEntry] = []
@@ -114,40 +181,51 @@ async def check(world: World, history: LogHistory, settings: ManagedLedgerSettin
     found: list[StoredEntry] = await insist(lambda: world.on(owner.client, whole()), seconds=300)
     history.check_log([((entry.position[0], entry.position[1]), bytes(entry.data)) for entry in found])
 
-    async def rest() -> set[bytes]:
-        owner.cursor.rewind()
+    async def rest(name: str) -> set[bytes]:
+        cursor = owner.ledger.cursors[name]
+        cursor.rewind()
         delivered: set[bytes] = set()
-        while entries := await owner.cursor.read(entries_max=100, bytes_max=1 << 22):
+        while entries := await cursor.read(entries_max=100, bytes_max=1 << 22):
             delivered |= {bytes(entry.data) for entry in entries}
         return delivered
 
-    delivered: set[bytes] = await insist(lambda: world.on(owner.client, rest()), seconds=300)
-    history.check_cursor(delivered, [bytes(entry.data) for entry in found])
+    for name, known in history.cursors.items():
+        if not known.gone:
+            delivered = await insist(lambda name=name: world.on(owner.client, rest(name)), seconds=300)
+            history.check_cursor(name, delivered)
 
 
 async def run(loop: SimLoop, seed: int) -> LogHistory:
     """One seed. Raises HistoryError or AssertionError when a promise is broken."""
     world = World(loop, seed)
     await world.start_bookies(3)
+    history = LogHistory(trims=world.chance.random() < 0.6)
+    kept = 0 if history.trims else UNLIMITED
     settings = ManagedLedgerSettings(
         ledger_entries_max=world.chance.choice((15, 60, 300)),
         rollover_age_min_s=0.0,
         cursor_ledger_entries_max=world.chance.choice((5, 50)),
-        retention_s=UNLIMITED,
-        retention_bytes=UNLIMITED,
+        retention_s=kept,
+        retention_bytes=kept,
+        trim_interval_s=world.chance.choice((0.3, 3.0)),
         tick_interval_s=0.3,
     )
-    history = LogHistory()
     for number in range(world.chance.randrange(2, 5)):
-        owner = await take_over(world, number, settings)
+        owner = await take_over(world, number, settings, history)
         seconds = world.chance.uniform(1.0, 6.0)
         end_s = loop.time() + seconds
         work = [
             world.on(owner.client, produce(world, owner, history, number, end_s + 3.0)),
-            world.on(owner.client, consume(world, owner, history, end_s)),
+            *(
+                world.on(owner.client, consume(world, owner.ledger, name, history, end_s, share))
+                for name, share in zip(CURSORS, (0.9, 0.7), strict=True)
+            ),
+            world.on(owner.client, come_and_go(world, owner, history, number, end_s)),
         ]
+        outages = asyncio.ensure_future(world.metadata_outages(end_s if world.chance.random() < 0.5 else 0.0))
         world.metadata.unknown_chance = world.chance.choice((0.0, 0.0, 0.05))
         await world.disturb([f"owner{number}", "b1", "b2", "b3"], seconds, down_at_most=1)
+        await outages
         await leave(world, owner, history)
         if not owner.client.node.dead:
             await asyncio.sleep(world.chance.uniform(0.0, 5.0))

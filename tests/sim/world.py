@@ -86,6 +86,7 @@ class World:
         self.metadata = SimMetadata(random.Random(seed ^ 0xE7CD))
         self.clock = SimClock(loop)
         self.bookies: dict[str, SimBookie] = {}
+        self.starting = 0
         self._clients = 0
 
     # ---- bookies
@@ -101,7 +102,18 @@ class World:
 
     async def start_bookie(self, host: str) -> None:
         """Start the process on what its disk holds."""
+        while self.metadata.away:  # noqa: ASYNC110  virtual time
+            await asyncio.sleep(0.1)
         place = self.bookies[host]
+        if place.node is not None:
+            return
+        self.starting += 1
+        try:
+            await self._start_process(place, host)
+        finally:
+            self.starting -= 1
+
+    async def _start_process(self, place: SimBookie, host: str) -> None:
         place.restarts += 1
         place.node = self.loop.start_node(host, place.restarts)
         place.session = SimMetadataStore(self.metadata)
@@ -185,6 +197,15 @@ class World:
                 self.loop.network.stall_chance = self.chance.choice((0.0, 0.0, 0.01, 0.05))
             case 8:
                 await self.cut_power()
+
+    async def metadata_outages(self, end_s: float) -> None:
+        """The metadata store goes away for seconds now and then, never while a bookie starts."""
+        while self.loop.time() < end_s:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+            if self.starting == 0:
+                self.metadata.away = True
+                await asyncio.sleep(self.chance.uniform(0.2, 6.0))
+                self.metadata.away = False
 
     async def cut_power(self) -> None:
         """All bookies lose power in one moment; those that were up come back."""

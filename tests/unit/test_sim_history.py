@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.history import HistoryError, LedgerHistory, LogHistory
+from tests.sim.history import CursorHistory, HistoryError, LedgerHistory, LogHistory
 
 
 def written(count: int, confirmed: int) -> LedgerHistory:
@@ -85,13 +85,46 @@ def test_a_log_with_losses_inventions_repeats_or_another_order_is_refused(
         log().check_log(found)
 
 
-def test_a_cursor_may_repeat_but_neither_skip_nor_resurrect() -> None:
+def cursor() -> LogHistory:
     history = log()
-    history.consumed |= {b"a", b"b"}
-    history.consumed_durably.add(b"a")
-    history.check_cursor({b"b", b"c"}, [b"a", b"b", b"c"])
-    history.check_cursor({b"c"}, [b"a", b"b", b"c"])
-    with pytest.raises(HistoryError, match="passed a hole"):
-        history.check_cursor({b"b"}, [b"a", b"b", b"c"])
+    history.on_seen(b"b", (1, 1))
+    history.cursors["sub"] = CursorHistory((1, 0), {b"a", b"b"}, {b"a"})
+    return history
+
+
+def test_a_cursor_may_repeat_but_neither_skip_nor_resurrect() -> None:
+    history = cursor()
+    history.check_cursor("sub", {b"b", b"c"})
+    history.check_cursor("sub", {b"c"})
+    with pytest.raises(HistoryError, match="passed over"):
+        history.check_cursor("sub", {b"b"})
     with pytest.raises(HistoryError, match="delivered again"):
-        history.check_cursor({b"a", b"c"}, [b"a", b"b", b"c"])
+        history.check_cursor("sub", {b"a", b"c"})
+
+
+def test_a_cursor_owes_nothing_from_before_it_was_made() -> None:
+    history = cursor()
+    history.cursors["late"] = CursorHistory((1, 2))
+    history.check_cursor("late", {b"c"})
+
+
+def test_a_seek_brings_back_what_is_there_and_skips_what_is_before() -> None:
+    history = cursor()
+    history.on_seek("sub", (1, 1))
+    history.check_cursor("sub", {b"c"})
+    history.check_cursor("sub", {b"b", b"c"})
+    history.on_sought("sub", (1, 1), (1, 0))
+    history.check_cursor("sub", {b"b", b"c"})
+    with pytest.raises(HistoryError, match="b'b' was never consumed by sub"):
+        history.check_cursor("sub", {b"c"})
+
+
+def test_only_where_ledgers_are_trimmed_the_head_may_be_missing() -> None:
+    rest = [((1, 1), b"b"), ((1, 2), b"c")]
+    with pytest.raises(HistoryError):
+        log().check_log(rest)
+    trimmed = log()
+    trimmed.trims = True
+    trimmed.check_log(rest)
+    with pytest.raises(HistoryError):
+        trimmed.check_log([((1, 1), b"b")])

@@ -352,6 +352,7 @@ class Cursor:
                     await self._guarded_save(state)
             except BaseException:
                 self._seeking = None
+                self._note_change(1)  # it may be what is stored: the state that holds must be saved over it
                 raise
             self._state = state
             self._seeking = None

@@ -573,3 +573,22 @@ def test_a_cursor_ledger_that_a_former_owner_replaced_meanwhile_is_found() -> No
         assert named not in world.bookies.ledgers
 
     run(scenario, cursor_ledger_entries_max=2)
+
+
+def test_after_a_seek_that_failed_the_state_that_holds_is_saved_again() -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await _with_cursor(world, 5)
+        cursor.acknowledge([Position(3, 0), Position(3, 1)])
+        await process.run(cursor.flush())
+        assert cursor.store is not None
+        saved = cursor.store.stats.snapshots
+        process.client.writers[-1].fail(BookieUnavailableError("gone"))
+        world.away(True)
+        with pytest.raises(MetadataUnavailableError):
+            await process.run(cursor.reset(EARLIEST))
+        assert cursor.mark_delete == Position(3, 1)
+        world.away(False)
+        await asyncio.sleep(15)
+        assert cursor.store.stats.snapshots + cursor.store.stats.node_writes > saved + 2, "the seek may be stored"
+
+    run(scenario)
