@@ -17,7 +17,7 @@ from quire_bookie.errors import StartupError
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_broker.admin.status import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
-from quire_broker.cli.status_line import Sample, StatusLine, log_status, standalone_banner
+from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker, start_broker
 from quire_broker.standalone import run_standalone
@@ -47,7 +47,9 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
         )
         where = f"{settings.data}/metadata" if config.metadata == LOCAL else config.metadata
         bookies = [(str(bookie.bookie_id), bookie.port) for bookie in running.bookies]
-        print(standalone_banner(running.broker.urls, bookies, settings.data, where), flush=True)
+        print(
+            standalone_banner(running.broker.urls, bookies, settings.data, where, own_command(sys.argv[0])), flush=True
+        )
         await _until_stopped(running.broker, stop, lambda: disk.folder_bytes(settings.data))
     return 0
 

@@ -1,6 +1,7 @@
 """What a running process tells a person: where to connect, and once a second how it goes. Shows, never measures."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -59,8 +60,16 @@ def log_status(log: logging.Logger, before: Sample, now: Sample) -> None:
         log.info("%s", describe(before, now))
 
 
-def standalone_banner(urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str) -> str:
-    """What listens where, and how to connect."""
+def own_command(program: str) -> str:
+    """How a second terminal in the same folder calls the running program: `quire`, or its path below that folder."""
+    below = os.path.relpath(program)
+    return "quire" if below.startswith("..") else below
+
+
+def standalone_banner(
+    urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str, command: str = "quire"
+) -> str:
+    """What listens where, and how to connect. `command`: how our command is called from here."""
     rows = [
         ("Pulsar clients", urls.native),
         ("REST and admin", urls.http),
@@ -75,7 +84,7 @@ def standalone_banner(urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data
         [
             *lines,
             "Try it in a second terminal:",
-            "  quire produce my-topic FILE     quire consume my-topic     quire topic list",
+            f"  {command} produce my-topic FILE     {command} consume my-topic     {command} topic list",
             "or connect any Pulsar client:",
             f'  pulsar.Client("{urls.native}")',
             "Stop with Ctrl-C; what was acknowledged stays in the data folder.",

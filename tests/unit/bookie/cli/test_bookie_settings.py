@@ -42,17 +42,22 @@ ELSEWHERE = {"journal_submit": "the disk", "metadata": "the metadata store"}
 """Fields that no settings class holds: the process that starts a bookie gives them to these parts."""
 
 
+def bookie(**values: Any) -> BookieConfig:
+    """A checked configuration of a bookie."""
+    return BookieConfig.model_validate(values)
+
+
 def test_every_field_is_listed_here() -> None:
     assert set(BookieConfig.model_fields) == set(OTHER) | set(ELSEWHERE)
 
 
 @pytest.mark.parametrize("field", sorted(OTHER))
 def test_a_field_changes_the_settings(field: str) -> None:
-    assert bookie_settings(BookieConfig()) != bookie_settings(BookieConfig(**{field: OTHER[field]}))
+    assert bookie_settings(bookie()) != bookie_settings(bookie(**{field: OTHER[field]}))
 
 
 def test_values_arrive_in_the_units_of_their_rooms() -> None:
-    settings = bookie_settings(BookieConfig(**OTHER))
+    settings = bookie_settings(bookie(**OTHER))
     assert settings.journal.file_bytes == 128 << 20
     assert settings.storage.write_cache_bytes == 100 << 20
     assert settings.storage.read_cache_bytes == 7 << 20
@@ -69,7 +74,7 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
 
 
 def test_defaults_are_those_of_the_rooms() -> None:
-    plain = storage_settings(BookieConfig())
+    plain = storage_settings(bookie())
     for field in dataclasses.fields(plain):
         if field.default_factory is not dataclasses.MISSING:
             assert getattr(plain, field.name) == field.default_factory(), field.name
@@ -78,7 +83,7 @@ def test_defaults_are_those_of_the_rooms() -> None:
 
 
 def test_folders_below_the_data_folder_are_absolute() -> None:
-    settings = bookie_settings(BookieConfig(data="relative"))
+    settings = bookie_settings(bookie(data="relative"))
     assert settings.journal_path.startswith("/") and settings.journal_path.endswith("/relative/journal")
 
 

@@ -60,6 +60,16 @@ STANDALONE: dict[str, Any] = {
 ELSEWHERE = {"journal_submit", "metadata"}
 
 
+def broker(**values: Any) -> BrokerConfig:
+    """A checked configuration of a broker."""
+    return BrokerConfig.model_validate(values)
+
+
+def standalone(**values: Any) -> StandaloneConfig:
+    """A checked configuration of a standalone."""
+    return StandaloneConfig.model_validate(values)
+
+
 def test_every_field_is_listed_here() -> None:
     assert set(BrokerConfig.model_fields) == set(SERVING) | {"metadata", "metadata_session_timeout_ms"}
     assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE
@@ -67,19 +77,19 @@ def test_every_field_is_listed_here() -> None:
 
 @pytest.mark.parametrize("field", sorted(SERVING))
 def test_a_field_changes_the_settings_of_a_broker(field: str) -> None:
-    assert broker_settings(BrokerConfig()) != broker_settings(BrokerConfig(**{field: SERVING[field]}))
+    assert broker_settings(broker()) != broker_settings(broker(**{field: SERVING[field]}))
 
 
 @pytest.mark.parametrize("field", sorted(SERVING | STANDALONE))
 def test_a_field_changes_the_settings_of_a_standalone(field: str) -> None:
     base: dict[str, Any] = {"bookies": 5}
     value = (SERVING | STANDALONE)[field]
-    changed = StandaloneConfig(**(base | {field: value}))
-    assert standalone_settings(StandaloneConfig(**base)) != standalone_settings(changed)
+    changed = standalone(**(base | {field: value}))
+    assert standalone_settings(standalone(**base)) != standalone_settings(changed)
 
 
 def test_values_arrive_in_the_units_of_their_rooms() -> None:
-    settings = broker_settings(BrokerConfig(**SERVING))
+    settings = broker_settings(broker(**SERVING))
     ledger = settings.topics.ledger
     assert (ledger.ensemble_size, ledger.write_quorum, ledger.ack_quorum) == (5, 2, 1)
     assert ledger.digest_type is DigestType.HMAC
@@ -90,12 +100,12 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert settings.session.message_bytes_max == 2048
     assert settings.topics.topic.subscriptions.unacked_per_consumer_max == 20
     assert settings.publish_bytes_max == 77 << 20
-    kept = broker_settings(BrokerConfig(retention_minutes=-1, retention_mb=-1)).topics.ledger
+    kept = broker_settings(broker(retention_minutes=-1, retention_mb=-1)).topics.ledger
     assert (kept.retention_s, kept.retention_bytes) == (UNLIMITED, UNLIMITED)
 
 
 def test_defaults_are_those_of_the_rooms() -> None:
-    settings = broker_settings(BrokerConfig(advertise="localhost"))
+    settings = broker_settings(broker(advertise="localhost"))
     assert settings == BrokerSettings()
     assert settings.topics.ledger == ManagedLedgerSettings()
 
@@ -116,24 +126,24 @@ def test_defaults_are_those_of_the_rooms() -> None:
 def test_quorums_follow_the_bookies_where_nothing_is_set(
     bookies: int, given: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
-    assert chosen_quorums(BrokerConfig(**given), bookies) == expected  # type: ignore[arg-type]
+    assert chosen_quorums(broker(**given), bookies) == expected
 
 
 def test_quorums_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="E >= Qw >= Qa"):
-        chosen_quorums(BrokerConfig(write_quorum=3), 1)
+        chosen_quorums(broker(write_quorum=3), 1)
     with pytest.raises(ValueError, match="needs as many bookies"):
-        StandaloneConfig(bookies=2, ensemble_size=3)
+        standalone(bookies=2, ensemble_size=3)
     with pytest.raises(ValueError, match="cannot carry a message"):
-        StandaloneConfig(max_frame_size_bytes=1 << 20)
+        standalone(max_frame_size_bytes=1 << 20)
 
 
 def test_bookies_of_a_standalone_need_no_name_unless_others_share_the_metadata() -> None:
-    assert standalone_settings(StandaloneConfig(advertise="public.example")).bookie.advertise == "localhost"
-    shared = StandaloneConfig(advertise="public.example", metadata="etcd://h:1")
+    assert standalone_settings(standalone(advertise="public.example")).bookie.advertise == "localhost"
+    shared = standalone(advertise="public.example", metadata="etcd://h:1")
     assert standalone_settings(shared).bookie.advertise == "public.example"
 
 
 def test_metadata_is_kept_with_the_data_unless_it_is_named() -> None:
-    assert metadata_url(StandaloneConfig(data="/d")) == "local:/d/metadata"
-    assert metadata_url(StandaloneConfig(metadata="etcd://h:1")) == "etcd://h:1"
+    assert metadata_url(standalone(data="/d")) == "local:/d/metadata"
+    assert metadata_url(standalone(metadata="etcd://h:1")) == "etcd://h:1"

@@ -2,11 +2,20 @@
 
 import base64
 import logging
+from pathlib import Path
 
 import pytest
 
 from quire_broker.cli import ledgers, topics
-from quire_broker.cli.status_line import Sample, StatusLine, describe, in_units, log_status, standalone_banner
+from quire_broker.cli.status_line import (
+    Sample,
+    StatusLine,
+    describe,
+    in_units,
+    log_status,
+    own_command,
+    standalone_banner,
+)
 from quire_broker.cli.tables import print_facts, print_table
 from quire_broker.ownership.owners import BrokerUrls
 
@@ -49,6 +58,12 @@ def test_the_banner_says_what_listens_where_and_how_to_connect() -> None:
     text = standalone_banner(BrokerUrls("pulsar://h:1", "http://h:2"), [("b-1", 3181)], "/data", "/data/metadata")
     for part in ("pulsar://h:1", "http://h:2/healthz", "b-1", "3181", "/data/metadata", "quire produce"):
         assert part in text
+
+
+def test_the_banner_calls_the_command_as_a_second_terminal_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert own_command(f"{tmp_path}/.venv/bin/quire") == ".venv/bin/quire"
+    assert own_command("/usr/bin/quire") == "quire"
 
 
 def test_a_table_in_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
