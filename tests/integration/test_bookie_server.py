@@ -237,6 +237,19 @@ async def test_a_failed_journal_acknowledges_nothing_more_and_still_reads(world:
     assert await client.add(adds(5, 1), 1) == [Status.OK]
 
 
+@pytest.mark.parametrize("file", [".qlog", "index"])
+async def test_a_stop_whose_flush_fails_gives_everything_free_and_the_journal_has_it_all(
+    world: BookieWorld, file: str
+) -> None:
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 5), 5) == [Status.OK] * 5
+    world.disk.fail_next("commit" if file == "index" else "sync", file, OSError(5, "Input/output error"))
+    await world.stop()
+    await world.restart()
+    client = await Client.connect(world)
+    assert await client.read(4) == (Status.OK, b"payload 4")
+
+
 async def test_reads_of_a_bookie_with_a_failed_journal_end_after_their_time() -> None:
     world = BookieWorld().with_settings(poisoned_reads_s=0.0)
     await world.start()

@@ -41,6 +41,8 @@ LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
 
 # Bookie process
+MASTER_KEY_BYTES_MAX = 1 * KIB  # real ones have 20; V3 does not say so, and the index keeps them
+EXPLICIT_LAC_BYTES_MAX = 4 * KIB  # real ones have at most 48; the state of each ledger keeps one
 READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage works on at the same time
 READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
 BOOKIE_DRAIN_TIMEOUT_S = 5.0  # a clean stop waits this long for answers that are due

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from quire_bookie.errors import DamagedError, DiskFullError, StorageError, TooManyRequestsError
+from quire_bookie.limits import EXPLICIT_LAC_BYTES_MAX, MASTER_KEY_BYTES_MAX
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.overload import Overload
@@ -43,6 +44,7 @@ from quire_bookie.wire.messages import (
 from quire_bookie.wire.status import status_of
 
 _log = logging.getLogger("quire.server.bookie")
+_LAC_PACKET_BYTES_MIN = 16
 
 LedgerAction = Callable[[LedgerInfo | None], None]
 """What to do once the state of a ledger is known; None: the bookie provably never had it."""
@@ -201,7 +203,7 @@ class Bookie:
             return Status.IO_ERROR
         if self.read_only and not request.high_priority:
             return Status.READ_ONLY
-        if request.run.ledger < 0 or request.run.first < 0:
+        if request.run.ledger < 0 or request.run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
             return Status.BAD_REQUEST
         return None
 
@@ -324,6 +326,8 @@ class Bookie:
         elif not request.fence:
             if not (isinstance(request, ReadRequest) and self._read_from_memory(connection, request)):
                 self._reads.submit(connection, request)
+        elif request.master_key is not None and len(request.master_key) > MASTER_KEY_BYTES_MAX:
+            self._reads.refuse(connection, request, Status.BAD_REQUEST)
         elif request.master_key is None or self._poison is not None:
             # Without a key: version 0 and 1 of V2 have no room for one.
             status = Status.UNAUTHORIZED if request.master_key is None else Status.IO_ERROR
@@ -396,7 +400,11 @@ class Bookie:
             answer(Status.IO_ERROR)
         elif self.read_only:
             answer(Status.READ_ONLY)
-        elif request.ledger < 0 or len(request.packet) < 16:
+        elif (
+            request.ledger < 0
+            or not _LAC_PACKET_BYTES_MIN <= len(request.packet) <= EXPLICIT_LAC_BYTES_MAX
+            or len(request.master_key) > MASTER_KEY_BYTES_MAX
+        ):
             answer(Status.BAD_REQUEST)
         else:
             self._with_ledger(request.ledger, partial(self._write_lac, connection, request), answer)

@@ -8,6 +8,7 @@ on for `poisoned_reads_s` at most. The owner of the process learns it from `fail
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine
@@ -120,8 +121,10 @@ class RunningBookie:
         if self.failed.done():
             # What is in the cache was never acknowledged or is in the journal: the next start replays it.
             self.storage.failure = self.storage.failure or self.failed.result()
-        await _close(self._parts)
-        self._stopped.set()
+        try:
+            await _close(self._parts)
+        finally:
+            self._stopped.set()
         _log.info("bookie %s stopped", self.bookie_id)
 
     async def set_read_only(self, read_only: bool) -> None:
@@ -298,12 +301,11 @@ async def _close(parts: _Parts) -> None:
         parts.server.close()
     for connection in list(parts.open_connections):
         connection.abort()
-    try:
-        if parts.storage is not None:
-            await parts.storage.close()
-        if parts.journal is not None:
-            await parts.journal.close()
+    async with contextlib.AsyncExitStack() as closing:  # what fails to close keeps nothing else open
+        closing.callback(parts.identity.release)
         if parts.index is not None:
-            await parts.index.close()
-    finally:
-        parts.identity.release()
+            closing.push_async_callback(parts.index.close)
+        if parts.journal is not None:
+            closing.push_async_callback(parts.journal.close)
+        if parts.storage is not None:
+            closing.push_async_callback(parts.storage.close)

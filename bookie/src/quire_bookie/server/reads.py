@@ -31,11 +31,18 @@ Durable: TypeAlias = asyncio.Future[BaseException | None]
 class _Queue:
     """The reads of one connection."""
 
-    __slots__ = ("waiting", "workers")
+    __slots__ = ("fencing", "waiting", "workers")
 
     def __init__(self) -> None:
         self.waiting: deque[AnyRead] = deque()
         self.workers = 0
+        self.fencing = 0
+        """Fencing reads under way, each a task of its own."""
+
+    @property
+    def load(self) -> int:
+        """Reads that are not answered yet, those that workers have in hand aside."""
+        return len(self.waiting) + self.fencing
 
 
 class Reads:
@@ -50,19 +57,33 @@ class Reads:
 
     def submit(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read when it is its turn."""
-        queue = self._queues.get(connection)
-        if queue is None:
-            queue = self._queues[connection] = _Queue()
+        queue = self._queue_of(connection)
         queue.waiting.append(request)
-        if len(queue.waiting) >= self._settings.reads_queued_per_connection:
-            connection.pause(PAUSED_BY_READS)
+        self._pause_if_long(connection, queue)
         if queue.workers < self._settings.reads_at_once_per_connection:
             queue.workers += 1
             self._spawn(self._work(connection, queue))
 
     def submit_fenced(self, connection: Connection, request: AnyRead, durable: Durable) -> None:
         """Answer a fencing read once `durable` is done. Never queued: no read waits for the journal behind it."""
-        self._spawn(self._work_fenced(connection, request, durable))
+        queue = self._queue_of(connection)
+        queue.fencing += 1
+        self._pause_if_long(connection, queue)
+        self._spawn(self._work_fenced(connection, queue, request, durable))
+
+    def _queue_of(self, connection: Connection) -> _Queue:
+        queue = self._queues.get(connection)
+        if queue is None:
+            queue = self._queues[connection] = _Queue()
+        return queue
+
+    def _pause_if_long(self, connection: Connection, queue: _Queue) -> None:
+        if queue.load >= self._settings.reads_queued_per_connection:
+            connection.pause(PAUSED_BY_READS)
+
+    def _resume_if_short(self, connection: Connection, queue: _Queue) -> None:
+        if queue.load == self._settings.reads_queued_per_connection // 2:
+            connection.resume(PAUSED_BY_READS)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="bookie reads")
@@ -88,8 +109,7 @@ class Reads:
         try:
             while queue.waiting:
                 request = queue.waiting.popleft()
-                if len(queue.waiting) == self._settings.reads_queued_per_connection // 2:
-                    connection.resume(PAUSED_BY_READS)
+                self._resume_if_short(connection, queue)
                 if not connection.takes_answers:
                     await connection.wait_to_take_answers()
                 if connection.is_gone:
@@ -99,8 +119,12 @@ class Reads:
         finally:
             queue.workers -= 1
 
-    async def _work_fenced(self, connection: Connection, request: AnyRead, durable: Durable) -> None:
-        connection.send(await self._answer(request, durable))
+    async def _work_fenced(self, connection: Connection, queue: _Queue, request: AnyRead, durable: Durable) -> None:
+        try:
+            connection.send(await self._answer(request, durable))
+        finally:
+            queue.fencing -= 1
+            self._resume_if_short(connection, queue)
 
     async def _answer(self, request: AnyRead, durable: Durable | None) -> Sequence[Buffer]:
         self._stats.reads += 1

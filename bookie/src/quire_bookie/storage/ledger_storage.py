@@ -1,11 +1,11 @@
 """The facade of storage: entries and ledger states of one bookie, from memory to disk and back.
 
-Owns the write lock, the flush worker and the order that no crash may break: entry logs synced, index committed, mark
-moved, and only then the half of the write cache given free. Delegates everything else. Never answers *no such entry*
-without proof, and never lets a flush lose an entry: when space is short the entries stay readable in memory and the
-journal keeps them.
+Owns the write lock, the flush worker and the order that no crash may break: entry logs synced, index committed, and
+only then the half of the write cache given free and the mark moved. Delegates everything else. Never answers *no such
+entry* without proof, and never lets a flush lose an entry: when space is short the entries stay readable in memory and
+the journal keeps them.
 
-    put -> write cache -> (swap: capture mark) -> Flush: entry logs -> index -> marks.commit -> release
+    put -> write cache -> (swap: capture mark) -> Flush: entry logs -> index -> release -> marks.commit
     read -> write cache, both halves -> read cache -> index -> entry log, with read-ahead
 """
 
@@ -349,6 +349,9 @@ class LedgerStorage(Generic[M]):
                 if self._cache.active.entries or self._states.has_dirty:
                     self._swap()
                     await self._flush_swapped()
+                else:
+                    # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
+                    await self._move_mark(self._marks.capture())
             except DiskFullError:
                 raise
             except (StorageError, OSError) as error:
@@ -380,7 +383,7 @@ class LedgerStorage(Generic[M]):
         try:
             if self.failure is None:
                 await self.flush()
-        except DiskFullError as error:
+        except (StorageError, OSError) as error:
             _log.warning("closing without a flush, the journal keeps the entries: %s", error)
         finally:
             while self._steps:
@@ -399,7 +402,6 @@ class LedgerStorage(Generic[M]):
         try:
             await self._check_space(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
             await Flush(half, states, self._logs).run(self._index, self._commits, self.stats)
-            await self._marks.commit(mark)
         except DiskFullError as error:
             self.stats.flushes_failed += 1
             if not self.disk_full:
@@ -407,12 +409,23 @@ class LedgerStorage(Generic[M]):
             self.disk_full = True
             self._room.set()
             raise
-        self.disk_full = False
         self._epoch += 1
         self._states.end_flush()
         self._swapped = None
         self._cache.release()
         self._room.set()
+        await self._move_mark(mark)
+
+    async def _move_mark(self, mark: M) -> None:
+        """After the index commit. The half is free by then: without space for the mark nothing is written twice."""
+        try:
+            await self._marks.commit(mark)
+        except DiskFullError as error:
+            if not self.disk_full:
+                _log.warning("no space to move the journal's mark, its files stay: %s", error)
+            self.disk_full = True
+            raise
+        self.disk_full = False
 
     async def _check_space(self, needed_bytes: int) -> None:
         """Refuse before the last bytes are gone: deletions need them to give space back."""
@@ -441,7 +454,7 @@ class LedgerStorage(Generic[M]):
         if self.failure is None:
             self.failure = error
             self._room.set()
-            _log.error("storage in %s has failed: %s", self._directory, error)
+            _log.error("storage in %s has failed: %s", self._directory, error, exc_info=error)
             if self.on_failure is not None:
                 self.on_failure(error)
 
@@ -459,12 +472,14 @@ class LedgerStorage(Generic[M]):
             self._wanted.clear()
             try:
                 await (self._flush_full_half() if only_swapped else self.flush())
-            except (StorageError, OSError) as error:
-                if not isinstance(error, DiskFullError):
-                    self._fail(error)
+            except DiskFullError as error:
+                _log.debug("the flush will be tried again: %s", error)
+            except Exception as error:  # noqa: BLE001 - the task's root: without it nothing is ever flushed again
+                self._fail(error)
 
     async def _flush_full_half(self) -> None:
         """What a put swapped; the active half goes on filling."""
         async with self._write_lock:
+            self._check_alive()
             if self._swapped is not None:
                 await self._flush_swapped()

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError
+from quire_bookie.limits import EXPLICIT_LAC_BYTES_MAX, MASTER_KEY_BYTES_MAX
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.replaying import ReplayTarget
+from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.messages import (
@@ -234,6 +236,21 @@ async def test_an_explicit_lac_that_cannot_be_taken_is_refused(scene: Scene, pre
     assert scene.journal.appended == []
 
 
+async def test_keys_and_packets_that_no_state_can_hold_are_bad_requests(scene: Scene) -> None:
+    """V3 bounds neither; the states of all ledgers stay in memory and in the index."""
+    long_key, packet = bytes(MASTER_KEY_BYTES_MAX + 1), DIGEST.encode_lac(LEDGER, EntryId(9))
+    long_packet = packet + bytes(EXPLICIT_LAC_BYTES_MAX)
+    head = DIGEST.encode_entry(LEDGER, EntryId(0), NO_ENTRY, 0, ())
+    for frame in (
+        client_codec.v3_add(1, LEDGER, EntryId(0), long_key, head),
+        client_codec.v3_read(1, LEDGER, EntryId(0), fence_with=long_key),
+        client_codec.v3_write_lac(1, LEDGER, EntryId(9), long_key, packet),
+        client_codec.v3_write_lac(1, LEDGER, EntryId(9), KEY, long_packet),
+    ):
+        assert [answer.status for answer in await ask_v3(scene, frame)] == [Status.BAD_REQUEST]
+    assert scene.journal.appended == [] and scene.storage.infos == {}
+
+
 async def ask_v3(scene: Scene, frame: bytes) -> list[Response]:
     """Responses to one V3 frame."""
     await scene.handle(frame)
@@ -266,3 +283,19 @@ async def test_a_deferred_add_is_durable_when_it_is_answered(scene: Scene) -> No
     assert scene.connection.sent == []
     scene.journal.settle()
     assert scene.connection.responses(3) == [AddResponse(Status.OK, LEDGER, EntryId(0), 1, 5)]
+
+
+async def test_a_flood_of_fencing_reads_pauses_its_socket_until_half_of_them_are_answered() -> None:
+    journal, storage, connection = FakeJournal(), FakeStorage(), FakeConnection()
+    bookie = make_bookie(journal, storage, ServiceSettings(reads_queued_per_connection=8))
+    bookie.handle(connection.real, ServerCodec().feed(adds(0) + fencing_read() * 7))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not connection.paused
+    bookie.handle(connection.real, ServerCodec().feed(fencing_read()))
+    assert connection.paused
+    journal.settle()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not connection.paused and connection.unanswered == 0
+    await bookie.close()

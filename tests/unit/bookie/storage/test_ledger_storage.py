@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import struct
 
 import pytest
 
@@ -16,7 +17,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.index_keys import block_key, last_block_key
-from tests.unit.bookie.storage.store import DIRECTORY, SMALL, body_of, open_store, run_of
+from tests.unit.bookie.storage.store import DIRECTORY, MARK, SMALL, body_of, open_store, run_of
 
 
 async def test_entries_are_read_before_and_after_a_flush_and_after_a_restart() -> None:
@@ -311,7 +312,53 @@ async def test_a_failed_sync_ends_the_storage_and_is_not_tried_again() -> None:
     with pytest.raises(StorageError):
         await store.storage.flush()
     assert await store.read(1, 3) == body_of(1, 3)
-    assert store.marks.commits == 0
+    await store.storage.close()
+    assert store.marks.commits == 0 and store.storage.stats.flushes == 0
+
+
+async def test_without_space_for_the_mark_nothing_is_written_twice_and_the_mark_follows_later() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(50))
+    for _ in range(3):
+        store.disk.fail_next("replace", MARK, DiskFullError("no space"))
+        with pytest.raises(DiskFullError):
+            await store.storage.flush()
+    assert store.storage.disk_full
+    assert store.storage.write_cache_bytes == 0 and store.storage.stats.entries_flushed == 50
+    assert await store.read(1, 49) == body_of(1, 49)
+    await store.storage.flush()
+    assert await store.marks.durable(store.disk) == 50 and not store.storage.disk_full
+    await store.storage.close()
+
+
+async def test_a_flush_of_nothing_still_moves_the_mark_so_that_the_journal_can_recycle() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await store.storage.flush()
+    store.marks.records.append(run_of(1, 0, []))  # what changes nothing in storage: a fence of a fenced ledger
+    await store.storage.flush()
+    assert await store.marks.durable(store.disk) == 4
+    assert store.storage.stats.flushes == 1
+    await store.storage.close()
+
+
+async def test_an_unforeseen_error_in_the_background_flush_ends_the_storage_loudly() -> None:
+    store = await open_store(settings=dataclasses.replace(SMALL, flush_interval_s=0.0))
+    failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    store.storage.on_failure = failed.set_result
+    await store.ledger(1, b"k" * 70_000)  # no state can hold such a key: the bookie refuses it at the door
+    async with asyncio.timeout(10):
+        assert isinstance(await failed, struct.error)
+    await store.storage.close()
+
+
+async def test_a_close_whose_flush_fails_still_releases_everything() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    store.disk.fail_next("sync", ".qlog", OSError(5, "Input/output error"))
+    await store.storage.close()
+    assert isinstance(store.storage.failure, OSError)
+    store = await open_store(store.disk)
     await store.storage.close()
 
 
