@@ -310,7 +310,8 @@ def test_an_entry_that_would_trouble_consumers_is_refused_and_the_others_go_on(w
         (len(not_text).to_bytes(4, "big") + not_text, enormous, b"", b"\0\0\0\x09ab", sealed())
     ):
         client.socket.sendall(encode_send(1, sequence_id, entry))
-    answers, messages = [], []
+    answers: list[Any] = []
+    messages: list[Any] = []
     while len(answers) < 5 or not messages:
         frame = client.next()
         (messages if isinstance(frame, MessageFrame) else answers).append(frame)

@@ -32,6 +32,7 @@ class Producing:
         self._abandoned: set[int] = set()
         self._recently_closed: OrderedDict[int, None] = OrderedDict()
         self._answering: list[Producer] = []
+        self._done = self._done_bytes = 0
         self.client_version = ""
 
     @property
@@ -171,10 +172,17 @@ class Producing:
             if receipts:
                 parts.append(encode_receipts(producer.producer_id, receipts))
         self._connection.write(b"".join(parts))
+        done, self._done = self._done, 0
+        size_bytes, self._done_bytes = self._done_bytes, 0
+        self._connection.publish_done(done, size_bytes)
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """Budget comes back."""
-        self._connection.publish_done(count, size_bytes)
+        """Budget comes back: with the answers that are about to go out, else at once."""
+        if self._answering:
+            self._done += count
+            self._done_bytes += size_bytes
+        else:
+            self._connection.publish_done(count, size_bytes)
 
     def close_producer(self, producer: Producer) -> None:
         """The broker closes a producer; what the client already sent to it is ignored."""

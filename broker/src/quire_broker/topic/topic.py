@@ -186,16 +186,15 @@ class Topic:
 
         Returns how many were taken; the others, after a failure, are never answered: the producer is closed.
         """
-        taken = 0
-        append, done, stats = self.ledger.append, producer.stored, producer.stats
+        taken = messages = entries = size_bytes = chunks = 0
+        append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         for send in sends:
-            if self.closing:
+            if self._failure is not None or self._closing:
                 break  # an append failed at once; what follows would overtake it
             taken += 1
-            entry = send.entry
+            sequence_id, given_highest, num_messages, is_chunk, _, entry = send
             size = len(entry)
-            sequence_id = send.sequence_id
-            highest = send.highest_sequence_id or 0
+            highest = given_highest or 0
             flaw = flaw_of(entry)
             if flaw is not None:
                 # This error makes clients give the one message up; any other makes them send it again for ever.
@@ -208,16 +207,25 @@ class Topic:
                 if verdict is not Verdict.PUSH:
                     self._answer_repeated(producer, send, verdict)
                     continue
-            producer.pushed(sequence_id, highest, size, recorded)
-            stats.entries += 1
-            stats.messages += send.num_messages
-            stats.size_bytes += size
-            stats.chunks += send.is_chunk
-            self.stats.entries_in += 1
-            self.stats.messages_in += send.num_messages
-            self.stats.bytes_in += size
+            pushed(sequence_id, highest, size, recorded)
+            entries += 1
+            messages += num_messages
+            size_bytes += size
+            chunks += is_chunk
             append(entry, done)
+        self._count(producer, entries, messages, size_bytes, chunks)
         return taken
+
+    def _count(self, producer: Producer, entries: int, messages: int, size_bytes: int, chunks: int) -> None:
+        theirs, ours = producer.stats, self.stats
+        theirs.entries += entries
+        theirs.messages += messages
+        theirs.size_bytes += size_bytes
+        theirs.chunks += chunks
+        ours.entries_in += entries
+        ours.messages_in += messages
+        ours.bytes_in += size_bytes
+        ours.chunks_in += chunks
 
     def _judge(self, producer: Producer, send: Send) -> tuple[Verdict, int | None]:
         assert self.deduplication is not None

@@ -189,7 +189,8 @@ def flaw_of(data: memoryview) -> str | None:
         if magic == _HEAD_MAGIC:
             if crc32c(data[6:]) != checksum:
                 return "Checksum failed on the broker"
-            if _plain(data, 10, 10 + size) is not None:
+            match = _PLAIN.fullmatch(data, 10, 10 + size)
+            if match is not None and match.end(2) - match.start(2) == data[11] and 10 + size <= len(data):
                 return None
     if not checksum_matches(data):
         return "Checksum failed on the broker"

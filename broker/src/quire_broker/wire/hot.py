@@ -10,30 +10,26 @@ from quire_broker.wire.varint import varint
 
 _SIZES = struct.Struct(">II")
 _MINUS_ONE = varint(-1)
-_RECEIPT = b"\x08\x07\x3a"
+# By the length of what it holds, a receipt's frame begins with one of these; it is always shorter than 128 bytes.
+_RECEIPT_HEADS = tuple(_SIZES.pack(length + 8, length + 4) + b"\x08\x07\x3a" + varint(length) for length in range(128))
+_LENGTHS = tuple(b"\x1a" + varint(length) for length in range(128))
 _MESSAGE = b"\x08\x09\x4a"
 
 
 def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
     """SEND_RECEIPT frames, joined, of (sequence id, highest sequence id, ledger id, entry id), in that order."""
     producer = b"\x08" + varint(producer_id) + b"\x10"
-    pack = _SIZES.pack
     parts: list[bytes] = []
     last_ledger, ledger_bytes = -2, b""
+    last_highest, highest_bytes = 0, b"\x20\x00"
     for sequence_id, highest_sequence_id, ledger_id, entry_id in receipts:
         if ledger_id != last_ledger:
             last_ledger, ledger_bytes = ledger_id, b"\x08" + varint(ledger_id) + b"\x10"
+        if highest_sequence_id != last_highest:
+            last_highest, highest_bytes = highest_sequence_id, b"\x20" + varint(highest_sequence_id)
         message_id = ledger_bytes + varint(entry_id)
-        body = b"%b%b\x1a%b%b\x20%b" % (
-            producer,
-            varint(sequence_id),
-            varint(len(message_id)),
-            message_id,
-            varint(highest_sequence_id),
-        )
-        size = len(body) + 4  # a receipt is always shorter than 128 bytes: its length takes one byte
-        parts.append(pack(size + 4, size))
-        parts.append(_RECEIPT + varint(size - 4))
+        body = b"%b%b%b%b%b" % (producer, varint(sequence_id), _LENGTHS[len(message_id)], message_id, highest_bytes)
+        parts.append(_RECEIPT_HEADS[len(body)])
         parts.append(body)
     return b"".join(parts)
 

@@ -17,12 +17,15 @@ def _encoded(value: int) -> bytes:
 
 
 _SHORT = tuple(_encoded(value) for value in range(1 << 14))
+_CONTINUED = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14))
 
 
 def varint(value: int) -> bytes:
     """`value` in -2**63 .. 2**64-1; a negative one takes ten bytes, as int64 and as uint64 with all bits set."""
     if 0 <= value < 16384:
         return _SHORT[value]
+    if 0 < value < 2097152:  # what a topic's sequence and entry ids are most of the time
+        return _CONTINUED[value & 0x3FFF] + _SHORT[value >> 14]
     return _encoded(value + _UINT64 if value < 0 else value)
 
 

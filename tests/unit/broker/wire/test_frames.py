@@ -187,3 +187,33 @@ def test_any_bytes_either_parse_or_are_refused(data: bytes) -> None:
     except PeerProtocolError:
         return
     assert isinstance(frames, list)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 200]),
+            st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1)),
+            st.one_of(st.none(), st.integers(1, 300)),
+        ),
+        max_size=12,
+    )
+)
+def test_every_send_of_a_buffer_is_read_as_the_generated_class_reads_it(
+    sends: list[tuple[int, int, int | None]],
+) -> None:
+    data = b""
+    for producer_id, sequence_id, messages in sends:
+        send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
+        if messages is not None:
+            send.num_messages = messages
+        command = pb.BaseCommand(type=Kind.SEND, send=send).SerializeToString()
+        data += (len(command) + 5).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + b"e"
+    runs = FrameDecoder(1000).feed(data)
+    read = [
+        (run.producer_id, send.sequence_id, send.num_messages, send.highest_sequence_id, bytes(send.entry))
+        for run in runs
+        if isinstance(run, SendRun)
+        for send in run.sends
+    ]
+    assert read == [(producer, sequence, messages or 1, None, b"e") for producer, sequence, messages in sends]
