@@ -8,7 +8,7 @@ SEEDS ?= 200
 
 .PHONY: run test env lint sim bench clean peers
 run: env
-	$(UV) run --no-sync quire standalone $(ARGS)
+	.venv/bin/quire standalone $(ARGS)
 
 test: env
 	$(UV) run --no-sync pytest $(ARGS)
