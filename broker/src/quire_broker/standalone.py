@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
@@ -22,7 +23,6 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
-from quire_broker.topic.background import Background
 
 RESTART_PAUSE_S = 1.0
 log = logging.getLogger("quire.standalone")

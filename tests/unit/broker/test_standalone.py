@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from quire_bookie.env.background import Background
 from quire_bookie.errors import StartupError
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, quorums, with_quorums
-from quire_broker.topic.background import Background
 from tests.sim.disk import SimDisk
 
 

@@ -9,10 +9,10 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
 from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
 from quire_bookie.model import BookieId

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from quire_bookie.env.background import start_background
 from quire_bookie.errors import (
     BadVersionError,
     MetadataError,
@@ -21,7 +22,6 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, METADATA_SESSION_TIMEOUT_S
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.service_info import BookieServiceInfo, encode_service_info
 from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, SessionState, Watch
 from quire_bookie.model import BookieId

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import (
     LedgerError,
@@ -29,7 +30,6 @@ from quire_bookie.errors import (
 )
 from quire_bookie.model import EntryId
 from quire_broker.managed_ledger.append_batch import AppendBatch, AppendDone
-from quire_broker.managed_ledger.background import Background, Backoff
 from quire_broker.managed_ledger.entry_cache import sizes
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
@@ -43,6 +43,7 @@ from quire_broker.managed_ledger.ledger_maker import Availability, ClosedCounts,
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.node_codec import LedgerListNode
+from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.rollover import LedgerLoad, RollReason, may_roll, reason_to_roll
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote_plus, unquote_plus
 
 from quire_bookie.errors import BadVersionError
-from quire_broker.managed_ledger.background import patiently
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.cursor_fix import aligned
 from quire_broker.managed_ledger.cursor_state import CursorState
 from quire_broker.managed_ledger.cursor_store import CursorStore
 from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateError
 from quire_broker.managed_ledger.list_store import ListStore, node_path
+from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.managed_ledger.reader import EntryReader
 from quire_broker.managed_ledger.room import Room

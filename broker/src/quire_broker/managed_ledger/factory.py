@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.background import Background, patiently
 from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.entry_cache import EntryCache
@@ -19,6 +19,7 @@ from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
 from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 

@@ -16,8 +16,8 @@ from quire_bookie.errors import (
 )
 from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.background import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
+from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.rollover import Surroundings
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 

@@ -14,7 +14,6 @@ from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.append_batch import AppendDone
 from quire_broker.managed_ledger.appender import Appender, AppendState, AppendStats
-from quire_broker.managed_ledger.background import patiently
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.cursors import Cursors
 from quire_broker.managed_ledger.entry_cache import TopicCache
@@ -27,6 +26,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.opening import Opened, open_list
+from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
 from quire_broker.managed_ledger.room import Room

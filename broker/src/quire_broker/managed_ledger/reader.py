@@ -7,9 +7,9 @@ recovery and their handles kept, the least recently used given back. Reads of th
 import asyncio
 from collections.abc import Sequence
 
+from quire_bookie.env.background import Background
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import EntryId, LedgerId
-from quire_broker.managed_ledger.background import Background
 from quire_broker.managed_ledger.entry_cache import TopicCache
 from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers, Reader

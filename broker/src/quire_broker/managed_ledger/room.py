@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata.store import MetadataStore
-from quire_broker.managed_ledger.background import Background, Backoff
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.ledger_port import Ledgers
+from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
 

@@ -13,7 +13,7 @@ from quire_bookie.errors import (
     MetadataUnknownError,
 )
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Operation, Put
-from quire_broker.managed_ledger.background import Backoff
+from quire_broker.managed_ledger.patience import Backoff
 
 
 class StoredNode:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataError, QuireError, StartupError
@@ -28,7 +29,6 @@ from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
 from quire_broker.server.session import Session
-from quire_broker.topic.background import Background
 from quire_broker.topic.topics import Topics, TopicsSettings
 
 if TYPE_CHECKING:

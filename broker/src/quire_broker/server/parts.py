@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.server.budget import PublishBudget
-from quire_broker.topic.background import Background
 from quire_broker.topic.topics import Topics
 
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
@@ -20,7 +21,6 @@ from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position
-from quire_broker.topic.background import Background
 from quire_broker.topic.subscription_acks import Acknowledgements
 from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
 from quire_broker.topic.topic_names import TopicName

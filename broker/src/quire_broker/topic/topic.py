@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.errors import (
@@ -27,7 +28,6 @@ from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.sampling import Rate
-from quire_broker.topic.background import Background
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
 from quire_broker.errors import (
@@ -23,7 +24,6 @@ from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.policies import Json, PolicyStore
-from quire_broker.topic.background import Background
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 

@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError
 from quire_bookie.metadata.store import Put
-from quire_broker.managed_ledger.background import Backoff
+from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.stored_node import StoredNode
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore

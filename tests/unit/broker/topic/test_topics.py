@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.env.background import Background
 from quire_bookie.errors import QuireError
 from quire_broker.errors import (
     ConflictError,
@@ -18,7 +19,6 @@ from quire_broker.errors import (
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.policies import PolicyStore
-from quire_broker.topic.background import Background
 from quire_broker.topic.producers import Producer, Receipt, Refusal
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_topic

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
-from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.etcd.connection import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import logging
 
+from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S
-from quire_bookie.metadata.background import start_background
 from quire_bookie.metadata.contract import prefix_end
 from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc

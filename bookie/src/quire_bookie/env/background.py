@@ -1,0 +1,91 @@
+"""Tasks that belong to nobody's await: each has an owner that names, watches and ends it.
+
+An error that nobody awaits is logged and counted, never lost. What the tasks do is not known here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from quire_bookie.errors import QuireError
+
+_log = logging.getLogger("quire.background")
+T = TypeVar("T")
+
+
+def start_background(
+    work: Coroutine[Any, Any, None], name: str, log: logging.Logger, on_failure: Callable[[], None] = lambda: None
+) -> "asyncio.Task[None]":
+    """Start `work`, which runs as long as its owner; the caller keeps the task and cancels it.
+
+    An error ends it: it is logged, and `on_failure` runs.
+    """
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the task %s ended", name, exc_info=error)
+            on_failure()
+
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(ended)
+    return task
+
+
+class Background:
+    """The running tasks of one owner. `failures`: how many ended with an error."""
+
+    def __init__(self, log: logging.Logger = _log) -> None:
+        self._log = log
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self.failures = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, T], what: str) -> "asyncio.Task[T]":
+        """Run `work` until it ends or `close` cancels it; `what` names it in the log. The task may be awaited."""
+        task = asyncio.get_running_loop().create_task(work, name=what)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def start(self, work: Coroutine[Any, Any, object], what: str) -> None:
+        """Run `work`; after `close` it is dropped unstarted."""
+        if self._closed:
+            work.close()
+        else:
+            self.spawn(work, what)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        self.failures += 1
+        if isinstance(error, QuireError):
+            self._log.warning("%s failed: %s", task.get_name(), error)
+        else:
+            self._log.error("%s failed", task.get_name(), exc_info=error)
+
+    async def drain(self) -> None:
+        """Wait for what runs now, and for what that starts."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def settle(self, patience_s: float) -> None:
+        """Wait for what runs, but not longer than `patience_s`."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience_s)
+
+    async def close(self) -> None:
+        """Cancel what runs and wait for its end. A task that calls this is spared."""
+        self._closed = True
+        current = asyncio.current_task()
+        while tasks := [task for task in self._tasks if task is not current]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
