@@ -6,7 +6,7 @@ Everything that runs on the nodes is production code; only the ports are simulat
 import asyncio
 import random
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from quire_bookie.client import LedgerClient
@@ -87,6 +87,10 @@ class World:
         self.clock = SimClock(loop)
         self.bookies: dict[str, SimBookie] = {}
         self.starting = 0
+        self.journal_settings = JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20)
+        self.storage_settings = StorageSettings()
+        self.flush_interval_s = (0.5, 5.0)
+        self.disk_check_interval_s = 10.0
         self._clients = 0
 
     # ---- bookies
@@ -128,8 +132,9 @@ class World:
             "/data",
             port=BOOKIE_PORT,
             advertise=place.host,
-            journal=JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20),
-            storage=StorageSettings(flush_interval_s=self.chance.uniform(0.5, 5.0)),
+            journal=self.journal_settings,
+            storage=replace(self.storage_settings, flush_interval_s=self.chance.uniform(*self.flush_interval_s)),
+            disk_check_interval_s=self.disk_check_interval_s,
         )
         chance = SimChance(self.chance.randrange(1 << 30))
         return await start_bookie(
@@ -146,6 +151,18 @@ class World:
         self.loop.kill(place.node)
         place.node = place.running = place.session = None
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
+
+    async def stop_bookie(self, host: str) -> None:
+        """A clean stop, as before an upgrade."""
+        place = self.bookies[host]
+        if place.node is None or place.running is None or place.session is None:
+            return
+        node, session, running = place.node, place.session, place.running
+        place.node = place.running = place.session = None
+        await self.loop.run_on(node, running.stop())
+        self.loop.kill(node)
+        place.disk = place.disk.crash("none", self.chance.randrange(1 << 30))
+        session.lease_ran_out()
 
     # ---- clients
     async def start_client(self, host: str, **settings: Any) -> SimClient:

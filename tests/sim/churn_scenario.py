@@ -1,0 +1,137 @@
+"""Many ledgers on bookies with tiny journals and caches: files recycle and flushes run all the time.
+
+`run`: bookies crash, stop in order and come back meanwhile. `run_on_full_disks`: their disks fill up and are freed.
+Whatever was confirmed is found by a recovering opener on another client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from quire_bookie.client import LedgerReader
+from quire_bookie.errors import QuireError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.limits import KIB, MIB
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage.settings import StorageSettings
+from tests.sim.disk import Survival
+from tests.sim.history import LedgerHistory
+from tests.sim.ledger_scenario import read_all
+from tests.sim.loop import SimLoop
+from tests.sim.world import SimClient, World, insist
+
+ROUNDS = 2
+LEDGERS_PER_ROUND = 6
+QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1), (1, 1, 1))
+Trouble = Callable[[World], Awaitable[None]]
+
+
+class _Listener:
+    def __init__(self, history: LedgerHistory) -> None:
+        self._history = history
+        self.stopped = False
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        self._history.on_confirm(up_to)
+
+    def on_failed(self, error: Exception) -> None:
+        self._history.failed = True
+        self.stopped = True
+
+
+async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
+    """Crashes and restarts."""
+    return await _run(loop, seed, _restart_somebody)
+
+
+async def run_on_full_disks(loop: SimLoop, seed: int) -> list[LedgerHistory]:
+    """Full disks, and crashes on them."""
+    return await _run(loop, seed, _fill_somebody)
+
+
+async def _run(loop: SimLoop, seed: int, trouble: Trouble) -> list[LedgerHistory]:
+    world = World(loop, seed)
+    world.journal_settings = JournalSettings(
+        file_bytes=128 * KIB, group_bytes_max=64 * KIB, queue_bytes_max=128 * KIB, spare_files_max=2
+    )
+    world.storage_settings = StorageSettings(
+        write_cache_bytes=64 * KIB,
+        read_cache_bytes=32 * KIB,
+        entry_log_bytes_max=2 * MIB,
+        reserved_bytes=0,
+        ledger_states_max=4,
+        disk_full_retry_s=0.5,
+    )
+    world.flush_interval_s = (0.02, 0.5)
+    world.disk_check_interval_s = 1.0
+    await world.start_bookies(3)
+    writing, opening = [await world.start_client(host) for host in ("writer", "opener")]
+    histories: list[LedgerHistory] = []
+    for _ in range(ROUNDS):
+        written: dict[LedgerId, LedgerHistory] = {}
+        writers = [asyncio.ensure_future(_write_one(world, writing, written)) for _ in range(LEDGERS_PER_ROUND)]
+        for _ in range(world.chance.randrange(1, 5)):
+            await asyncio.sleep(world.chance.uniform(0.05, 1.0))
+            await trouble(world)
+        await asyncio.gather(*writers)
+        for place in world.bookies.values():
+            place.disk.capacity_bytes = 1 << 40
+        await world.heal()
+        for ledger, history in written.items():
+            await _recover(world, opening, ledger, history)
+            history.check()
+        histories += written.values()
+    return histories
+
+
+async def _write_one(world: World, client: SimClient, written: dict[LedgerId, LedgerHistory]) -> None:
+    e, w, a = world.chance.choice(QUORUMS)
+    try:
+        writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
+    except QuireError:
+        return
+    history = written[writer.ledger_id] = LedgerHistory()
+    listener = _Listener(history)
+    writer.listener = listener
+    for count in range(world.chance.choice((3, 40, 80))):
+        payloads = [b"%d/%d:" % (count, each) + bytes(world.chance.choice((0, 90, 900))) for each in range(5)]
+        if listener.stopped:
+            return
+        try:
+            first = writer.submit(payloads)
+        except QuireError:
+            return
+        history.on_submit(first, payloads)
+        await asyncio.sleep(world.chance.uniform(0.0, 0.02))
+
+
+async def _recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory) -> None:
+    async def attempt() -> LedgerReader:
+        return await world.on(client, client.ledgers.open_ledger(ledger, recover=True))
+
+    reader = await insist(attempt, seconds=300)
+    history.on_close(reader.last_add_confirmed)
+    await insist(lambda: world.on(client, read_all(reader, history, "opener")), seconds=300)
+
+
+async def _restart_somebody(world: World) -> None:
+    host = world.chance.choice(sorted(world.bookies))
+    if world.chance.random() < 0.3:
+        await world.stop_bookie(host)
+    else:
+        survival: Survival = world.chance.choice(("none", "all", "random"))
+        world.crash_bookie(host, survival)
+    await asyncio.sleep(world.chance.uniform(0.0, 0.5))
+    await world.start_bookie(host)
+
+
+async def _fill_somebody(world: World) -> None:
+    host = world.chance.choice(sorted(world.bookies))
+    place = world.bookies[host]
+    usage = await place.disk.usage("/")
+    place.disk.capacity_bytes = usage.total_bytes - usage.free_bytes + world.chance.choice((0, 2_000, 40_000, 200_000))
+    await asyncio.sleep(world.chance.uniform(0.2, 2.0))
+    if world.chance.random() < 0.5:
+        world.crash_bookie(host, world.chance.choice(("none", "all", "random")))
+        place.disk.capacity_bytes = 1 << 40
+        await world.start_bookie(host)
+    place.disk.capacity_bytes = 1 << 40
