@@ -121,7 +121,10 @@ class AddPipeline:
         self._write_sets = write_sets(metadata.ensemble_size, metadata.write_quorum)
         self._tracker = ack_tracker(*self._quorums, first)
         self._links = {bookie: links.link(bookie, purpose) for bookie in self._ensemble}
+        self._striped = metadata.write_quorum < metadata.ensemble_size
+        self._send_to_living = [link.send_adds for link in self._links.values()]
         self._clock = links
+        self._now_s = links.now_s
         self._settings = settings
         self._owner = owner
         self._kept: deque[_SentRun] = deque()
@@ -135,19 +138,20 @@ class AddPipeline:
         `length`: payload bytes of the ledger up to and with the last of them.
         """
         assert self.error is None, "a failed pipeline takes no adds"
-        first = EntryId(self.pushed + 1)
-        run = _SentRun(first, count, frames, length, self._clock.now_s())
-        self.pushed = EntryId(self.pushed + count)
+        last = self.pushed
+        first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
+        run = _SentRun(first, count, frames, length, self._now_s())
+        self.pushed = last + count  # type: ignore[assignment]
         self.pending_bytes += len(frames)
         self._kept.append(run)
         self._unconfirmed.append(run)
         self._tracker.push(count)
-        if self._quorums[0] == self._quorums[1]:
-            for bookie, link in self._links.items():
-                if bookie not in self.failed_replicas:
-                    link.send_adds(self.ledger, frames, self)
-        else:
+        if self._striped:
             self._send_striped(run)
+        else:
+            ledger = self.ledger
+            for send_adds in self._send_to_living:
+                send_adds(ledger, frames, self)
         return first
 
     def _send_striped(self, run: _SentRun) -> None:
@@ -253,6 +257,8 @@ class AddPipeline:
 
     def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
         self.failed_replicas[bookie] = error
+        living = [link for name, link in self._links.items() if name not in self.failed_replicas]
+        self._send_to_living = [link.send_adds for link in living]
         self._tracker.fail(self._positions[bookie])
         self._links[bookie].forget_sink(self.ledger, self)
         retry = self._retries.pop(bookie, None)

@@ -89,7 +89,9 @@ class BookieConnection:
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
         """See BookieLink."""
         self._sinks[ledger] = sink
-        self._send(frames)
+        self._outbox.append(frames)  # as `_send`, without the call: this is the hot path
+        if not self._flush_due:
+            self._flush_soon()
 
     def forget_sink(self, ledger: LedgerId, sink: AddSink) -> None:
         """See BookieLink."""
@@ -194,8 +196,11 @@ class BookieConnection:
     def _send(self, data: Buffer) -> None:
         self._outbox.append(data)
         if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flush_due = True
+        self._loop.call_soon(self._flush)
         self._hooks.watch()
 
     def _flush(self) -> None:

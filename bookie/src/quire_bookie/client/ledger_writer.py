@@ -95,6 +95,7 @@ class LedgerWriter:
             - handle.digest.size
             - _BATCH_ANSWER_OVERHEAD_BYTES
         )
+        self._pending_bytes_max = handle.settings.writer_pending_bytes_max
         self._frames = AddFrames(handle.ledger, handle.digest, handle.master_key)
         self._pipeline = AddPipeline(
             handle.ledger,
@@ -175,23 +176,25 @@ class LedgerWriter:
         The buffers are copied before this returns. Raises, sending nothing: LedgerFencedError, LedgerClosedError, the
         error the writer failed with, LedgerError for a payload above `payload_bytes_max` or for no payload at all.
         """
-        self._check_open()
-        if not payloads:
+        if self._state is not WriterState.OPEN:
+            self._check_open()
+        count = len(payloads)
+        if not count:
             raise LedgerError("no entries to submit")
-        pipeline, former_length = self._pipeline, self._length
+        pipeline, former_length, size_max = self._pipeline, self._length, self._payload_bytes_max
         for payload in payloads:
-            size_bytes = sum(map(len, payload)) if isinstance(payload, tuple) else len(payload)
-            if size_bytes > self._payload_bytes_max:
-                raise LedgerError(f"an entry of {size_bytes} bytes; the limit is {self._payload_bytes_max}")
-        frames, self._length = self._frames.encode(
-            EntryId(pipeline.pushed + 1), pipeline.confirmed, former_length, payloads
-        )
+            size_bytes = sum(map(len, payload)) if type(payload) is tuple else len(payload)
+            if size_bytes > size_max:
+                raise LedgerError(f"an entry of {size_bytes} bytes; the limit is {size_max}")
+        first: EntryId = pipeline.pushed + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
+        frames, length = self._frames.encode(first, pipeline.confirmed, former_length, payloads)
+        self._length = length
         stats = self.stats
-        stats.entries += len(payloads)
-        stats.payload_bytes += self._length - former_length
+        stats.entries += count
+        stats.payload_bytes += length - former_length
         stats.runs += 1
-        first = pipeline.push(frames, len(payloads), self._length)
-        if pipeline.pending_bytes >= self._handle.settings.writer_pending_bytes_max:
+        pipeline.push(frames, count, length)
+        if pipeline.pending_bytes >= self._pending_bytes_max:
             self._writable = False
         return first
 
