@@ -6,21 +6,18 @@ Source: spec pulsar-wire, section 4. Encrypted payloads stay as they are: only t
 """
 
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import cramjam
 from google.protobuf.message import DecodeError
 
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
+from quire_broker.compression import CompressionError, decompress
 from quire_broker.wire.entry import EntrySummary, peek
 from quire_broker.wire.proto.pulsar_pb2 import SingleMessageMetadata
 
 _U32 = struct.Struct(">I")
-NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
-CODECS = ("none", "lz4", "zlib", "zstd", "snappy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,10 @@ def messages_of(entry: Buffer) -> list[Message]:
     payload = bytes(memoryview(entry)[summary.payload_offset :])
     metadata = summary.metadata
     if len(metadata.encryption_keys) == 0:
-        payload = decompress(payload, metadata.compression, metadata.uncompressed_size)
+        try:
+            payload = decompress(payload, metadata.compression, metadata.uncompressed_size)
+        except CompressionError as error:
+            raise PeerProtocolError(f"a payload that cannot be decompressed: {error}") from error
         if summary.is_batch:
             return list(_unpack(payload, summary))
     properties = {each.key: each.value for each in metadata.properties}
@@ -94,25 +94,3 @@ def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
             0,
             None,
         )
-
-
-def decompress(payload: bytes, codec: int, size: int) -> bytes:
-    """The plain bytes; `size` is what the metadata says they are. PeerProtocolError when they are not."""
-    try:
-        if codec == NONE:
-            return payload
-        if codec == LZ4:
-            plain = bytes(cramjam.lz4.decompress_block(payload, output_len=size))
-        elif codec == ZLIB:
-            plain = zlib.decompressobj().decompress(payload, size + 1)
-        elif codec == ZSTD:
-            plain = bytes(cramjam.zstd.decompress(payload, output_len=size))
-        elif codec == SNAPPY:
-            plain = bytes(cramjam.snappy.decompress_raw(payload))
-        else:
-            raise PeerProtocolError(f"compression {codec} is not one of {', '.join(CODECS)}")
-    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
-        raise PeerProtocolError(f"a payload that {CODECS[codec]} cannot decompress") from error
-    if len(plain) != size:
-        raise PeerProtocolError(f"{CODECS[codec]} gave {len(plain)} bytes, the metadata says {size}")
-    return plain

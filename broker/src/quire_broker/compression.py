@@ -1,0 +1,80 @@
+"""Decompression of what clients and stock brokers wrote: payloads of messages, nodes of the metadata. Nothing of ours
+is compressed here.
+
+LZ4 and Snappy are their raw block formats, zlib and zstd whole streams. The plain size comes from the writer: it is
+bounded before anything is allocated for it, and no more than it is ever made of the input.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+
+PLAIN_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Codec(IntEnum):
+    """As the wire protocol and the managed ledger number them."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+class CompressionError(ValueError):
+    """The bytes are not what they are said to be. Trying again does not help."""
+
+
+def decompress(body: bytes, codec: int, size: int) -> bytes:
+    """The plain bytes, which must be `size` bytes. CompressionError when they are not, or the codec is unknown."""
+    if codec == Codec.NONE:
+        return body
+    if not 0 <= size <= PLAIN_BYTES_MAX:
+        raise CompressionError(f"{size} bytes when decompressed; the limit is {PLAIN_BYTES_MAX}")
+    try:
+        plain = _DECOMPRESS[codec](body, size)
+    except KeyError as error:
+        raise CompressionError(f"compression {codec} is not one of {', '.join(each.name for each in Codec)}") from error
+    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
+        raise CompressionError(f"not {Codec(codec).name}: {error}") from error
+    if len(plain) != size:
+        raise CompressionError(f"{Codec(codec).name} gave {len(plain)} bytes instead of {size}")
+    return plain
+
+
+def _lz4(body: bytes, size: int) -> bytes:
+    output = bytearray(size)  # decompress_block would fill up with zeros what is too short
+    written = cramjam.lz4.decompress_block_into(body, output)
+    return bytes(output[:written])
+
+
+def _zlib(body: bytes, size: int) -> bytes:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, size + 1)
+    if not stream.eof:
+        raise CompressionError("the stream does not end where it should")
+    return plain
+
+
+def _zstd(body: bytes, size: int) -> bytes:
+    output = bytearray(size)
+    written = cramjam.zstd.decompress_into(body, output)
+    return bytes(output[:written])
+
+
+def _snappy(body: bytes, size: int) -> bytes:
+    length = cramjam.snappy.decompress_raw_len(body)
+    if length != size:
+        raise CompressionError(f"Snappy says {length} bytes instead of {size}")
+    return bytes(cramjam.snappy.decompress_raw(body))
+
+
+_DECOMPRESS: dict[int, Callable[[bytes, int], bytes]] = {
+    Codec.LZ4: _lz4,
+    Codec.ZLIB: _zlib,
+    Codec.ZSTD: _zstd,
+    Codec.SNAPPY: _snappy,
+}
