@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -49,6 +50,10 @@ def set_up_log(level: LogLevel) -> None:
 
 def run_service(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], event_loop: EventLoop) -> int:
     """Run `service(stop)` until it returns its exit code. SIGINT and SIGTERM set `stop`; a second one kills."""
+    # Modules live for ever and messages die young: look at the first never again, at the others less often. Measured
+    # at the bookie: 0.6 us of the CPU time of an add, of about 5.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=_loop_factory(event_loop)) as runner:
         return runner.run(_with_signals(service))
 
