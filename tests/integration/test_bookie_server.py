@@ -261,6 +261,43 @@ async def test_reads_of_a_bookie_with_a_failed_journal_end_after_their_time() ->
     await world.stop()
 
 
+@pytest.mark.parametrize("lost", ["journal", "ledgers"])
+async def test_a_bookie_whose_journal_or_ledgers_were_deleted_refuses_to_start(world: BookieWorld, lost: str) -> None:
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 5), 5) == [Status.OK] * 5
+    await world.crash()
+    kept = world.disk
+    folder = f"/data/{lost}"
+    for name in await kept.list_dir(folder):
+        if name not in ("current", "index"):
+            await kept.remove(f"{folder}/{name}")
+    await kept.sync_dir(folder)
+    if lost == "ledgers":
+        kept.indexes.clear()
+    with pytest.raises(StartupError, match=f"the folder {folder} of bookie .* has lost its files"):
+        await world.restart()
+
+
+async def test_a_crash_at_any_step_of_the_first_start_is_not_taken_for_lost_files() -> None:
+    for step in range(200):
+        world = BookieWorld()
+        world.disk.crash_after(step)
+        try:
+            await world.start()
+        except (OSError, StartupError):
+            world.disk = world.disk.crash()
+            assert world.session is not None
+            world.session.cut_for_good()
+            world.session.lease_ran_out()
+            await world.restart()
+            await world.stop()
+            continue
+        world.disk.crash_after(1 << 30)
+        await world.stop()
+        return
+    raise AssertionError("the start never got through")
+
+
 async def test_a_port_in_use_is_one_clear_line_and_leaves_nothing_open(world: BookieWorld) -> None:
     other = BookieWorld(settings=replace(SETTINGS, port=port(world)))
     with pytest.raises(StartupError, match=rf"port {port(world)} .* cannot be listened on"):

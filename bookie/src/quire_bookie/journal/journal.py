@@ -50,6 +50,8 @@ class Journal:
             poisoned=self._was_poisoned,
         )
         self._started = False
+        self.is_new = False
+        """The folder held no journal: `open` began it."""
         self._closing = False
         self._stopping = False
         self._wake = asyncio.Event()
@@ -77,7 +79,9 @@ class Journal:
         if mark is None:
             if files.any:
                 raise DamagedError(f"{directory}/{MARK_NAME}", 0, "the mark is missing beside journal files")
-            mark = await create_mark(disk, directory, chance)
+            journal = cls(disk, directory, settings, files, await create_mark(disk, directory, chance))
+            journal.is_new = True
+            return journal
         return cls(disk, directory, settings, files, mark)
 
     async def replay(self, deliver: Deliver) -> ReplaySummary:

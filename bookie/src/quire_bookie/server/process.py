@@ -250,6 +250,7 @@ async def _open_data(
         marks=JournalMarks(parts.journal),
         chance=chance,
     )
+    _refuse_lost_half(settings, parts.identity, parts.journal, parts.storage)
     target = ReplayTarget(parts.storage)
     summary = await parts.journal.replay(target.deliver)
     if summary.records:
@@ -264,6 +265,26 @@ async def _open_data(
             await parts.storage.flush()
         except DiskFullError as error:
             _log.warning("what was replayed stays in memory and in the journal: %s", error)
+
+
+def _refuse_lost_half(
+    settings: BookieSettings, identity: StorageIdentity, journal: Journal, storage: LedgerStorage[JournalPosition]
+) -> None:
+    """An emptied folder beside one with data lost entries that were acknowledged: they must not become *no such entry*.
+
+    A first start makes the journal's mark, then the storage, then the journal's first file: a crash in between leaves
+    neither of the two states that are refused.
+    """
+    lost = None
+    if journal.is_new and not storage.is_new:
+        lost = settings.journal_path
+    elif storage.is_new and journal.mark.generation > 0:
+        lost = settings.ledger_path
+    if lost is not None:
+        raise StartupError(
+            f"the folder {lost} of bookie {identity.bookie} has lost its files; put them back, or empty all folders "
+            "to start a new bookie"
+        )
 
 
 async def _serve(settings: BookieSettings, parts: _Parts, metadata: MetadataStore) -> RunningBookie:

@@ -35,6 +35,8 @@ class IndexCommits:
         self._index = index
         self._proof = f"{directory}/{PROOF_NAME}"
         self._state = state
+        self.is_new = False
+        """Index and folder were empty: `open` stamped them."""
 
     @classmethod
     async def open(cls, disk: Disk, index: IndexStore, directory: str, chance: Chance) -> "IndexCommits":
@@ -54,6 +56,7 @@ class IndexCommits:
             commits = cls(disk, index, directory, StoreState(chance.token(16), 0, 1))
             await commits._write([], [], commits._state)
             await disk.replace_file(commits._proof, encode_proof(commits._state))
+            commits.is_new = True
             return commits
         state = decode_store_state(value)
         commits = cls(disk, index, directory, state)

@@ -125,6 +125,11 @@ class LedgerStorage(Generic[M]):
     _logs: EntryLogs
     _reader: LogReader
 
+    @property
+    def is_new(self) -> bool:
+        """Whether index and folder were empty when they were opened."""
+        return self._commits.is_new
+
     # ---- state, sync
     def cached_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
         """The ledger if it is in memory; None says nothing: `load_ledger`."""
