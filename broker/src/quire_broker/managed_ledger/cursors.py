@@ -102,8 +102,11 @@ class Cursors:
                     lambda: store.create(state, dict(properties)), room.backoff(), room.settings.metadata_patience_s
                 )
             except BadVersionError as error:
-                self._lost_node()
-                raise CursorStateError(f"cursor {name} of {room.name} was made by another owner") from error
+                if not await self._lists.still_owned():
+                    self._lost_node()
+                    raise CursorStateError(f"cursor {name} of {room.name} was made by another owner") from error
+                # The node is that of a call that was cancelled, or of a former owner that does not know of us yet.
+                state = aligned(await store.load(self._lists.ledgers), self._lists.ledgers)
             finally:
                 del self._arriving[name]
             cursor = self.durable[name] = self._make(name, state, store)

@@ -592,3 +592,38 @@ def test_after_a_seek_that_failed_the_state_that_holds_is_saved_again() -> None:
         assert cursor.store.stats.snapshots + cursor.store.stats.node_writes > saved + 2, "the seek may be stored"
 
     run(scenario)
+
+
+def test_a_cursor_whose_making_was_cancelled_can_be_opened_again() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await append(ledger, *numbered(5))
+        for _ in range(20):
+            opening = asyncio.ensure_future(process.run(ledger.open_cursor("sub")))
+            while "sub" not in "".join(world.metadata.nodes):  # noqa: ASYNC110  virtual time
+                await asyncio.sleep(0.0001)
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            assert await _read(await process.run(ledger.open_cursor("sub"))) == list(range(5))
+            await process.run(ledger.delete_cursor("sub"))
+
+    run(scenario)
+
+
+def test_what_is_acknowledged_while_a_snapshot_is_saved_is_saved_by_the_next() -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await _with_cursor(world, 5)
+        cursor.acknowledge([Position(3, 0)])
+        await process.run(cursor.flush())
+        process.client.writers[-1].held = True
+        cursor.acknowledge([Position(3, 1)])
+        saving = asyncio.ensure_future(process.run(cursor.flush()))
+        await asyncio.sleep(0.1)
+        cursor.acknowledge([Position(3, 2)])
+        process.client.writers[-1].release()
+        await saving
+        await asyncio.sleep(3)
+        assert (await _crash(world, process)).cursors["sub"].mark_delete == Position(3, 2)
+
+    run(scenario)

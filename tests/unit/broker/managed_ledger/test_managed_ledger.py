@@ -6,7 +6,11 @@ import pytest
 
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.managed_ledger import LATEST, Cursor, ManagedLedger, ManagedLedgerState, Position
-from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError
+from quire_broker.managed_ledger.errors import (
+    ManagedLedgerClosedError,
+    ManagedLedgerFencedError,
+    ManagedLedgerMissingError,
+)
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import encode_list
 from tests.support.golden_etcd import dump
@@ -372,3 +376,18 @@ def test_the_factory_closes_everything() -> None:
             await process.open()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_two_that_open_at_the_same_time_one_learns_that_it_lost(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        first = await world.process().open()
+        await append(first, *numbered(5))
+        opened = await asyncio.gather(*(world.process().open() for _ in range(2)), return_exceptions=True)
+        lost = [outcome for outcome in opened if isinstance(outcome, ManagedLedgerFencedError)]
+        won = [outcome for outcome in opened if isinstance(outcome, ManagedLedger)]
+        assert (len(lost), len(won)) == (1, 1)
+        await append(won[0], b"more")
+        assert await everything(won[0]) == [*numbered(5), b"more"]
+
+    run(scenario, seed=seed)

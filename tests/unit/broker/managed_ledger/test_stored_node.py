@@ -1,10 +1,11 @@
 """Compare-and-set on a node whose answers get lost."""
 
+import asyncio
 import random
 
 import pytest
 
-from quire_bookie.errors import BadVersionError, MetadataUnavailableError
+from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata.store import Put
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.stored_node import StoredNode
@@ -60,5 +61,34 @@ def test_a_store_that_is_away_is_reported_as_not_done() -> None:
         server.away = False
         await node.write(b"two")
         assert node.version == 0
+
+    simulate(scenario, seed=1)
+
+
+class _LateStore(SimMetadataStore):
+    """The first write gets no answer and takes effect only while the second one is on its way."""
+
+    late: asyncio.Task[int] | None = None
+
+    async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        write = super().put
+
+        async def after(delay_s: float) -> int:
+            await asyncio.sleep(delay_s)
+            return await write(key, value, expected=expected, ephemeral=ephemeral)
+
+        if self.late is None:
+            self.late = asyncio.create_task(after(0.5))
+            raise MetadataUnknownError("no answer")
+        return await after(1.0)
+
+
+def test_a_write_that_took_effect_late_is_no_other_writer() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        server = SimMetadata(random.Random(1))
+        node = StoredNode(_LateStore(server), "/a/b", Backoff((0.01, 0.1), SeededChance(1)))
+        await node.write(b"one")
+        assert server.nodes["/a/b"].value == b"one"
+        assert node.version == server.nodes["/a/b"].version == 0
 
     simulate(scenario, seed=1)
