@@ -235,7 +235,5 @@ def test_with_deduplication_every_message_is_there_exactly_once(tmp_path: Path, 
 
 def test_the_same_holds_with_metadata_in_etcd(tmp_path: Path, chance: random.Random, etcd_server: EtcdServer) -> None:
     # A killed process leaves its leases behind, and its successor waits for their end: let that be 5 s, not 30.
-    server = StandaloneProcess(
-        tmp_path, bookies=3, metadata=f"etcd://{etcd_server.endpoint}", settings=("zkTimeout=5000",)
-    )
+    server = StandaloneProcess(tmp_path, bookies=3, metadata=f"etcd://{etcd_server.endpoint}")
     run_acceptance(server, chance, deduplication=False)

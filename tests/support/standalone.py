@@ -28,6 +28,19 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+def free_port_range(count: int) -> int:
+    """The first of `count` ports in a row that nothing listens on at the moment."""
+    while True:
+        (first,) = free_ports(1)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            continue
+        return first
+
+
 class StandaloneProcess:
     """One data folder and its ports; at most one process at a time."""
 
@@ -40,7 +53,9 @@ class StandaloneProcess:
         self.url = f"pulsar://127.0.0.1:{broker}"
         self.http = f"http://127.0.0.1:{http}"
         self._command = [QUIRE, "standalone", "--data", str(self.data), "--bookies", str(bookies)]
-        self._command += ["--broker-port", str(broker), "--http-port", str(http), "--bookie-port", "0"]
+        self._command += ["--broker-port", str(broker), "--http-port", str(http)]
+        # Fixed ports, as a user has: a bookie that comes back under its old address takes its registration over.
+        self._command += ["--bookie-port", str(free_port_range(bookies))]
         self._command += ["--advertise", "127.0.0.1", "--set", "bindAddress=127.0.0.1"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._command += ["--metadata", metadata] if metadata else []
