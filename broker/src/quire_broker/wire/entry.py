@@ -28,7 +28,7 @@ _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
 _HEAD_MAGIC = 0x0E01
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PLAIN = re.compile(
-    rb"\x0a([\x01-\x7f])([\x20-\x7e]+)"  # producer name of one length byte; the length is compared by hand
+    rb"\x0a[\x01-\x7f]([\x20-\x7e]+)"  # producer name of one length byte; the length is compared by hand
     rb"\x10" + _VARINT + rb"\x18" + _VARINT + rb"(?:\x40[\x00-\x04])?"  # sequence id, publish time, compression
     rb"(?:\x48[\x80-\xff]{0,4}[\x00-\x7f])?"  # uncompressed size
     rb"(?:\x58([\x01-\x7f]|[\x80-\xff][\x01-\x7f]))?"  # messages in the batch, below 16384
@@ -44,12 +44,12 @@ class EntrySummary:
     is nothing but producer, sequence id, publish time, compression and batch size.
     """
 
-    __slots__ = ("_parsed", "_raw", "is_batch", "is_plain", "num_messages", "payload_offset")
+    __slots__ = ("_entry", "_parsed", "is_batch", "is_plain", "num_messages", "payload_offset")
 
     def __init__(
-        self, raw: Buffer, parsed: MessageMetadata | None, payload_offset: int, num_messages: int, is_batch: bool
+        self, entry: Buffer, parsed: MessageMetadata | None, payload_offset: int, num_messages: int, is_batch: bool
     ) -> None:
-        self._raw = raw
+        self._entry = entry
         self._parsed = parsed
         self.payload_offset = payload_offset
         self.num_messages = num_messages
@@ -60,7 +60,7 @@ class EntrySummary:
     def metadata(self) -> MessageMetadata:
         """The whole metadata, parsed when first asked for."""
         if self._parsed is None:
-            self._parsed = MessageMetadata.FromString(bytes(self._raw))
+            self._parsed = MessageMetadata.FromString(bytes(self._entry[_HEAD.size : self.payload_offset]))
         return self._parsed
 
     @property
@@ -170,18 +170,6 @@ def _message_part(data: Buffer) -> int:
     return 0
 
 
-def _plain(data: Buffer, start: int, end: int) -> EntrySummary | None:
-    """The summary of metadata that has no more than the usual; None when it has, or is not metadata at all."""
-    match = _PLAIN.fullmatch(data, start, end)
-    if match is None or match.end(2) - match.start(2) != data[start + 1] or end > len(data):
-        return None
-    size = match.group(3)
-    if size is None:
-        return EntrySummary(data[start:end], None, end, 1, False)
-    messages = size[0] if len(size) == 1 else (size[0] & 0x7F) | size[1] << 7
-    return EntrySummary(data[start:end], None, end, messages, True)
-
-
 def flaw_of(data: memoryview) -> str | None:
     """Why an entry must not be stored: its checksum is wrong, or its metadata would trouble every consumer."""
     if len(data) >= _HEAD.size:
@@ -190,7 +178,7 @@ def flaw_of(data: memoryview) -> str | None:
             if crc32c(data[6:]) != checksum:
                 return "Checksum failed on the broker"
             match = _PLAIN.fullmatch(data, 10, 10 + size)
-            if match is not None and match.end(2) - match.start(2) == data[11] and 10 + size <= len(data):
+            if match is not None and match.end(1) == 12 + data[11] and 10 + size <= len(data):
                 return None
     if not checksum_matches(data):
         return "Checksum failed on the broker"
@@ -208,9 +196,14 @@ def peek(data: Buffer) -> EntrySummary:
     if len(data) >= _HEAD.size:
         magic, _, size = _HEAD.unpack_from(data)
         if magic == _HEAD_MAGIC:
-            summary = _plain(data, 10, 10 + size)
-            if summary is not None:
-                return summary
+            end = 10 + size
+            match = _PLAIN.fullmatch(data, 10, end)
+            if match is not None and match.end(1) == 12 + data[11] and end <= len(data):
+                batch = match.group(2)
+                if batch is None:
+                    return EntrySummary(data, None, end, 1, False)
+                messages = batch[0] if len(batch) == 1 else (batch[0] & 0x7F) | batch[1] << 7
+                return EntrySummary(data, None, end, messages, True)
     return _parse(data)
 
 
@@ -223,8 +216,7 @@ def _parse(data: Buffer) -> EntrySummary:
         end = start + _U32.unpack_from(data, offset)[0]
         if end > len(data):
             raise PeerProtocolError(f"metadata of {end - start} bytes in an entry of {len(data)}")
-        raw = bytes(data[start:end])
-        metadata = MessageMetadata.FromString(raw)
+        metadata = MessageMetadata.FromString(bytes(data[start:end]))
     except (DecodeError, struct.error) as error:
         raise PeerProtocolError(f"entry without readable metadata: {error}") from error
     if not metadata.IsInitialized():
@@ -234,7 +226,7 @@ def _parse(data: Buffer) -> EntrySummary:
         if not isinstance(text, str):
             raise PeerProtocolError(f"entry whose metadata has text that is not UTF-8: {text!r}")
     messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
-    return EntrySummary(raw, metadata, end, messages, metadata.HasField("num_messages_in_batch"))
+    return EntrySummary(data, metadata, end, messages, metadata.HasField("num_messages_in_batch"))
 
 
 def peek_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:

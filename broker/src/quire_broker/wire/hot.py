@@ -37,9 +37,11 @@ def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, in
 class MessageHeads:
     """Everything of a MESSAGE frame before the entry, for one consumer."""
 
-    __slots__ = ("_consumer", "_partition")
+    __slots__ = ("_consumer", "_ledger_id", "_partition", "_starts")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
+        self._ledger_id = -2
+        self._starts: dict[int, tuple[bytes, int]] = {}  # by the size of the entry id: what comes before it, and size
         self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
         self._partition = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
 
@@ -53,6 +55,13 @@ class MessageHeads:
         consumer_epoch: int | None = None,
     ) -> bytes:
         """The head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
+        if not redelivery_count and not ack_set and consumer_epoch is None:
+            if ledger_id != self._ledger_id:
+                self._ledger_id = ledger_id
+                self._starts.clear()
+            entry_bytes = varint(entry_id)
+            start, size = self._starts.get(len(entry_bytes)) or self._start(ledger_id, len(entry_bytes))
+            return b"%b%b%b%b" % (_SIZES.pack(size + 4 + entry_size, size), start, entry_bytes, self._partition)
         message_id = b"\x08%b\x10%b%b" % (varint(ledger_id), varint(entry_id), self._partition)
         body = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
         if redelivery_count:
@@ -63,6 +72,15 @@ class MessageHeads:
             body += b"\x28" + varint(consumer_epoch)
         command = b"%b%b%b" % (_MESSAGE, varint(len(body)), body)
         return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command
+
+    def _start(self, ledger_id: int, entry_bytes: int) -> tuple[bytes, int]:
+        """What all messages of a ledger begin with whose entry id takes so many bytes, and the size of the command."""
+        ledger = b"\x08" + varint(ledger_id) + b"\x10"
+        id_size = len(ledger) + entry_bytes + len(self._partition)
+        consumer = self._consumer + varint(id_size)
+        head = _MESSAGE + varint(len(consumer) + id_size) + consumer
+        made = self._starts[entry_bytes] = (head + ledger, len(head) + id_size)
+        return made
 
 
 def encode_send(producer_id: int, sequence_id: int, entry: bytes) -> bytes:
