@@ -1,8 +1,8 @@
 """Replay: records find their way back into storage, in any number of repetitions."""
 
-from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, MasterKeyRecord
+from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalPosition, MasterKeyRecord
 from quire_bookie.model import EntryId, LedgerId, Run
-from quire_bookie.server.replaying import ReplayTarget
+from quire_bookie.server.replaying import JournalMarks, ReplayTarget
 from tests.unit.bookie.server.fakes import FakeStorage
 
 LEDGER = LedgerId(4)
@@ -46,3 +46,22 @@ async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out()
     assert target.orphans == 4
     assert storage.entries == {}
     assert storage.infos[LEDGER].explicit_lac is None
+
+
+async def test_the_mark_moves_to_where_the_journal_stood_at_the_swap_and_not_at_the_commit() -> None:
+    class Journal:
+        stands = JournalPosition(1, 4096, 0)
+        marked: JournalPosition | None = None
+
+        def position(self) -> JournalPosition:
+            return self.stands
+
+        async def set_mark(self, position: JournalPosition, /) -> None:
+            self.marked = position
+
+    journal = Journal()
+    marks = JournalMarks(journal)
+    captured = marks.capture()
+    journal.stands = JournalPosition(2, 4096, 9)
+    await marks.commit(captured)
+    assert journal.marked == JournalPosition(1, 4096, 0)

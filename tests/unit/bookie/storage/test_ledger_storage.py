@@ -422,3 +422,18 @@ async def test_a_waiting_half_is_flushed_by_itself_when_it_is_full() -> None:
         await asyncio.sleep(0)
     assert await store.read(1, 0) == body_of(1, 0, 500)
     await store.storage.close()
+
+
+async def test_a_ledger_deleted_while_its_entry_is_on_its_way_from_disk_is_not_served() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(20))
+    store = await store.restart()
+    await store.ledger(1)
+    reading = asyncio.ensure_future(store.storage.read(LedgerId(1), EntryId(3)))
+    await asyncio.sleep(0)
+    info = store.storage.cached_ledger(LedgerId(1))
+    assert info is not None and not reading.done()
+    info.deleted = info.fenced = True  # what `delete_ledger` does first
+    with pytest.raises(NoSuchLedgerError):
+        await reading
+    await store.storage.close()
