@@ -94,19 +94,18 @@ class FrameDecoder:
         position, size = 0, len(data)
         run: SendRun | None = None
         self._needed = 4
-        while size - position >= 4:
-            frame_end = position + 4 + int.from_bytes(data[position : position + 4], "big")
-            if frame_end - position - 4 > self._frame_bytes_max:
-                raise PeerProtocolError(
-                    f"frame of {frame_end - position - 4} bytes; the limit is {self._frame_bytes_max}"
-                )
-            if frame_end > size:
-                self._needed = frame_end - position
-                break
+        sizes = _SIZES.unpack_from
+        while size - position >= 8:
+            total_size, command_size = sizes(data, position)
             start = position + 8
-            command_end = start + int.from_bytes(data[position + 4 : start], "big")
+            frame_end = position + 4 + total_size
+            if frame_end > size:
+                break
+            command_end = start + command_size
             if command_end > frame_end or start > frame_end:
                 raise PeerProtocolError("a command that is longer than its frame")
+            if total_size > self._frame_bytes_max:
+                raise self._too_large(total_size)
             if data.startswith(_SEND_HEAD, start):
                 usual = self._usual
                 if run is not None and data.startswith(usual, start + 4):
@@ -127,10 +126,20 @@ class FrameDecoder:
                 frames.append(_read_command(view[start:command_end], view[command_end:frame_end]))
             position = frame_end
         self._held = size - position
+        if self._held >= 4:
+            total_size = int.from_bytes(data[position : position + 4], "big")
+            if total_size > self._frame_bytes_max:
+                raise self._too_large(total_size)  # before it is collected
+            if total_size < 4:
+                raise PeerProtocolError(f"a frame of {total_size} bytes has no room for a command")
+            self._needed = 4 + total_size
         if self._held:
             # A copy, so that a few bytes of the next frame do not pin this whole buffer.
             self._parts.append(data[position:])
         return frames
+
+    def _too_large(self, total_size: int) -> PeerProtocolError:
+        return PeerProtocolError(f"frame of {total_size} bytes; the limit is {self._frame_bytes_max}")
 
 
 def _last_varint(data: bytes, position: int, end: int) -> int:
