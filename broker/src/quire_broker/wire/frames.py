@@ -77,21 +77,27 @@ class FrameDecoder:
 
     def feed(self, data: Buffer) -> list[Frame]:
         """The frames that `data` completes, in order. PeerProtocolError: close the connection."""
-        if self._held:
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        if not self._held:
+            return self._split(data, 0)
+        missing = self._needed - self._held
+        if len(data) < missing:
             self._parts.append(data)
             self._held += len(data)
-            if self._held < self._needed:
-                return []
-            data = b"".join(self._parts)
-            self._parts.clear()
-        elif not isinstance(data, bytes):
-            data = bytes(data)
-        return self._split(data)
+            return []
+        # Only the frame that was cut is put together; what follows it stays where it is.
+        cut = missing if self._needed > 4 else len(data)
+        self._parts.append(memoryview(data)[:cut])
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        frames = self._split(whole, 0)
+        return frames + self._split(data, cut) if cut < len(data) else frames
 
-    def _split(self, data: bytes) -> list[Frame]:
+    def _split(self, data: bytes, position: int) -> list[Frame]:
         frames: list[Frame] = []
         view = memoryview(data)
-        position, size = 0, len(data)
+        size = len(data)
         run: SendRun | None = None
         self._needed = 4
         sizes = _SIZES.unpack_from
