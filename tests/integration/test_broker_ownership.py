@@ -208,7 +208,7 @@ async def test_unloading_a_namespace_frees_its_bundles(pair: Pair) -> None:
 
 async def test_a_port_in_use_is_one_clear_error(pair: Pair) -> None:
     settings = BrokerSettings(listen="127.0.0.1", port=pair.brokers[0].port, http_port=0)
-    with pytest.raises(StartupError, match=f"127.0.0.1:{pair.brokers[0].port}"):
+    with pytest.raises(StartupError, match=f"port {pair.brokers[0].port} on 127.0.0.1"):
         await start_broker(
             settings,
             metadata=pair.sessions[0],
