@@ -51,7 +51,7 @@ async def run_on_full_disks(loop: SimLoop, seed: int) -> list[LedgerHistory]:
 async def _run(loop: SimLoop, seed: int, trouble: Trouble) -> list[LedgerHistory]:
     world = World(loop, seed)
     world.journal_settings = JournalSettings(
-        file_bytes=128 * KIB, group_bytes_max=64 * KIB, queue_bytes_max=128 * KIB, spare_files_max=2
+        file_bytes=128 * KIB, group_bytes_max=64 * KIB, queue_bytes_max=128 * KIB, spare_files_max=2, reserved_bytes=0
     )
     world.storage_settings = StorageSettings(
         write_cache_bytes=64 * KIB,

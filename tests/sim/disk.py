@@ -393,6 +393,7 @@ class SimJournalFile:
         self._in_flight = False
         self._idle.set()
         if self._disk.crashed:
+            done(SimCrashError("the simulated process has crashed"))
             return
         try:
             died = self._disk.step("submit", self._path)

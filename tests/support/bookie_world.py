@@ -24,7 +24,7 @@ SETTINGS = BookieSettings(
     listen="127.0.0.1",
     advertise="127.0.0.1",
     port=0,
-    journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB),
+    journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
     storage=StorageSettings(write_cache_bytes=24 * MIB, read_cache_bytes=4 * MIB),
 )
 ANSWER_TIMEOUT_S = 20.0

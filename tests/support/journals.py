@@ -9,7 +9,7 @@ from quire_bookie.journal.replay import ReplaySummary
 from quire_bookie.model import EntryId, LedgerId, Run
 
 FOLDER = "/data/journal"
-SMALL = JournalSettings(file_bytes=16 * 4096, group_bytes_max=8192, spare_files_max=2)
+SMALL = JournalSettings(file_bytes=16 * 4096, group_bytes_max=8192, spare_files_max=2, reserved_bytes=0)
 LEDGER = LedgerId(9)
 
 

@@ -47,6 +47,7 @@ READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage 
 READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
 BOOKIE_DRAIN_TIMEOUT_S = 5.0  # a clean stop waits this long for answers that are due
 POISONED_READS_S = 30.0  # how long a bookie with a failed journal still answers reads
+JOURNAL_RESERVED_BYTES = DISK_RESERVED_BYTES + WRITE_CACHE_BYTES  # left to flushes when a journal file is made
 
 # Client
 ADD_TIMEOUT_S = 30.0

@@ -29,7 +29,10 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
         service=ServiceSettings(
             frame_bytes_max=frame_bytes, batch_read_bytes_max=min(limits.BATCH_READ_BYTES_MAX, frame_bytes)
         ),
-        journal=JournalSettings(file_bytes=config.journal_max_size_mb * MIB),
+        journal=JournalSettings(
+            file_bytes=config.journal_max_size_mb * MIB,
+            reserved_bytes=limits.DISK_RESERVED_BYTES + config.write_cache_mb * MIB,
+        ),
         storage=StorageSettings(
             write_cache_bytes=config.write_cache_mb * MIB,
             read_cache_bytes=config.read_cache_mb * MIB,

@@ -113,6 +113,7 @@ class JournalFiles:
         if self._spares:
             self.recycled += 1
             return self._spares.pop()
+        await self._check_space()
         path = f"{self._directory}/journal-{self._next_number:08d}.log"
         self._next_number += 1
         unfinished = f"{path}.new"
@@ -125,6 +126,15 @@ class JournalFiles:
         await self._disk.sync_dir(self._directory)
         self.created += 1
         return path
+
+    async def _check_space(self) -> None:
+        usage = await self._disk.usage(self._directory)
+        needed = self._settings.file_bytes + self._settings.reserved_bytes
+        if usage.free_bytes < needed:
+            raise DiskFullError(
+                f"{self._directory}: {usage.free_bytes} bytes free; a new journal file of {self._settings.file_bytes} "
+                f"must leave {self._settings.reserved_bytes} for flushes"
+            )
 
     def put_back(self, path: str) -> None:
         """A spare that was taken and not used."""

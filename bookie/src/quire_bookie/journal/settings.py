@@ -12,7 +12,8 @@ class JournalSettings:
 
     `queue_bytes_max` bounds what waits or is in flight: the journal never refuses an append (the entry is already in
     the write cache by then), it says `is_full`, and the caller stops to take requests.
-    `spare_files_max` files are kept for recycling; more are removed.
+    `spare_files_max` files are kept for recycling; more are removed. A new file is only made where `reserved_bytes`
+    stay free besides it: on a shared disk the journal must not take the space in which a flush would free journal files.
     """
 
     file_bytes: int = limits.JOURNAL_FILE_BYTES
@@ -20,6 +21,7 @@ class JournalSettings:
     group_entries_max: int = limits.JOURNAL_GROUP_ENTRIES_MAX
     queue_bytes_max: int = limits.JOURNAL_QUEUE_BYTES_MAX
     spare_files_max: int = limits.JOURNAL_SPARE_FILES_MAX
+    reserved_bytes: int = limits.JOURNAL_RESERVED_BYTES
 
     def check(self) -> None:
         """Raise ConfigError where the sizes do not fit each other."""

@@ -351,8 +351,10 @@ class LedgerStorage(Generic[M]):
             try:
                 if self._swapped is not None:
                     await self._flush_swapped()
-                if self._cache.active.entries or self._states.has_dirty:
+                # While its mark was moved the half was free already: a put may have swapped what this call is about.
+                if self._swapped is None and (self._cache.active.entries or self._states.has_dirty):
                     self._swap()
+                if self._swapped is not None:
                     await self._flush_swapped()
                 else:
                     # What the journal got without a change here (a fence of a fenced ledger) must not pile up.

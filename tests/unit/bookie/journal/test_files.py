@@ -9,7 +9,7 @@ from quire_bookie.journal.format import FileHeader, JournalPosition, Mark, encod
 from tests.sim.disk import SimCrashError, SimDisk
 
 UUID = bytes(16)
-SETTINGS = JournalSettings(file_bytes=65536, group_bytes_max=8192, spare_files_max=2)
+SETTINGS = JournalSettings(file_bytes=65536, group_bytes_max=8192, spare_files_max=2, reserved_bytes=1000)
 MARK = Mark(UUID, JournalPosition(3, 4096, 0))
 
 
@@ -85,6 +85,16 @@ async def test_a_full_disk_uses_up_no_number() -> None:
         await files.take_spare()
     disk.capacity_bytes = 1 << 20
     assert await files.take_spare() == "/j/journal-00000001.log"
+
+
+async def test_a_new_file_leaves_the_reserve_to_the_flushes_that_free_older_ones() -> None:
+    disk = await empty_disk()
+    files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
+    disk.capacity_bytes = SETTINGS.file_bytes + SETTINGS.reserved_bytes - 1
+    with pytest.raises(DiskFullError, match="must leave 1000 for flushes"):
+        await files.take_spare()
+    disk.capacity_bytes += 1
+    await files.take_spare()
 
 
 async def test_other_names_in_the_folder_are_left_alone() -> None:
