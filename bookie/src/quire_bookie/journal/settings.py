@@ -13,7 +13,7 @@ class JournalSettings:
     `queue_bytes_max` bounds what waits or is in flight: the journal never refuses an append (the entry is already in
     the write cache by then), it says `is_full`, and the caller stops to take requests.
     `spare_files_max` files are kept for recycling; more are removed. A new file is only made where `reserved_bytes`
-    stay free besides it: on a shared disk the journal must not take the space in which a flush would free journal files.
+    stay free besides it: on a shared disk the journal must not take the space of the flushes that free journal files.
     """
 
     file_bytes: int = limits.JOURNAL_FILE_BYTES
