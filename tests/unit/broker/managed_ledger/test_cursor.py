@@ -5,34 +5,15 @@ import asyncio
 import pytest
 
 from quire_bookie.errors import BookieUnavailableError, MetadataUnavailableError, QuorumError
-from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger import EARLIEST, LATEST, Cursor, ManagedLedger, Position
+from quire_broker.managed_ledger import EARLIEST, LATEST, Cursor, Position
 from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateError, InvalidPositionError
-from tests.unit.broker.managed_ledger.ledgers import FakeReader
-from tests.unit.broker.managed_ledger.world import START_MS, Process, World, append, numbered, run
-
-
-async def _with_cursor(world: World, count: int, name: str = "sub") -> tuple[Process, ManagedLedger, Cursor]:
-    process = world.process()
-    ledger = await process.open()
-    cursor: Cursor = await process.run(ledger.open_cursor(name))
-    await append(ledger, *numbered(count))
-    return process, ledger, cursor
-
-
-async def _read(cursor: Cursor, entries_max: int = 100) -> list[int]:
-    """Numbers of what the next read gives."""
-    return [int(bytes(entry.data).split(b"-")[1]) for entry in await cursor.read(entries_max)]
-
-
-async def _crash(world: World, process: Process) -> ManagedLedger:
-    process.kill()
-    return await world.process().open()
+from tests.unit.broker.managed_ledger.cursors_at_work import crash, read_numbers, with_cursor
+from tests.unit.broker.managed_ledger.world import START_MS, World, append, numbered, run
 
 
 def test_single_acknowledgments_move_the_mark_only_over_what_is_acknowledged() -> None:
     async def scenario(world: World) -> None:
-        _, _, cursor = await _with_cursor(world, 10)
+        _, _, cursor = await with_cursor(world, 10)
         assert cursor.backlog == 10
         cursor.acknowledge([Position(3, 1), Position(3, 2), Position(3, 4)])
         assert cursor.mark_delete == Position(3, -1)
@@ -50,7 +31,7 @@ def test_single_acknowledgments_move_the_mark_only_over_what_is_acknowledged() -
 
 def test_the_mark_moves_over_the_end_of_a_ledger() -> None:
     async def scenario(world: World) -> None:
-        _, ledger, cursor = await _with_cursor(world, 10)
+        _, ledger, cursor = await with_cursor(world, 10)
         first, second, *_ = [record.ledger_id for record in ledger.ledgers]
         cursor.acknowledge([Position(second, 0), Position(second, 1)])
         cursor.acknowledge([Position(first, entry) for entry in range(4)])
@@ -62,7 +43,7 @@ def test_the_mark_moves_over_the_end_of_a_ledger() -> None:
 
 def test_acknowledging_what_never_was_is_refused_or_ignored() -> None:
     async def scenario(world: World) -> None:
-        _, _, cursor = await _with_cursor(world, 5)
+        _, _, cursor = await with_cursor(world, 5)
         with pytest.raises(InvalidPositionError):
             cursor.acknowledge([Position(3, 0), Position(3, 5)])
         assert cursor.mark_delete == Position(3, -1), "nothing of a refused call is acknowledged"
@@ -78,20 +59,20 @@ def test_acknowledging_what_never_was_is_refused_or_ignored() -> None:
 
 def test_a_cumulative_acknowledgment_takes_everything_before_it_and_never_goes_back() -> None:
     async def scenario(world: World) -> None:
-        _, _, cursor = await _with_cursor(world, 10)
+        _, _, cursor = await with_cursor(world, 10)
         cursor.acknowledge([Position(3, 7), Position(3, 2)])
         cursor.acknowledge_cumulative(Position(3, 6))
         assert cursor.mark_delete == Position(3, 7)
         cursor.acknowledge_cumulative(Position(3, 3))
         assert cursor.mark_delete == Position(3, 7)
-        assert await _read(cursor) == [8, 9]
+        assert await read_numbers(cursor) == [8, 9]
 
     run(scenario)
 
 
 def test_a_batch_is_acknowledged_when_all_its_messages_are() -> None:
     async def scenario(world: World) -> None:
-        _, _, cursor = await _with_cursor(world, 2)
+        _, _, cursor = await with_cursor(world, 2)
         position = Position(3, 0)
         assert not cursor.acknowledge_batch(position, [0b10110], 5)
         assert not cursor.acknowledge_batch(position, [0b01111], 5)
@@ -107,7 +88,7 @@ def test_a_batch_is_acknowledged_when_all_its_messages_are() -> None:
 
 def test_a_cumulative_acknowledgment_into_a_batch_leaves_the_rest_of_it() -> None:
     async def scenario(world: World) -> None:
-        _, _, cursor = await _with_cursor(world, 5)
+        _, _, cursor = await with_cursor(world, 5)
         cursor.acknowledge_cumulative(Position(3, 2), [0b100])
         assert cursor.mark_delete == Position(3, 1)
         assert cursor.ack_set(Position(3, 2)) == (0b100,)
@@ -119,22 +100,22 @@ def test_a_cumulative_acknowledgment_into_a_batch_leaves_the_rest_of_it() -> Non
 
 def test_reads_skip_what_is_acknowledged_and_end_at_the_tail() -> None:
     async def scenario(world: World) -> None:
-        _, ledger, cursor = await _with_cursor(world, 12)
+        _, ledger, cursor = await with_cursor(world, 12)
         ids = [record.ledger_id for record in ledger.ledgers]
         cursor.acknowledge([Position(ids[0], 1), Position(ids[0], 4), Position(ids[1], 0)])
         seen: list[int] = []
         while cursor.has_more:
-            seen += await _read(cursor, 3)
+            seen += await read_numbers(cursor, 3)
         assert seen == [0, 2, 3, 6, 7, 8, 9, 10, 11]
-        assert await _read(cursor) == []
+        assert await read_numbers(cursor) == []
         await append(ledger, *numbered(1, 12))
-        assert await _read(cursor) == [12]
+        assert await read_numbers(cursor) == [12]
         cursor.rewind()
-        assert await _read(cursor, 1) == [0]
+        assert await read_numbers(cursor, 1) == [0]
         cursor.set_read_position(Position(ids[1], 3))
-        assert await _read(cursor, 1) == [8]
+        assert await read_numbers(cursor, 1) == [8]
         cursor.set_read_position(EARLIEST)
-        assert await _read(cursor, 1) == [0]
+        assert await read_numbers(cursor, 1) == [0]
 
     run(scenario, ledger_entries_max=5)
 
@@ -153,12 +134,12 @@ def test_a_read_is_bounded_by_bytes_but_gives_at_least_one_entry() -> None:
 
 def test_a_rewind_during_a_read_wins() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 10)
+        process, ledger, cursor = await with_cursor(world, 10)
         await process.run(ledger.close())
         ledger = await world.process().open()
         cursor = await ledger.open_cursor("sub")
-        assert await _read(cursor, 5) == [0, 1, 2, 3, 4]
-        reading = asyncio.ensure_future(_read(cursor, 5))
+        assert await read_numbers(cursor, 5) == [0, 1, 2, 3, 4]
+        reading = asyncio.ensure_future(read_numbers(cursor, 5))
         await asyncio.sleep(0)
         cursor.rewind()
         assert await reading == [0, 1, 2, 3, 4]
@@ -169,16 +150,16 @@ def test_a_rewind_during_a_read_wins() -> None:
 
 def test_where_a_new_cursor_starts() -> None:
     async def scenario(world: World) -> None:
-        _, ledger, _ = await _with_cursor(world, 10)
+        _, ledger, _ = await with_cursor(world, 10)
         latest = await ledger.open_cursor("latest", LATEST)
         assert latest.mark_delete == Position(3, 9)
         third = await ledger.open_cursor("third", Position(3, 3))
-        assert await _read(third, 1) == [3]
+        assert await read_numbers(third, 1) == [3]
         beyond = await ledger.open_cursor("beyond", Position(99, 0))
         assert beyond.mark_delete == Position(3, 9)
         reader = ledger.open_reader_cursor("r", Position(3, 4))
         assert not reader.durable
-        assert await _read(reader, 1) == [4]
+        assert await read_numbers(reader, 1) == [4]
         assert await ledger.open_cursor("third", EARLIEST) is third
         assert set(ledger.cursors) == {"sub", "latest", "third", "beyond"}
 
@@ -187,7 +168,7 @@ def test_where_a_new_cursor_starts() -> None:
 
 def test_a_new_cursor_is_stored_as_a_stock_broker_stores_it() -> None:
     async def scenario(world: World) -> None:
-        _, ledger, _ = await _with_cursor(world, 0)
+        _, ledger, _ = await with_cursor(world, 0)
         await ledger.open_cursor("a/b c*~", properties={"k": "v"})
         node = world.cursor_node("a%2Fb+c*%7E")
         assert node.ledger_id == -1
@@ -200,7 +181,7 @@ def test_a_new_cursor_is_stored_as_a_stock_broker_stores_it() -> None:
 
 def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 200)
+        process, ledger, cursor = await with_cursor(world, 200)
         cursor.acknowledge([Position(3, entry) for entry in range(100)])
         await asyncio.sleep(0.1)
         assert cursor.store is not None
@@ -210,7 +191,7 @@ def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() 
         assert cursor.store.stats.snapshots == 1
         await asyncio.sleep(0.5)
         assert cursor.store.stats.snapshots == 2
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         again = ledger.cursors["sub"]
         assert again.mark_delete == Position(3, 100)
         assert again.is_acknowledged(Position(3, 150))
@@ -222,12 +203,12 @@ def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() 
 
 def test_what_was_flushed_survives_a_crash_with_batches_and_properties() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 20)
+        process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 3)])
         cursor.acknowledge_batch(Position(3, 5), [0b10], 2)
         cursor.set_properties({"producer": 17})
         await process.run(cursor.flush())
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         again = ledger.cursors["sub"]
         assert again.is_acknowledged(Position(3, 3))
         assert again.ack_set(Position(3, 5)) == (0b10,)
@@ -239,7 +220,7 @@ def test_what_was_flushed_survives_a_crash_with_batches_and_properties() -> None
 
 def test_a_clean_close_leaves_everything_in_the_node_and_no_cursor_ledger() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 20)
+        process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 0), Position(3, 4)])
         await process.run(cursor.flush())
         assert len(world.bookies.of_topic(cursor=True)) == 1
@@ -257,7 +238,7 @@ def test_a_clean_close_leaves_everything_in_the_node_and_no_cursor_ledger() -> N
 
 def test_a_state_too_large_for_the_node_stays_in_the_cursor_ledger() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 60)
+        process, ledger, cursor = await with_cursor(world, 60)
         cursor.acknowledge([Position(3, entry) for entry in range(1, 60, 2)])
         await process.run(ledger.close())
         assert world.cursor_node("sub").ledger_id >= 0
@@ -269,12 +250,12 @@ def test_a_state_too_large_for_the_node_stays_in_the_cursor_ledger() -> None:
 
 def test_too_many_ranges_come_back_from_above_and_the_mark_is_not_forced() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 60)
+        process, ledger, cursor = await with_cursor(world, 60)
         cursor.acknowledge([Position(3, entry) for entry in range(1, 60, 2)])
         assert cursor.mark_delete == Position(3, -1)
         await process.run(cursor.flush())
         assert cursor.mark_delete == Position(3, -1)
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         again = ledger.cursors["sub"]
         assert again.mark_delete == Position(3, -1)
         assert [entry for entry in range(60) if again.is_acknowledged(Position(3, entry))] == [1, 3, 5, 7, 9]
@@ -284,7 +265,7 @@ def test_too_many_ranges_come_back_from_above_and_the_mark_is_not_forced() -> No
 
 def test_a_failed_cursor_ledger_is_replaced() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 20)
+        process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 0)])
         await process.run(cursor.flush())
         old = world.cursor_node("sub").ledger_id
@@ -295,7 +276,7 @@ def test_a_failed_cursor_ledger_is_replaced() -> None:
         assert world.cursor_node("sub").ledger_id not in (old, -1)
         await asyncio.sleep(1)
         assert old not in world.bookies.ledgers
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors["sub"].mark_delete == Position(3, 1)
 
     run(scenario)
@@ -303,7 +284,7 @@ def test_a_failed_cursor_ledger_is_replaced() -> None:
 
 def test_without_any_ledger_the_node_takes_the_state() -> None:
     async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 20)
+        process, _, cursor = await with_cursor(world, 20)
         process.client.set_writable(0)
         cursor.acknowledge([Position(3, 0), Position(3, 5)])
         await process.run(cursor.flush())
@@ -317,14 +298,14 @@ def test_without_any_ledger_the_node_takes_the_state() -> None:
 
 def test_while_the_metadata_is_away_an_open_cursor_ledger_goes_on() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 20)
+        process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 0)])
         await process.run(cursor.flush())
         world.away(True)
         cursor.acknowledge([Position(3, 1)])
         await process.run(cursor.flush())
         world.away(False)
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors["sub"].mark_delete == Position(3, 1)
 
     run(scenario)
@@ -332,7 +313,7 @@ def test_while_the_metadata_is_away_an_open_cursor_ledger_goes_on() -> None:
 
 def test_while_the_metadata_is_away_a_new_cursor_waits() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, _ = await _with_cursor(world, 5)
+        process, ledger, _ = await with_cursor(world, 5)
         world.away(True)
         opening = world.loop.run_on(process.node, ledger.open_cursor("new"))
         await asyncio.sleep(10)
@@ -348,7 +329,7 @@ def test_while_the_metadata_is_away_a_new_cursor_waits() -> None:
 
 def test_a_cursor_ledger_rolls_and_the_old_one_is_deleted() -> None:
     async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 20)
+        process, _, cursor = await with_cursor(world, 20)
         for entry in range(10):
             cursor.acknowledge([Position(3, entry)])
             await process.run(cursor.flush())
@@ -356,14 +337,14 @@ def test_a_cursor_ledger_rolls_and_the_old_one_is_deleted() -> None:
         assert len(world.bookies.of_topic(cursor=True)) == 1
         assert cursor.store is not None
         assert cursor.store.stats.node_writes == 1 + 4
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors["sub"].mark_delete == Position(3, 9)
 
     run(scenario, cursor_ledger_entries_max=3)
 
 
 async def _saved_twice_then_crashed(world: World) -> int:
-    process, _, cursor = await _with_cursor(world, 20)
+    process, _, cursor = await with_cursor(world, 20)
     for entry in (0, 1):
         cursor.acknowledge([Position(3, entry)])
         await process.run(cursor.flush())
@@ -417,12 +398,12 @@ def test_a_state_that_cannot_be_read_now_refuses_the_open_until_it_can() -> None
 
 def test_seek_back_is_durable_when_it_returns_and_forgets_acknowledgments() -> None:
     async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 20)
+        process, _, cursor = await with_cursor(world, 20)
         cursor.acknowledge([*[Position(3, entry) for entry in range(10)], Position(3, 15)])
         cursor.set_properties({"a": 1})
         await process.run(cursor.reset(Position(3, 4)))
-        assert await _read(cursor, 2) == [4, 5]
-        ledger = await _crash(world, process)
+        assert await read_numbers(cursor, 2) == [4, 5]
+        ledger = await crash(world, process)
         again = ledger.cursors["sub"]
         assert again.mark_delete == Position(3, 3)
         assert again.backlog == 16
@@ -433,7 +414,7 @@ def test_seek_back_is_durable_when_it_returns_and_forgets_acknowledgments() -> N
 
 def test_seek_understands_both_ends_and_keeps_the_properties_of_compaction() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 5)
+        process, ledger, cursor = await with_cursor(world, 5)
         await process.run(cursor.reset(LATEST))
         assert (cursor.backlog, cursor.has_more) == (0, False)
         await process.run(cursor.reset(EARLIEST))
@@ -448,7 +429,7 @@ def test_seek_understands_both_ends_and_keeps_the_properties_of_compaction() -> 
 
 def test_a_deleted_cursor_is_gone_with_its_ledger() -> None:
     async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 5)
+        process, ledger, cursor = await with_cursor(world, 5)
         cursor.acknowledge([Position(3, 0)])
         await process.run(cursor.flush())
         await process.run(ledger.delete_cursor("sub"))
@@ -456,7 +437,7 @@ def test_a_deleted_cursor_is_gone_with_its_ledger() -> None:
         assert world.bookies.of_topic(cursor=True) == []
         with pytest.raises(CursorMissingError):
             await ledger.delete_cursor("sub")
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors == {}
 
     run(scenario)
@@ -464,9 +445,9 @@ def test_a_deleted_cursor_is_gone_with_its_ledger() -> None:
 
 def test_the_subscriptions_properties_can_be_replaced() -> None:
     async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 5)
+        process, _, cursor = await with_cursor(world, 5)
         await process.run(cursor.set_cursor_properties({"x": "y"}))
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors["sub"].cursor_properties == {"x": "y"}
 
     run(scenario)
@@ -474,156 +455,14 @@ def test_the_subscriptions_properties_can_be_replaced() -> None:
 
 def test_saving_survives_lost_metadata_answers() -> None:
     async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 30)
+        process, _, cursor = await with_cursor(world, 30)
         world.metadata.unknown_chance = 0.5
         for entry in range(30):
             cursor.acknowledge([Position(3, entry)])
             await process.run(cursor.flush())
         world.metadata.unknown_chance = 0
-        ledger = await _crash(world, process)
+        ledger = await crash(world, process)
         assert ledger.cursors["sub"].mark_delete == Position(3, 29)
 
     for seed in range(3):
         run(scenario, seed=seed, cursor_ledger_entries_max=2)
-
-
-@pytest.mark.parametrize("steps", range(24))
-def test_what_a_seek_back_brings_is_not_trimmed_until_it_is_consumed_again(steps: int) -> None:
-    async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 21)
-        cursor.acknowledge_cumulative(ledger.last_confirmed)
-        await process.run(cursor.flush())
-        await asyncio.sleep(steps * 0.0005)  # somewhere in the trimming that this began
-        await process.run(cursor.reset(EARLIEST))
-        brought = await _read(cursor)
-        await asyncio.sleep(10)
-        cursor.rewind()
-        assert await _read(cursor) == brought
-        assert cursor.backlog == len(brought)
-
-    run(scenario, seed=steps, ledger_entries_max=10)
-
-
-@pytest.mark.parametrize("steps", range(8))
-def test_a_new_cursor_keeps_the_entries_that_are_there_when_it_is_made(steps: int) -> None:
-    async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 21)
-        opening = asyncio.ensure_future(process.run(ledger.open_cursor("new")))
-        await asyncio.sleep(steps * 0.0005)
-        cursor.acknowledge_cumulative(ledger.last_confirmed)
-        newcomer = await opening
-        assert await _read(newcomer) == list(range(21))
-        await asyncio.sleep(10)
-        newcomer.rewind()
-        assert await _read(newcomer) == list(range(21))
-
-    run(scenario, seed=steps, ledger_entries_max=10)
-
-
-def test_a_deletion_that_fails_leaves_a_cursor_that_works() -> None:
-    async def scenario(world: World) -> None:
-        process, ledger, cursor = await _with_cursor(world, 5)
-        world.away(True)
-        with pytest.raises(MetadataUnavailableError):
-            await process.run(ledger.delete_cursor("sub"))
-        world.away(False)
-        assert await _read(cursor) == list(range(5))
-        cursor.acknowledge([Position(3, 0)])
-        await process.run(cursor.flush())
-        await process.run(ledger.delete_cursor("sub"))
-        assert not ledger.cursors
-
-    run(scenario)
-
-
-def test_failing_cursor_ledgers_do_not_cost_a_new_one_for_every_snapshot() -> None:
-    async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 500)
-        before = len(world.bookies.created)
-        for entry in range(500):
-            cursor.acknowledge([Position(3, entry)])
-            await process.run(cursor.flush())
-            process.client.writers[-1].fail(BookieUnavailableError("gone"))
-            await asyncio.sleep(0.01)
-        assert len(world.bookies.created) - before <= 2
-        assert (await _crash(world, process)).cursors["sub"].mark_delete == Position(3, 499)
-
-    run(scenario)
-
-
-def test_a_cursor_ledger_that_a_former_owner_replaced_meanwhile_is_found() -> None:
-    async def scenario(world: World) -> None:
-        former, _, cursor = await _with_cursor(world, 5)
-        cursor.acknowledge([Position(3, 0)])
-        await former.run(cursor.flush())
-        named = world.cursor_node("sub").ledger_id
-        process = world.process()
-        plain = process.client.open_ledger
-
-        async def open_late(ledger: LedgerId, *, password: bytes = b"", recover: bool) -> FakeReader:
-            if ledger == named and ledger in world.bookies.ledgers:
-                for entry in range(1, 4):
-                    cursor.acknowledge([Position(3, entry)])
-                    await former.run(cursor.flush())
-                await asyncio.sleep(1)
-            return await plain(ledger, password=password, recover=recover)
-
-        process.client.open_ledger = open_late  # type: ignore[method-assign]
-        assert (await process.open()).cursors["sub"].mark_delete == Position(3, 3)
-        assert named not in world.bookies.ledgers
-
-    run(scenario, cursor_ledger_entries_max=2)
-
-
-def test_after_a_seek_that_failed_the_state_that_holds_is_saved_again() -> None:
-    async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 5)
-        cursor.acknowledge([Position(3, 0), Position(3, 1)])
-        await process.run(cursor.flush())
-        assert cursor.store is not None
-        saved = cursor.store.stats.snapshots
-        process.client.writers[-1].fail(BookieUnavailableError("gone"))
-        world.away(True)
-        with pytest.raises(MetadataUnavailableError):
-            await process.run(cursor.reset(EARLIEST))
-        assert cursor.mark_delete == Position(3, 1)
-        world.away(False)
-        await asyncio.sleep(15)
-        assert cursor.store.stats.snapshots + cursor.store.stats.node_writes > saved + 2, "the seek may be stored"
-
-    run(scenario)
-
-
-def test_a_cursor_whose_making_was_cancelled_can_be_opened_again() -> None:
-    async def scenario(world: World) -> None:
-        process = world.process()
-        ledger = await process.open()
-        await append(ledger, *numbered(5))
-        for _ in range(20):
-            opening = asyncio.ensure_future(process.run(ledger.open_cursor("sub")))
-            while "sub" not in "".join(world.metadata.nodes):  # noqa: ASYNC110  virtual time
-                await asyncio.sleep(0.0001)
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
-            assert await _read(await process.run(ledger.open_cursor("sub"))) == list(range(5))
-            await process.run(ledger.delete_cursor("sub"))
-
-    run(scenario)
-
-
-def test_what_is_acknowledged_while_a_snapshot_is_saved_is_saved_by_the_next() -> None:
-    async def scenario(world: World) -> None:
-        process, _, cursor = await _with_cursor(world, 5)
-        cursor.acknowledge([Position(3, 0)])
-        await process.run(cursor.flush())
-        process.client.writers[-1].held = True
-        cursor.acknowledge([Position(3, 1)])
-        saving = asyncio.ensure_future(process.run(cursor.flush()))
-        await asyncio.sleep(0.1)
-        cursor.acknowledge([Position(3, 2)])
-        process.client.writers[-1].release()
-        await saving
-        await asyncio.sleep(3)
-        assert (await _crash(world, process)).cursors["sub"].mark_delete == Position(3, 2)
-
-    run(scenario)
