@@ -99,7 +99,6 @@ class SimNetwork:
         protocol = factory()
         far.context.run(lambda: far.attach(server.factory()))
         near.attach(protocol)
-        server.opened(far)
         return near, protocol
 
     def forget_listener(self, server: "SimServer") -> None:
@@ -142,9 +141,6 @@ class SimServer:
     def getsockname(self) -> tuple[str, int]:
         """Host and port."""
         return self.host, self.port
-
-    def opened(self, transport: "SimTransport") -> None:
-        """Hook for a new connection; nothing to note."""
 
     def is_serving(self) -> bool:
         """Whether it accepts."""

@@ -11,7 +11,7 @@ Ledger and entry ids are not negative, so unsigned order is their order.
 import struct
 from typing import Final
 
-from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.model import LedgerId
 
 BLOCK_SHIFT: Final = 8
 BLOCK_MASK: Final = 0xFF
@@ -27,11 +27,6 @@ def block_key(ledger: LedgerId, block: int) -> bytes:
     """Key of the block that holds the entries with id >> 8 == `block`."""
     key = _TWO.pack(b"b", ledger, block)
     return key[:9] + key[10:]
-
-
-def block_key_of(ledger: LedgerId, entry: EntryId) -> bytes:
-    """Key of the block in which `entry` lies."""
-    return block_key(ledger, entry >> BLOCK_SHIFT)
 
 
 def block_of_key(key: bytes) -> int:

@@ -321,8 +321,3 @@ def encode_auth(origin: V3Origin, response: AuthResponse) -> bytes:
     answer.authResponse.authPluginName = response.plugin
     answer.authResponse.payload = response.payload
     return frame(answer)
-
-
-def encode_bare(origin: V3Origin, status: Status) -> bytes:
-    """A status without a body."""
-    return frame(_response(origin.operation, origin.transaction, status))

@@ -80,11 +80,6 @@ class Subscription:
         return getattr(self._dispatcher, "active", None)
 
     @property
-    def unacked_messages(self) -> int:
-        """Messages that consumers hold (0 on Exclusive and Failover, where that is not tracked)."""
-        return sum(consumer.unacked for consumer in self.consumers)
-
-    @property
     def stats(self) -> DispatchStats:
         """Counted since the subscription was loaded."""
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
