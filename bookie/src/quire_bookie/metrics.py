@@ -1,26 +1,102 @@
 """Metrics: one reading, and readings as Prometheus text. Names and values are made by whoever owns the counters.
 
-Bookies and brokers both render through `render`; nothing is registered and nothing is kept between two scrapes.
+Bookies and brokers both render through `render`; nothing is registered and nothing is kept between two scrapes, but
+for the counts of a `LatencyWindow`. Latencies are counted by whoever measures them, in a `LatencyHistogram`.
 Text format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Kind = Literal["counter", "gauge"]
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+LATENCY_BOUNDS_S = (
+    *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
+)
+"""Upper bounds of the buckets: a durable add takes 0.1 to 20 ms, a stalled disk seconds, a client gives up at 30 s."""
+_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
+
+
+class LatencyHistogram:
+    """How long something took, in buckets. Cheap enough to be called once per run of entries."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        """Per bucket, not cumulated; the last one is for everything above the largest bound."""
+        self.seconds = 0.0
+        """Sum of all that was observed."""
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """Count `count` things that took `seconds` each."""
+        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += count
+        self.seconds += seconds * count
+
+    @property
+    def total(self) -> int:
+        """How many were observed."""
+        return sum(self.counts)
+
+    def since(self, earlier: Sequence[int] | None) -> list[int]:
+        """The counts that came after an earlier copy of `counts`."""
+        return list(self.counts) if earlier is None else [n - was for n, was in zip(self.counts, earlier, strict=True)]
+
+
+def quantile_s(counts: Sequence[int], share: float) -> float | None:
+    """The latency, in seconds, that `share` of the counted ones did not exceed; interpolated. None: nothing counted."""
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = share * total
+    below = 0
+    for bucket, count in enumerate(counts):
+        if count and below + count >= wanted:
+            lower = LATENCY_BOUNDS_S[bucket - 1] if bucket else 0.0
+            upper = LATENCY_BOUNDS_S[min(bucket, len(LATENCY_BOUNDS_S) - 1)]
+            return lower + (upper - lower) * (wanted - below) / count
+        below += count
+    return LATENCY_BOUNDS_S[-1]
+
+
+class LatencyWindow:
+    """Quantiles of the last minute or so, from scrapes of one histogram. Keeps a few copies of its counts."""
+
+    __slots__ = ("_copies", "_span_s")
+
+    def __init__(self, span_s: float = 60.0) -> None:
+        self._span_s = span_s
+        self._copies: deque[tuple[float, list[int]]] = deque()
+
+    def look(self, histogram: LatencyHistogram, now_s: float) -> list[int]:
+        """The counts of the window that ends now: since the newest look that is at least `span_s` old, else of all."""
+        if self._copies and any(count < 0 for count in histogram.since(self._copies[-1][1])):
+            self._copies.clear()  # another histogram took the place of the one that was looked at
+        while len(self._copies) > 1 and self._copies[1][0] <= now_s - self._span_s:
+            self._copies.popleft()
+        start = self._copies[0][1] if self._copies and self._copies[0][0] <= now_s - self._span_s else None
+        if not self._copies or now_s - self._copies[-1][0] >= self._span_s / 8:
+            self._copies.append((now_s, list(histogram.counts)))
+        return histogram.since(start)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value at this moment. Readings of one name share kind and text; units are in the name or the text."""
+    """One value at this moment. Readings of one name share kind and text; units are in the name or the text.
+
+    `suffix`: `_bucket`, `_sum` or `_count` of a histogram or summary, whose name is the family's.
+    """
 
     name: str
     kind: Kind
     text: str
     value: float
     labels: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""
 
 
 def of_stats(
@@ -33,6 +109,40 @@ def of_stats(
     ]
 
 
+def of_histogram(
+    histogram: LatencyHistogram, name: str, text: str, labels: Mapping[str, str] | None = None
+) -> list[Reading]:
+    """A Prometheus histogram in seconds."""
+    labels = labels or {}
+    found = []
+    below = 0
+    for bound, count in zip((*map(repr, LATENCY_BOUNDS_S), "+Inf"), histogram.counts, strict=True):
+        below += count
+        found.append(Reading(name, "histogram", text, below, {**labels, "le": bound}, "_bucket"))
+    found.append(Reading(name, "histogram", text, histogram.seconds, labels, "_sum"))
+    found.append(Reading(name, "histogram", text, below, labels, "_count"))
+    return found
+
+
+def of_window(
+    histogram: LatencyHistogram,
+    window_counts: Sequence[int],
+    name: str,
+    text: str,
+    labels: Mapping[str, str] | None = None,
+) -> list[Reading]:
+    """A summary in milliseconds, as BookKeeper's dashboards read it: quantiles of a window; sum and count of all."""
+    labels = labels or {}
+    found = []
+    for share in _QUANTILES:
+        value_s = quantile_s(window_counts, share)
+        value_ms = float("nan") if value_s is None else value_s * 1000
+        found.append(Reading(name, "summary", text, value_ms, {**labels, "quantile": repr(share)}))
+    found.append(Reading(name, "summary", text, histogram.seconds * 1000, labels, "_sum"))
+    found.append(Reading(name, "summary", text, histogram.total, labels, "_count"))
+    return found
+
+
 def render(readings: Iterable[Reading]) -> str:
     """Prometheus text. Readings of one name are put together, in the order in which names first came."""
     families: dict[str, list[Reading]] = {}
@@ -42,8 +152,12 @@ def render(readings: Iterable[Reading]) -> str:
     for name, members in families.items():
         lines.append(f"# HELP {name} {_escaped(members[0].text, quotes=False)}")
         lines.append(f"# TYPE {name} {members[0].kind}")
-        lines.extend(f"{name}{_labels(reading.labels)} {reading.value!r}" for reading in members)
+        lines.extend(f"{name}{reading.suffix}{_labels(reading.labels)} {_number(reading.value)}" for reading in members)
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return "NaN" if value != value else repr(value)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

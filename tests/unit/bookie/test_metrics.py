@@ -1,12 +1,27 @@
 """Readings as Prometheus text, read back by Prometheus' own parser."""
 
 import dataclasses
+import math
+from bisect import bisect_left
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_bookie.admin.readings import COLLECTION, JOURNAL, REGISTRATION, SERVER, STORAGE
+from quire_bookie.admin.readings import COLLECTION, JOURNAL, LATENCIES, REGISTRATION, SERVER, STORAGE
 from quire_bookie.journal.writer import JournalStats
-from quire_bookie.metrics import Reading, of_stats, render
+from quire_bookie.metrics import (
+    LATENCY_BOUNDS_S,
+    LatencyHistogram,
+    LatencyWindow,
+    Reading,
+    of_histogram,
+    of_stats,
+    of_window,
+    quantile_s,
+    render,
+)
 from quire_bookie.server.garbage_collection import GarbageCollectionStats
 from quire_bookie.server.registration import RegistrationStats
 from quire_bookie.server.settings import BookieStats
@@ -43,8 +58,85 @@ def test_every_counter_of_a_bookie_has_a_name() -> None:
         (RegistrationStats(), REGISTRATION),
     ):
         fields = {field.name for field in dataclasses.fields(stats)}
+        latencies = {name for name in fields if isinstance(getattr(stats, name), LatencyHistogram)}
+        assert latencies <= LATENCIES.keys(), "a name in LATENCIES for each histogram"
+        fields -= latencies
         # The same deletions are counted by garbage collection, which decides on them.
         assert fields - {"ledgers_deleted"} <= set(names) <= fields, type(stats).__name__
         readings = of_stats(stats, names, {"bookie": "b"})
         assert not seen & {reading.name for reading in readings}, "one name, one meaning"
         seen |= {reading.name for reading in readings}
+
+
+def test_a_latency_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> None:
+    histogram = LatencyHistogram()
+    histogram.observe(0.001, 3)
+    histogram.observe(0.0011)
+    histogram.observe(99.0)
+    at = LATENCY_BOUNDS_S.index(0.001)
+    assert histogram.counts[at] == 3
+    assert histogram.counts[at + 1] == 1
+    assert histogram.counts[-1] == 1
+    assert histogram.total == 5
+    assert histogram.seconds == pytest.approx(99.0041)
+
+
+def test_buckets_are_cumulated_as_a_prometheus_parser_wants_them() -> None:
+    histogram = LatencyHistogram()
+    histogram.observe(0.0005, 2)
+    histogram.observe(3.0)
+    text = render(of_histogram(histogram, "add_seconds", "adds", {"bookie": "b"}))
+    (family,) = text_string_to_metric_families(text)
+    assert family.type == "histogram"
+    values = {(s.name, s.labels.get("le")): s.value for s in family.samples}
+    assert values["add_seconds_bucket", "0.0002"] == 0
+    assert values["add_seconds_bucket", "0.0005"] == 2
+    assert values["add_seconds_bucket", "+Inf"] == 3
+    assert values["add_seconds_count", None] == 3
+    assert values["add_seconds_sum", None] == pytest.approx(3.001)
+
+
+@given(st.lists(st.floats(0.00001, 29.0), min_size=1), st.sampled_from([0.5, 0.99, 1.0]))
+def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(seconds: list[float], share: float) -> None:
+    histogram = LatencyHistogram()
+    for each in seconds:
+        histogram.observe(each)
+    exact = sorted(seconds)[max(0, math.ceil(share * len(seconds)) - 1)]
+    bucket = bisect_left(LATENCY_BOUNDS_S, exact)
+    found = quantile_s(histogram.counts, share)
+    assert found is not None
+    assert (LATENCY_BOUNDS_S[bucket - 1] if bucket else 0.0) <= found <= LATENCY_BOUNDS_S[bucket] * 1.000001
+
+
+def test_nothing_counted_has_no_quantile_and_shows_as_nan() -> None:
+    histogram = LatencyHistogram()
+    assert quantile_s(histogram.counts, 0.5) is None
+    (family,) = text_string_to_metric_families(render(of_window(histogram, histogram.counts, "x", "text")))
+    assert all(math.isnan(s.value) for s in family.samples if "quantile" in s.labels)
+
+
+def test_a_window_forgets_what_is_older_than_its_span() -> None:
+    histogram, window = LatencyHistogram(), LatencyWindow(60.0)
+    histogram.observe(5.0)
+    assert sum(window.look(histogram, 0.0)) == 1  # everything, as long as nothing is known of the past
+    histogram.observe(0.001)
+    assert sum(window.look(histogram, 30.0)) == 2
+    histogram.observe(0.001)
+    assert sum(window.look(histogram, 65.0)) == 2  # since second 0
+    assert sum(window.look(histogram, 95.0)) == 1  # since second 30
+    assert sum(window.look(histogram, 1000.0)) == 0
+
+
+def test_often_scraped_windows_keep_few_copies() -> None:
+    histogram, window = LatencyHistogram(), LatencyWindow(60.0)
+    for tenth in range(10_000):
+        window.look(histogram, tenth / 10)
+    assert len(window._copies) <= 12
+
+
+def test_a_window_starts_anew_with_another_histogram() -> None:
+    window, old, new = LatencyWindow(60.0), LatencyHistogram(), LatencyHistogram()
+    old.observe(0.1, 10)
+    window.look(old, 0.0)
+    new.observe(0.1, 2)
+    assert sum(window.look(new, 100.0)) == 2

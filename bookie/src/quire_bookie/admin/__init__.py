@@ -1,6 +1,6 @@
 """The HTTP side of a bookie: health, readiness, metrics."""
 
-from quire_bookie.admin.readings import bookie_readings
+from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.admin.web import BookieWeb
 
-__all__ = ["BookieWeb", "bookie_readings"]
+__all__ = ["BookieReadings", "BookieWeb"]

@@ -1,10 +1,13 @@
 """What a bookie counts, under the names that operators of BookKeeper have in their dashboards.
 
-Only what exists is shown: latencies are sums and maxima so far, and nothing is filled with zeros. Counters that have
-no counterpart there are named `quire_bookie_*`.
+Only what exists is shown. Latencies come twice: as summaries in milliseconds, under BookKeeper's names, with the
+quantiles of the last minute, and as histograms in seconds, which can be added up over bookies. What has no counterpart
+there is named `quire_bookie_*`.
 """
 
-from quire_bookie.metrics import Kind, Reading, of_stats
+import dataclasses
+
+from quire_bookie.metrics import Kind, LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
 from quire_bookie.server.process import BookieState, RunningBookie
 
 _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
@@ -72,32 +75,69 @@ REGISTRATION: _Names = {
 }
 
 
-def bookie_readings(bookie: RunningBookie) -> list[Reading]:
-    """All readings of one bookie, labelled with its id."""
-    labels = {"bookie": str(bookie.bookie_id)}
+LATENCIES: dict[str, tuple[str, str, str]] = {
+    "add_seconds": ("bookkeeper_server_ADD_ENTRY_REQUEST", "quire_bookie_add_seconds", "adds, arrival to answer"),
+    "read_seconds": ("bookkeeper_server_READ_ENTRY_REQUEST", "quire_bookie_read_seconds", "reads, arrival to answer"),
+    "fence_seconds": (
+        "bookkeeper_server_READ_ENTRY_FENCE_REQUEST",
+        "quire_bookie_fence_seconds",
+        "fencing reads, arrival to answer",
+    ),
+    "long_poll_seconds": (
+        "bookkeeper_server_READ_ENTRY_LONG_POLL_REQUEST",
+        "quire_bookie_long_poll_seconds",
+        "long polls, arrival to answer",
+    ),
+    "force_seconds": ("bookkeeper_server_FORCE_LEDGER_REQUEST", "quire_bookie_force_seconds", "forced syncs"),
+    "write_lac_seconds": ("bookkeeper_server_WRITE_LAC_REQUEST", "quire_bookie_write_lac_seconds", "explicit LACs"),
+    "read_lac_seconds": ("bookkeeper_server_READ_LAC_REQUEST", "quire_bookie_read_lac_seconds", "reads of the LAC"),
+}
+"""Attribute of a Stats object: name of the summary, name of the histogram, text."""
+
+
+class BookieReadings:
+    """The readings of bookies, labelled with their ids. Keeps the windows of their latencies between two scrapes."""
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[str, str], LatencyWindow] = {}
+
+    def of(self, bookie: RunningBookie, now_s: float) -> list[Reading]:
+        """All readings of one bookie at this moment; `now_s` of a monotonic clock."""
+        labels = {"bookie": str(bookie.bookie_id)}
+        readings = _gauges(bookie, labels)
+        for stats, names in (
+            (bookie.bookie.stats, SERVER),
+            (bookie.journal.stats, JOURNAL),
+            (bookie.storage.stats, STORAGE),
+            (bookie.garbage_collection.stats, COLLECTION),
+            (bookie.registration.stats, REGISTRATION),
+        ):
+            readings += of_stats(stats, names, labels)
+            readings += self._latencies(stats, labels, now_s)
+        return readings
+
+    def _latencies(self, stats: object, labels: dict[str, str], now_s: float) -> list[Reading]:
+        found: list[Reading] = []
+        assert dataclasses.is_dataclass(stats)
+        for attribute in (field.name for field in dataclasses.fields(stats)):
+            histogram = getattr(stats, attribute)
+            if isinstance(histogram, LatencyHistogram):
+                summary, name, text = LATENCIES[attribute]
+                window = self._windows.setdefault((labels["bookie"], attribute), LatencyWindow())
+                counts = window.look(histogram, now_s)
+                found += of_window(histogram, counts, summary, f"{text}, in ms", {**labels, "success": "true"})
+                found += of_histogram(histogram, name, text, labels)
+        return found
+
+
+def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
     monitor = bookie.disk_monitor
     total, free = (0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes)
-    readings = [
-        Reading("bookie_SERVER_STATUS", "gauge", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state], labels),
-        Reading(
-            "bookie_journal_JOURNAL_MEMORY_USED",
-            "gauge",
-            "bytes that wait for the journal",
-            bookie.journal.queued_bytes,
-            labels,
-        ),
-        Reading(
-            "bookie_write_cache_size", "gauge", "bytes in the write cache", bookie.storage.write_cache_bytes, labels
-        ),
-        Reading("quire_bookie_disk_total_bytes", "gauge", "size of the ledgers' file system", total, labels),
-        Reading("quire_bookie_disk_free_bytes", "gauge", "what is free of it", free, labels),
-    ]
-    for stats, names in (
-        (bookie.bookie.stats, SERVER),
-        (bookie.journal.stats, JOURNAL),
-        (bookie.storage.stats, STORAGE),
-        (bookie.garbage_collection.stats, COLLECTION),
-        (bookie.registration.stats, REGISTRATION),
-    ):
-        readings += of_stats(stats, names, labels)
-    return readings
+    values: tuple[tuple[str, str, float], ...] = (
+        ("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state]),
+        ("bookie_journal_JOURNAL_MEMORY_USED", "bytes that wait for the journal", bookie.journal.queued_bytes),
+        ("bookie_write_cache_size", "bytes in the write cache", bookie.storage.write_cache_bytes),
+        ("quire_bookie_disk_total_bytes", "size of the ledgers' file systems", total),
+        ("quire_bookie_disk_free_bytes", "what is free of it", free),
+    )
+    return [Reading(name, "gauge", text, value, labels) for name, text, value in values]

@@ -5,7 +5,7 @@ import os
 
 from aiohttp import web
 
-from quire_bookie.admin.readings import bookie_readings
+from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.errors import StartupError
 from quire_bookie.metrics import CONTENT_TYPE, render
 from quire_bookie.server.process import BookieState, RunningBookie
@@ -16,6 +16,7 @@ class BookieWeb:
 
     def __init__(self) -> None:
         self._bookie: RunningBookie | None = None
+        self._readings = BookieReadings()
         app = web.Application()
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
@@ -65,5 +66,6 @@ class BookieWeb:
         return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = "" if self._bookie is None else render(bookie_readings(self._bookie))
+        now_s = asyncio.get_running_loop().time()
+        text = "" if self._bookie is None else render(self._readings.of(self._bookie, now_s))
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})

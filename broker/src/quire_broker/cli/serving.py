@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from quire_bookie.admin import bookie_readings
+from quire_bookie.admin import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
 from quire_bookie.client import LedgerClient
@@ -42,8 +42,9 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
             settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance()
         )
         undo.push_async_callback(running.stop)
+        readings, loop = BookieReadings(), asyncio.get_running_loop()
         running.broker.more_readings.append(
-            lambda: [reading for bookie in running.bookies for reading in bookie_readings(bookie)]
+            lambda: [reading for bookie in running.bookies for reading in readings.of(bookie, loop.time())]
         )
         where = f"{settings.data}/metadata" if config.metadata == LOCAL else config.metadata
         bookies = [(str(bookie.bookie_id), bookie.port) for bookie in running.bookies]
