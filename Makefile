@@ -21,7 +21,7 @@ $(TOOLS)/bin/uv:
 
 .venv/.ready: pyproject.toml bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
 	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
-	$(UV) sync --all-packages --all-groups --quiet
+	$(UV) sync --all-packages --all-groups --compile-bytecode --quiet
 	@touch $@
 
 lint: env
