@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
 
-.PHONY: run test env lint sim bench clean peers
+.PHONY: run test env lint sim bench bench-bookie clean peers
 run: env
 	.venv/bin/quire standalone $(ARGS)
 
@@ -35,6 +35,9 @@ sim: env
 
 bench: env
 	$(UV) run --no-sync python -m benchmarks $(ARGS)
+
+bench-bookie: env
+	$(UV) run --no-sync python -m benchmarks.bench_bookie $(ARGS)
 
 peers:
 	scripts/peers/fetch.sh

@@ -1,0 +1,199 @@
+"""The two sides of `make bench-bookie` as processes: stock Java bookies and ours, each on an etcd of its own.
+
+Owns the processes and their folders. Both sides get the same disk, the same client and the same ports' range; what they
+are configured with is their default (the Java bookie's heap: 1 GiB, 2 GiB of direct memory, journal synced).
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.servers import PEERS, cpu_seconds
+
+START_TIMEOUT_S = 60.0
+
+
+def memory_mib(pid: int) -> tuple[float, float]:
+    """Resident memory of a process in MiB: now, and the most it ever was."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    now, most = (re.search(rf"{field}:\s+(\d+)", status) for field in ("VmRSS", "VmHWM"))
+    assert now is not None and most is not None
+    return int(now[1]) / 1024, int(most[1]) / 1024
+
+
+def folder_mib(folder: Path) -> float:
+    """Blocks that the files below a folder take, in MiB."""
+    return sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file()) * 512 / 2**20
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Side:
+    """Some bookies of one kind and their etcd. `start_s`: from the start of a process until clients can find it.
+    `payload_mib`: what was added so far, once however many replicas."""
+
+    name = ""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.etcd_port = free_port()
+        self._environment = os.environ | {
+            "RUN": str(folder),
+            "ETCD_PORT": str(self.etcd_port),
+            "ETCD_PEER": str(free_port()),
+            "BOOKIE_PORT_BASE": str(free_port() - 10),
+        }
+        self.start_s: list[float] = []
+        self.payload_mib = 0.0
+        self.numbers: list[int] = []
+
+    @property
+    def uri(self) -> str:
+        """How the Java client finds the metadata."""
+        return f"metadata-store:etcd:http://127.0.0.1:{self.etcd_port}"
+
+    def open(self) -> None:
+        """Start etcd."""
+        self.folder.mkdir(parents=True)
+        self.script("etcd.sh", "start")
+
+    def close(self) -> None:
+        """End everything and drop the data."""
+        for number in list(self.numbers):
+            self.stop(number)
+        self.script("etcd.sh", "stop")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def script(self, name: str, *arguments: str) -> str:
+        """Run one of the peers' scripts; its output."""
+        answer = subprocess.run(
+            [str(PEERS / name), *arguments], env=self._environment, capture_output=True, text=True, check=False
+        )
+        if answer.returncode:
+            raise SystemExit(f"{name} {' '.join(arguments)} failed: {answer.stdout[-1000:]}{answer.stderr[-2000:]}")
+        return answer.stdout
+
+    def start(self, number: int) -> None:
+        """Start one bookie, and wait until it is registered."""
+        raise NotImplementedError
+
+    def stop(self, number: int) -> None:
+        """End it in order."""
+        raise NotImplementedError
+
+    def pid(self, number: int) -> int:
+        """Of its process."""
+        raise NotImplementedError
+
+    def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
+        """Its folders."""
+        raise NotImplementedError
+
+    def cpu_s(self) -> float:
+        """CPU that all bookies used so far."""
+        return sum(cpu_seconds(self.pid(number)) for number in self.numbers)
+
+    def rss_mib(self) -> float:
+        """The largest of the bookies."""
+        return max(memory_mib(self.pid(number))[0] for number in self.numbers)
+
+    def rss_most_mib(self) -> float:
+        """The most that one of the bookies ever took."""
+        return max(memory_mib(self.pid(number))[1] for number in self.numbers)
+
+    def disk_mib(self) -> tuple[float, float]:
+        """Journal and ledgers of the first bookie."""
+        journal, ledgers = self.journal_and_ledgers(1)
+        return folder_mib(journal), folder_mib(ledgers)
+
+
+class JavaSide(Side):
+    """Stock BookKeeper 4.17.3."""
+
+    name = "java"
+
+    def open(self) -> None:
+        """Start etcd and write the cluster's first nodes."""
+        super().open()
+        self.script("bookie.sh", "format", "ms-etcd")
+
+    def start(self, number: int) -> None:
+        """Start one bookie, and wait until it says that it serves."""
+        said = self.script("bookie.sh", "start", str(number), "ms-etcd")
+        match = re.search(r"startup_ms (\d+)", said)
+        if match is None:
+            raise SystemExit(f"the Java bookie did not start: {said}")
+        self.start_s.append(int(match[1]) / 1000)
+        self.numbers.append(number)
+
+    def stop(self, number: int) -> None:
+        """End it in order."""
+        self.numbers.remove(number)
+        self.script("bookie.sh", "stop", str(number))
+
+    def pid(self, number: int) -> int:
+        """Of the JVM."""
+        return int((self.folder / f"bookie{number}" / "pid").read_text())
+
+    def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
+        """Its folders."""
+        folder = self.folder / f"bookie{number}"
+        return folder / "journal", folder / "ledgers"
+
+
+class QuireSide(Side):
+    """`quire bookie start`."""
+
+    name = "quire"
+
+    def __init__(self, folder: Path, event_loop: str = "auto") -> None:
+        super().__init__(folder)
+        self._event_loop = event_loop
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports: dict[int, int] = {}
+
+    def start(self, number: int) -> None:
+        """Start one bookie, and wait until its log says that clients reach it: it is registered by then."""
+        folder = self.folder / f"bookie{number}"
+        folder.mkdir(exist_ok=True)
+        port = self._ports.setdefault(number, free_port())
+        command = [str(Path(sys.executable).parent / "quire"), "bookie", "start", "--advertise", "127.0.0.1"]
+        command += ["--metadata", f"etcd://127.0.0.1:{self.etcd_port}", "--data", str(folder / "data")]
+        command += ["--port", str(port), "--event-loop", self._event_loop]
+        begun = time.monotonic()
+        log_path = folder / "log"
+        with log_path.open("wb") as log:
+            process = self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
+        while b"clients reach it at" not in log_path.read_bytes():
+            if process.poll() is not None or time.monotonic() - begun > START_TIMEOUT_S:
+                raise SystemExit(f"our bookie did not start: {log_path.read_text()[-3000:]}")
+            time.sleep(0.005)
+        self.start_s.append(time.monotonic() - begun)
+        self.numbers.append(number)
+
+    def stop(self, number: int) -> None:
+        """End it in order."""
+        self.numbers.remove(number)
+        process = self._processes.pop(number)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+    def pid(self, number: int) -> int:
+        """Of the one process."""
+        return self._processes[number].pid
+
+    def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
+        """Its folders."""
+        data = self.folder / f"bookie{number}" / "data"
+        return data / "journal", data / "ledgers"
