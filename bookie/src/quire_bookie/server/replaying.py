@@ -17,7 +17,7 @@ from quire_bookie.journal.records import (
     MasterKeyRecord,
 )
 from quire_bookie.model import LedgerId, Run
-from quire_bookie.server.bookie import lac_of_packet
+from quire_bookie.server.explicit_lacs import lac_of_packet
 from quire_bookie.server.ports import StoragePort
 from quire_bookie.storage.ledger_states import LedgerInfo
 

@@ -1,0 +1,146 @@
+"""Adds: what is checked, in which order, and when the answer leaves. The hot path of a bookie.
+
+An add goes through checks, write cache and journal queue without an await in between, so that nothing can change under
+it: whoever sees an entry in the cache knows that it is in the journal's queue too, and a fence that was answered comes
+before or after an add, never in its middle. Nothing here is done per entry; the unit is the run.
+"""
+
+from functools import partial
+
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.limits import MASTER_KEY_BYTES_MAX
+from quire_bookie.server.condition import Condition
+from quire_bookie.server.connections import Connection
+from quire_bookie.server.ledger_loading import LedgerLoading
+from quire_bookie.server.overload import Overload
+from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.wire import server_codec
+from quire_bookie.wire.messages import AddRequest, Status
+
+
+class Adds:
+    """Answers adds from write cache and journal."""
+
+    def __init__(
+        self,
+        journal: JournalPort,
+        storage: StoragePort,
+        settings: ServiceSettings,
+        stats: BookieStats,
+        condition: Condition,
+        loading: LedgerLoading,
+    ) -> None:
+        self._journal = journal
+        self._storage = storage
+        self._settings = settings
+        self._stats = stats
+        self._condition = condition
+        self._loading = loading
+        self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s)
+        self._priority_in_flight_bytes = 0
+
+    def retry(self) -> None:
+        """Take what waits and fits by now."""
+        self._overload.retry()
+
+    def close(self) -> None:
+        """Refuse what waits for room."""
+        self._overload.close()
+
+    def handle(self, connection: Connection, request: AddRequest) -> None:
+        """Take or refuse a run."""
+        status = self._refusal(request)
+        if status is not None:
+            self._answer(connection, request, status)
+            return
+        ledger = request.run.ledger
+        if ledger not in self._loading.under_way:
+            info = self._storage.cached_ledger(ledger)
+            if info is not None:
+                self._add(connection, request, info)
+                return
+        self._loading.with_ledger(
+            ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
+        )
+
+    def _refusal(self, request: AddRequest) -> Status | None:
+        """What is wrong with an add before its ledger is looked at."""
+        status = self._condition.refuses_add(high_priority=request.high_priority)
+        if status is not None:
+            return status
+        if request.run.ledger < 0 or request.run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
+            return Status.BAD_REQUEST
+        return None
+
+    def _add(self, connection: Connection, request: AddRequest, info: LedgerInfo | None) -> None:
+        if info is None:
+            info = self._loading.create(request.run.ledger, request.master_key)
+        if info.master_key != request.master_key:
+            self._answer(connection, request, Status.UNAUTHORIZED)
+        elif request.short:
+            self._answer(connection, request, Status.BAD_REQUEST)
+        elif self._overload.offer(connection, request):
+            self._stats.adds_paused += 1
+
+    def _attempt(self, connection: Connection, request: AddRequest) -> bool:
+        """One step: fence check, write cache, journal queue. False: no room, nothing was changed."""
+        run = request.run
+        info = self._storage.cached_ledger(run.ledger)
+        if info is None:
+            # It waited for room so long that its state left the memory.
+            self._loading.with_ledger(
+                run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
+            )
+            return True
+        if info.deleted and request.recovery:
+            self._answer(connection, request, Status.NO_LEDGER)
+            return True
+        if info.fenced and not request.recovery:
+            self._answer(connection, request, Status.FENCED)
+            return True
+        if self._condition.poison is not None:
+            self._answer(connection, request, Status.IO_ERROR)
+            return True
+        stats = self._stats
+        if request.recovery or request.high_priority:
+            if self._priority_in_flight_bytes >= self._settings.priority_adds_in_flight_bytes_max:
+                return False
+        elif stats.adds_in_flight_bytes >= self._settings.adds_in_flight_bytes_max:
+            return False
+        try:
+            self._storage.put(info, run)
+        except TooManyRequestsError:
+            return False
+        if request.recovery or request.high_priority:
+            self._priority_in_flight_bytes += run.size_bytes
+        else:
+            stats.adds_in_flight_bytes += run.size_bytes
+        stats.add_runs += 1
+        stats.add_entries += len(run.entries)
+        stats.add_bytes += run.size_bytes
+        self._journal.append_run(run, partial(self._durable, connection, request))
+        return True
+
+    def _durable(self, connection: Connection, request: AddRequest, error: BaseException | None) -> None:
+        if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
+            self._journal.append_run(request.run, partial(self._durable, connection, request))
+            return
+        if request.recovery or request.high_priority:
+            self._priority_in_flight_bytes -= request.run.size_bytes
+        else:
+            self._stats.adds_in_flight_bytes -= request.run.size_bytes
+        if error is None:
+            connection.send((server_codec.encode_adds(request, Status.OK),), len(request.run.entries))
+        else:
+            self._answer(connection, request, self._condition.journal_failure(error))
+
+    def _answer(self, connection: Connection, request: AddRequest, status: Status) -> None:
+        count = len(request.run.entries)
+        self._stats.adds_failed += count
+        connection.send((server_codec.encode_adds(request, status),), count)
+
+    def _refuse(self, connection: Connection, request: AddRequest) -> None:
+        self._stats.adds_rejected += len(request.run.entries)
+        self._answer(connection, request, Status.TOO_MANY_REQUESTS)

@@ -1,0 +1,109 @@
+"""The state of a ledger for whoever has a request for it: at once when it is in memory, else in turn once it is loaded.
+
+Owns the requests that wait for a state, and the creation of ledgers with the logging of their keys. Never answers a
+request, and never lets one overtake another of the same ledger while its state is being loaded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from quire_bookie.errors import StorageError
+from quire_bookie.model import LedgerId
+from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.wire.status import Status, status_of
+
+_log = logging.getLogger("quire.server.ledger_loading")
+
+LedgerAction = Callable[[LedgerInfo | None], None]
+"""What to do once the state of a ledger is known; None: the bookie provably never had it, or cannot know (limbo)."""
+
+
+class LedgerLoading:
+    """See the module's text."""
+
+    def __init__(self, journal: JournalPort, storage: StoragePort, stats: BookieStats) -> None:
+        self._journal = journal
+        self._storage = storage
+        self._stats = stats
+        self.under_way: dict[LedgerId, list[tuple[LedgerAction, Callable[[Status], None]]]] = {}
+        """What waits, by ledger, in the order in which it came."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.unlogged_keys: dict[LedgerId, bytes] = {}
+        """Keys that found no space in the journal."""
+
+    def with_ledger(self, ledger: LedgerId, action: LedgerAction, fail: Callable[[Status], None]) -> None:
+        """Run `action` with the ledger's state: now if it is known, else in turn once it is loaded."""
+        waiting = self.under_way.get(ledger)
+        if waiting is not None:
+            waiting.append((action, fail))
+            return
+        info = self._storage.cached_ledger(ledger)
+        if info is not None:
+            action(info)
+            return
+        self.under_way[ledger] = [(action, fail)]
+        task = asyncio.get_running_loop().create_task(self._load(ledger), name=f"load ledger {ledger}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop loading. What waits is not answered."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _load(self, ledger: LedgerId) -> None:
+        """Load a state, then run what waited for it in one step."""
+        status = Status.IO_ERROR
+        loaded = False
+        info: LedgerInfo | None = None
+        try:
+            info = await self._storage.load_ledger(ledger)
+            loaded = True
+        except (StorageError, OSError) as error:
+            status = status_of(error)
+            _log.error("the state of ledger %d cannot be read: %s", ledger, error)
+        finally:
+            waiting = self.under_way.pop(ledger)
+            for action, fail in waiting:
+                if loaded:
+                    # An earlier action of this very loop may have created the ledger.
+                    info = info or self._storage.cached_ledger(ledger)
+                    action(info)
+                else:
+                    fail(status)
+
+    # ---- creation
+    def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
+        """A new ledger, its key queued to the journal; only from a `LedgerAction` that got None."""
+        info = self._storage.create_ledger(ledger, master_key)
+        self._log_key(ledger, master_key)
+        self._stats.ledgers_created += 1
+        return info
+
+    def log_key_again(self, ledger: LedgerId) -> bool:
+        """Whether the key is missing in the journal: it is queued now, and the caller queues its own record again.
+
+        The key's group was refused and a later one got space. Replay drops what stands before the key of its ledger,
+        so it is the copy behind the key that counts. `done` callbacks run in the order of the records: whatever is
+        not behind a durable key finds the ledger here.
+        """
+        master_key = self.unlogged_keys.get(ledger)
+        if master_key is None:
+            return False
+        self._log_key(ledger, master_key)
+        return True
+
+    def _log_key(self, ledger: LedgerId, master_key: bytes) -> None:
+        self._journal.append_master_key(ledger, master_key, partial(self._key_logged, ledger, master_key))
+
+    def _key_logged(self, ledger: LedgerId, master_key: bytes, error: BaseException | None) -> None:
+        """A key that found no space is logged again before anything that needs it is acknowledged."""
+        if error is None:
+            self.unlogged_keys.pop(ledger, None)
+        else:
+            self.unlogged_keys[ledger] = master_key
