@@ -1,34 +1,30 @@
 """The facade of storage: entries and ledger states of one bookie, from memory to disk and back.
 
-Owns the write lock, the flush worker and the order that no crash may break: entry logs synced, index committed, and
-only then the half of the write cache given free and the mark moved. Delegates everything else. Never answers *no such
-entry* without proof, and never lets a flush lose an entry: when space is short the entries stay readable in memory and
-the journal keeps them.
+Owns what a put or a read looks at, and in which order; delegates the rest: flushing to `flush_worker`, reads of the
+disk to `log_reader`. Never answers *no such entry* without proof.
 
     put -> write cache -> (swap: capture mark) -> Flush: entry logs -> index -> release -> marks.commit
     read -> write cache, both halves -> read cache -> index -> entry log, with read-ahead
 """
 
-import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
 
 from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import (
     DamagedError,
-    DiskFullError,
     NoSuchEntryError,
     NoSuchLedgerError,
-    StorageError,
     TooManyRequestsError,
 )
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.block_index import known_top
-from quire_bookie.storage.flush import Flush
+from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import (
     BLOCK_SHIFT,
@@ -41,7 +37,6 @@ from quire_bookie.storage.index_keys import (
     state_key,
 )
 from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, encode_state, is_deleted
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.read_cache import ReadCache
@@ -52,19 +47,6 @@ _log = logging.getLogger("quire.storage")
 _LAC = struct.Struct(">q")
 _LAC_OFFSET = 16
 M = TypeVar("M")
-T = TypeVar("T")
-
-
-class Marks(Protocol[M]):
-    """The journal positions that storage moves: everything before a committed one is durable here."""
-
-    def capture(self) -> M:
-        """Called at a cache swap, in the same loop step: the position up to which entries are in the swapped half."""
-        ...
-
-    async def commit(self, mark: M, /) -> None:
-        """Called once everything before `mark` is durable."""
-        ...
 
 
 class LedgerStorage(Generic[M]):
@@ -82,20 +64,6 @@ class LedgerStorage(Generic[M]):
         self._cache = WriteCache(settings.write_cache_bytes)
         self._read_cache = ReadCache(settings.read_cache_bytes)
         self._states = LedgerStates(settings.ledger_states_max)
-        self._write_lock = asyncio.Lock()
-        self._wanted = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._swapped: tuple[dict[LedgerId, LedgerInfo], M] | None = None
-        self._epoch = 0
-        self._closing = False
-        self._worker: asyncio.Task[None] | None = None
-        self._steps: set[asyncio.Task[Any]] = set()
-        self.failure: BaseException | None = None
-        """Why nothing can be made durable any more; the process must restart and replay its journal."""
-        self.on_failure: Callable[[BaseException], None] | None = None
-        self.disk_full = False
-        """The last flush ran out of space. It is tried again every `disk_full_retry_s` and by `flush`."""
 
     @classmethod
     async def open(
@@ -118,17 +86,53 @@ class LedgerStorage(Generic[M]):
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
         storage._logs = await EntryLogs.open(disk, index, directory, settings, storage.stats, storage._commits, chance)
         storage._reader = LogReader(index, storage._logs, storage._read_cache, settings.read_ahead_bytes, storage.stats)
-        storage._worker = asyncio.get_running_loop().create_task(storage._work(), name="storage-flush")
+        storage._flushes = FlushWorker(
+            disk,
+            directory,
+            index,
+            storage._commits,
+            storage._logs,
+            storage._cache,
+            storage._states,
+            marks,
+            settings,
+            storage.stats,
+        )
+        storage._flushes.start()
         return storage
 
     _commits: IndexCommits
     _logs: EntryLogs
     _reader: LogReader
+    _flushes: FlushWorker[M]
 
     @property
     def is_new(self) -> bool:
         """Whether index and folder were empty when they were opened."""
         return self._commits.is_new
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing can be made durable any more; the process must restart and replay its journal."""
+        return self._flushes.failure
+
+    @failure.setter
+    def failure(self, error: BaseException | None) -> None:
+        self._flushes.failure = error
+
+    @property
+    def on_failure(self) -> Callable[[BaseException], None] | None:
+        """Called once, when `failure` is set."""
+        return self._flushes.on_failure
+
+    @on_failure.setter
+    def on_failure(self, call: Callable[[BaseException], None] | None) -> None:
+        self._flushes.on_failure = call
+
+    @property
+    def disk_full(self) -> bool:
+        """The last flush ran out of space. It is tried again every `disk_full_retry_s` and by `flush`."""
+        return self._flushes.disk_full
 
     # ---- state, sync
     def cached_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
@@ -165,8 +169,7 @@ class LedgerStorage(Generic[M]):
             if cache.flushing is not None:
                 stats.puts_rejected += 1
                 raise TooManyRequestsError("both halves of the write cache are full")
-            self._swap()
-            self._wanted.set()
+            self._flushes.swap_full_half()
         cache.active.add(info, run)
         count = len(run.entries)
         last = run.first + count - 1
@@ -190,12 +193,7 @@ class LedgerStorage(Generic[M]):
 
         Raises DiskFullError or StorageError when that will not happen by itself.
         """
-        while self._cache.flushing is not None:
-            if self.disk_full:
-                raise DiskFullError(f"{self._directory}: no space to flush the write cache")
-            self._check_alive()
-            self._room.clear()
-            await self._room.wait()
+        await self._flushes.wait_for_room()
 
     # ---- state, async
     async def load_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
@@ -204,13 +202,13 @@ class LedgerStorage(Generic[M]):
             info = self._states.get(ledger)
             if info is not None:
                 return info
-            epoch = self._epoch
+            epoch = self._flushes.epoch
             value = await self._index.get(state_key(ledger))
             if value is not None:
                 info = decode_state(ledger, value)
                 if not info.deleted:
                     await self._load_last(info)
-            if epoch != self._epoch:
+            if epoch != self._flushes.epoch:
                 continue  # a flush came between: what was read may be older than what was evicted since
             if info is not None:
                 return self._states.add_loaded(info)
@@ -252,20 +250,18 @@ class LedgerStorage(Generic[M]):
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Forget the entries of a ledger and leave a tombstone. A second time changes nothing."""
-        await self._unbroken(self._delete(ledger))
+        await self._flushes.exclusive(partial(self._delete, ledger))
 
     async def _delete(self, ledger: LedgerId) -> None:
-        async with self._write_lock:
-            self._check_alive()
-            info = await self.load_ledger(ledger)
-            if info is None or info.deleted:
-                return
-            info.deleted = info.fenced = True
-            self._states.mark_dirty(info)
-            self._read_cache.forget_ledger(ledger)
-            await self._commits.commit([(state_key(ledger), encode_state(info))])
-            await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
-            self.stats.ledgers_deleted += 1
+        info = await self.load_ledger(ledger)
+        if info is None or info.deleted:
+            return
+        info.deleted = info.fenced = True
+        self._states.mark_dirty(info)
+        self._read_cache.forget_ledger(ledger)
+        await self._commits.commit([(state_key(ledger), encode_state(info))])
+        await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
+        self.stats.ledgers_deleted += 1
 
     # ---- reads
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
@@ -343,105 +339,18 @@ class LedgerStorage(Generic[M]):
 
         DiskFullError: nothing was lost, retry after space was freed. StorageError, OSError: see `failure`.
         """
-        await self._unbroken(self._flush_all())
-
-    async def _flush_all(self) -> None:
-        async with self._write_lock:
-            self._check_alive()
-            try:
-                if self._swapped is not None:
-                    await self._flush_swapped()
-                # While its mark was moved the half was free already: a put may have swapped what this call is about.
-                if self._swapped is None and (self._cache.active.entries or self._states.has_dirty):
-                    self._swap()
-                if self._swapped is not None:
-                    await self._flush_swapped()
-                else:
-                    # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
-                    await self._move_mark(self._marks.capture())
-            except DiskFullError:
-                raise
-            except (StorageError, OSError) as error:
-                self._fail(error)
-                raise
+        await self._flushes.flush()
 
     async def drop_dead_logs(self) -> int:
         """Remove the sealed entry logs without a living ledger; returns the bytes freed."""
-        return await self._unbroken(self._drop_dead_logs())
-
-    async def _drop_dead_logs(self) -> int:
-        async with self._write_lock:
-            self._check_alive()
-            return await self._logs.drop_dead(self._first_live, self._commits)
-
-    async def _unbroken(self, step: Coroutine[None, None, T]) -> T:
-        """Run to its end even when the caller is cancelled: a half done flush would leave its records uncounted."""
-        task = asyncio.get_running_loop().create_task(step)
-        self._steps.add(task)
-        task.add_done_callback(self._steps.discard)
-        return await asyncio.shield(task)
+        return await self._flushes.exclusive(partial(self._logs.drop_dead, self._first_live, self._commits))
 
     async def close(self) -> None:
         """Flush and release. What cannot be flushed any more stays in the journal."""
-        self._closing = True
-        self._wanted.set()
-        if self._worker is not None:
-            await self._worker
         try:
-            if self.failure is None:
-                await self.flush()
-        except (StorageError, OSError) as error:
-            _log.warning("closing without a flush, the journal keeps the entries: %s", error)
+            await self._flushes.close()
         finally:
-            while self._steps:
-                await asyncio.wait(self._steps)
             await self._logs.close()
-
-    def _swap(self) -> None:
-        """In one loop step: what is in the half, which states changed, and up to where the journal is covered."""
-        self._cache.swap()
-        self._swapped = (self._states.begin_flush(), self._marks.capture())
-
-    async def _flush_swapped(self) -> None:
-        half, swapped = self._cache.flushing, self._swapped
-        assert half is not None and swapped is not None
-        states, mark = swapped
-        try:
-            await self._check_space(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
-            await Flush(half, states, self._logs).run(self._index, self._commits, self.stats)
-        except DiskFullError as error:
-            self.stats.flushes_failed += 1
-            if not self.disk_full:
-                _log.warning("flush refused, entries stay in memory and in the journal: %s", error)
-            self.disk_full = True
-            self._room.set()
-            raise
-        self._epoch += 1
-        self._states.end_flush()
-        self._swapped = None
-        self._cache.release()
-        self._room.set()
-        await self._move_mark(mark)
-
-    async def _move_mark(self, mark: M) -> None:
-        """After the index commit. The half is free by then: without space for the mark nothing is written twice."""
-        try:
-            await self._marks.commit(mark)
-        except DiskFullError as error:
-            if not self.disk_full:
-                _log.warning("no space to move the journal's mark, its files stay: %s", error)
-            self.disk_full = True
-            raise
-        self.disk_full = False
-
-    async def _check_space(self, needed_bytes: int) -> None:
-        """Refuse before the last bytes are gone: deletions need them to give space back."""
-        usage = await self._disk.usage(self._directory)
-        if usage.free_bytes - needed_bytes < self._settings.reserved_bytes:
-            raise DiskFullError(
-                f"{self._directory}: {usage.free_bytes} bytes free; a flush of {needed_bytes} must leave "
-                f"{self._settings.reserved_bytes}"
-            )
 
     async def _first_live(self, ledgers: Sequence[LedgerId]) -> LedgerId | None:
         try:
@@ -452,41 +361,3 @@ class LedgerStorage(Generic[M]):
         except DamagedError:
             return ledgers[0]  # whether it lives is not known
         return None
-
-    def _check_alive(self) -> None:
-        if self.failure is not None:
-            raise StorageError(f"{self._directory}: storage has failed: {self.failure}") from self.failure
-
-    def _fail(self, error: BaseException) -> None:
-        if self.failure is None:
-            self.failure = error
-            self._room.set()
-            _log.error("storage in %s has failed: %s", self._directory, error, exc_info=error)
-            if self.on_failure is not None:
-                self.on_failure(error)
-
-    async def _work(self) -> None:
-        """Flush when a half is full, and every `flush_interval_s`."""
-        while not self._closing and self.failure is None:
-            pause_s = self._settings.disk_full_retry_s if self.disk_full else self._settings.flush_interval_s
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._wanted.wait()
-            except TimeoutError:
-                if self._closing:
-                    return
-            only_swapped = self._wanted.is_set()
-            self._wanted.clear()
-            try:
-                await (self._flush_full_half() if only_swapped else self.flush())
-            except DiskFullError as error:
-                _log.debug("the flush will be tried again: %s", error)
-            except Exception as error:  # noqa: BLE001 - the task's root: without it nothing is ever flushed again
-                self._fail(error)
-
-    async def _flush_full_half(self) -> None:
-        """What a put swapped; the active half goes on filling."""
-        async with self._write_lock:
-            self._check_alive()
-            if self._swapped is not None:
-                await self._flush_swapped()

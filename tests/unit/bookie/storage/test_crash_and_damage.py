@@ -47,7 +47,7 @@ async def _replay(crashed: Store, heir: SimDisk) -> Store:
     mark = await crashed.marks.durable(heir)
     store.marks = crashed.marks
     marks = SimMarks(heir, crashed.marks.records)
-    store.storage._marks = marks
+    store.storage._flushes.marks = marks
     for run in crashed.marks.records[mark:]:
         info = await store.ledger(run.ledger)
         if not info.deleted:
@@ -90,7 +90,7 @@ async def _crash_at(step: int, survival: Survival) -> bool:
 
 
 async def _let_the_dead_rest(store: Store) -> None:
-    worker = store.storage._worker
+    worker = store.storage._flushes.task
     assert worker is not None
     worker.cancel()
     await asyncio.wait((worker,))

@@ -1,0 +1,238 @@
+"""When the write cache is flushed, by whom, and what happens when there is no space for it.
+
+Owns the storage's write lock, the swapped half until it is durable, and the order that no crash may break: entry logs
+synced, index committed, and only then the half given free and the journal's mark moved. Never loses an entry: when
+space is short the half stays readable in memory and the journal keeps it. An error that is not *no space* is final.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from quire_bookie.env.disk import Disk
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import DiskFullError, StorageError
+from quire_bookie.model import LedgerId
+from quire_bookie.storage.flush import Flush
+from quire_bookie.storage.index_commits import IndexCommits
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
+from quire_bookie.storage.log_set import EntryLogs
+from quire_bookie.storage.settings import StorageSettings, StorageStats
+from quire_bookie.storage.write_cache import WriteCache
+
+_log = logging.getLogger("quire.storage")
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class Marks(Protocol[M]):
+    """The journal positions that storage moves: everything before a committed one is durable here."""
+
+    def capture(self) -> M:
+        """Called at a cache swap, in the same loop step: the position up to which entries are in the swapped half."""
+        ...
+
+    async def commit(self, mark: M, /) -> None:
+        """Called once everything before `mark` is durable."""
+        ...
+
+
+class FlushWorker(Generic[M]):
+    """Flushes when a half is full, every `flush_interval_s`, and when asked."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        index: IndexStore,
+        commits: IndexCommits,
+        logs: EntryLogs,
+        cache: WriteCache,
+        states: LedgerStates,
+        marks: Marks[M],
+        settings: StorageSettings,
+        stats: StorageStats,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._index = index
+        self._commits = commits
+        self._logs = logs
+        self._cache = cache
+        self._states = states
+        self.marks = marks
+        self._settings = settings
+        self._stats = stats
+        self.write_lock = asyncio.Lock()
+        """Held by whoever appends to entry logs or commits to the index."""
+        self.epoch = 0
+        """Grows with each flush: what was read from the index before may be older than what was evicted since."""
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] | None = None
+        self.disk_full = False
+        self._wanted = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._swapped: tuple[dict[LedgerId, LedgerInfo], M] | None = None
+        self._closing = False
+        self._steps: set[asyncio.Task[Any]] = set()
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to flush by itself."""
+        self.task = asyncio.get_running_loop().create_task(self._work(), name="storage-flush")
+
+    def swap_full_half(self) -> None:
+        """The active half is full and the other free: give it to the flush."""
+        self._swap()
+        self._wanted.set()
+
+    async def wait_for_room(self) -> None:
+        """Until a put that was refused may succeed. DiskFullError or StorageError when it will not by itself."""
+        while self._cache.flushing is not None:
+            if self.disk_full:
+                raise DiskFullError(f"{self._directory}: no space to flush the write cache")
+            self.check_alive()
+            self._room.clear()
+            await self._room.wait()
+
+    async def flush(self) -> None:
+        """Make everything put before this call durable, and move the mark. Errors as `LedgerStorage.flush`."""
+        await self.unbroken(self._flush_all())
+
+    async def exclusive(self, step: Callable[[], Coroutine[None, None, T]]) -> T:
+        """Run a change of logs and index under the write lock, to its end even when the caller is cancelled."""
+        return await self.unbroken(self._locked(step))
+
+    async def unbroken(self, step: Coroutine[None, None, T]) -> T:
+        """Run to its end even when the caller is cancelled: a half done flush would leave its records uncounted."""
+        task = asyncio.get_running_loop().create_task(step)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        return await asyncio.shield(task)
+
+    def check_alive(self) -> None:
+        """StorageError once something failed for good."""
+        if self.failure is not None:
+            raise StorageError(f"{self._directory}: storage has failed: {self.failure}") from self.failure
+
+    async def close(self) -> None:
+        """Flush and end. What cannot be flushed any more stays in the journal."""
+        self._closing = True
+        self._wanted.set()
+        if self.task is not None:
+            await self.task
+        try:
+            if self.failure is None:
+                await self.flush()
+        except (StorageError, OSError) as error:
+            _log.warning("closing without a flush, the journal keeps the entries: %s", error)
+        finally:
+            while self._steps:
+                await asyncio.wait(self._steps)
+
+    async def _locked(self, step: Callable[[], Coroutine[None, None, T]]) -> T:
+        async with self.write_lock:
+            self.check_alive()
+            return await step()
+
+    async def _flush_all(self) -> None:
+        async with self.write_lock:
+            self.check_alive()
+            try:
+                if self._swapped is not None:
+                    await self._flush_swapped()
+                # While its mark was moved the half was free already: a put may have swapped what this call is about.
+                if self._swapped is None and (self._cache.active.entries or self._states.has_dirty):
+                    self._swap()
+                if self._swapped is not None:
+                    await self._flush_swapped()
+                else:
+                    # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
+                    await self._move_mark(self.marks.capture())
+            except DiskFullError:
+                raise
+            except (StorageError, OSError) as error:
+                self._fail(error)
+                raise
+
+    def _swap(self) -> None:
+        """In one loop step: what is in the half, which states changed, and up to where the journal is covered."""
+        self._cache.swap()
+        self._swapped = (self._states.begin_flush(), self.marks.capture())
+
+    async def _flush_swapped(self) -> None:
+        half, swapped = self._cache.flushing, self._swapped
+        assert half is not None and swapped is not None
+        states, mark = swapped
+        try:
+            await self._check_space(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
+            await Flush(half, states, self._logs).run(self._index, self._commits, self._stats)
+        except DiskFullError as error:
+            self._stats.flushes_failed += 1
+            if not self.disk_full:
+                _log.warning("flush refused, entries stay in memory and in the journal: %s", error)
+            self.disk_full = True
+            self._room.set()
+            raise
+        self.epoch += 1
+        self._states.end_flush()
+        self._swapped = None
+        self._cache.release()
+        self._room.set()
+        await self._move_mark(mark)
+
+    async def _move_mark(self, mark: M) -> None:
+        """After the index commit. The half is free by then: without space for the mark nothing is written twice."""
+        try:
+            await self.marks.commit(mark)
+        except DiskFullError as error:
+            if not self.disk_full:
+                _log.warning("no space to move the journal's mark, its files stay: %s", error)
+            self.disk_full = True
+            raise
+        self.disk_full = False
+
+    async def _check_space(self, needed_bytes: int) -> None:
+        """Refuse before the last bytes are gone: deletions need them to give space back."""
+        usage = await self._disk.usage(self._directory)
+        if usage.free_bytes - needed_bytes < self._settings.reserved_bytes:
+            raise DiskFullError(
+                f"{self._directory}: {usage.free_bytes} bytes free; a flush of {needed_bytes} must leave "
+                f"{self._settings.reserved_bytes}"
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._room.set()
+            _log.error("storage in %s has failed: %s", self._directory, error, exc_info=error)
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    async def _work(self) -> None:
+        while not self._closing and self.failure is None:
+            pause_s = self._settings.disk_full_retry_s if self.disk_full else self._settings.flush_interval_s
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                if self._closing:
+                    return
+            only_swapped = self._wanted.is_set()
+            self._wanted.clear()
+            try:
+                await (self._flush_full_half() if only_swapped else self.flush())
+            except DiskFullError as error:
+                _log.debug("the flush will be tried again: %s", error)
+            except Exception as error:  # noqa: BLE001 - the task's root: without it nothing is ever flushed again
+                self._fail(error)
+
+    async def _flush_full_half(self) -> None:
+        """What a put swapped; the active half goes on filling."""
+        async with self.write_lock:
+            self.check_alive()
+            if self._swapped is not None:
+                await self._flush_swapped()
