@@ -1,71 +1,83 @@
-"""HTTP of one bookie: /healthz (alive), /readyz (takes adds), /metrics. Answers from memory, changes nothing."""
+"""The admin HTTP server of one bookie: puts the routes together and serves them. Handles no request itself."""
 
 import asyncio
-import os
+import socket
+from collections.abc import Mapping
+from typing import Any
 
 from aiohttp import web
 
-from quire_bookie.admin.readings import BookieReadings
-from quire_bookie.errors import StartupError
-from quire_bookie.metrics import CONTENT_TYPE, render
-from quire_bookie.server.process import BookieState, RunningBookie
+from quire_bookie.admin.answers import errors
+from quire_bookie.admin.bookie_api import BookieApi
+from quire_bookie.admin.cluster_api import ClusterApi
+from quire_bookie.admin.config_api import ConfigApi
+from quire_bookie.admin.ledger_api import LedgerApi
+from quire_bookie.admin.probes import Probes
+from quire_bookie.client import LedgerClient
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.disk import Disk
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.server.process import RunningBookie
+
+_STOP_TIMEOUT_S = 2.0
+_BODY_BYTES_MAX = 1024 * 1024
 
 
 class BookieWeb:
-    """`bind` takes the port before the bookie starts, `serve` answers for it, `close` ends."""
+    """`open` serves the probes at once; the rest answers once `serve` has named the bookie. `close` ends it all."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        disk: Disk,
+        settings: Mapping[str, Any],
+        *,
+        clock: WallClock,
+        chance: Chance,
+        client_settings: ClientSettings | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._chance = chance
+        self._client_settings = client_settings
         self._bookie: RunningBookie | None = None
-        self._readings = BookieReadings()
-        app = web.Application()
-        app.router.add_get("/healthz", self._health)
-        app.router.add_get("/readyz", self._ready)
-        app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
-        self._server: asyncio.Server | None = None
+        self._client: LedgerClient | None = None
+        self._client_lock = asyncio.Lock()
+        app = web.Application(middlewares=[errors], client_max_size=_BODY_BYTES_MAX)
+        app.add_routes(Probes(lambda: self._bookie).routes())
+        app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
+        app.add_routes(ClusterApi(metadata).routes())
+        app.add_routes(LedgerApi(metadata, self._open_client).routes())
+        app.add_routes(ConfigApi(settings).routes())
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
 
-    async def bind(self, host: str, port: int) -> int:
-        """Take the port (0: a free one) and return it; StartupError when it is taken."""
+    async def open(self, listening: socket.socket) -> None:
+        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
         await self._runner.setup()
-        factory = self._runner.server
-        assert factory is not None
-        try:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(factory, host, port)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise StartupError(
-                f"port {port} on {host} cannot be listened on: {reason}; "
-                "stop the other process or choose another --http-port"
-            ) from error
-        return int(self._server.sockets[0].getsockname()[1])
+        await web.SockSite(self._runner, listening).start()
 
     def serve(self, bookie: RunningBookie) -> None:
-        """Answer for this bookie from now on; before, everything is 503."""
+        """Answer for this bookie from now on; before, it is *starting*: 503."""
         self._bookie = bookie
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            self._server.close()
         await self._runner.cleanup()
+        if self._client is not None:
+            await self._client.close()
 
-    def _state(self) -> BookieState | None:
-        return None if self._bookie is None else self._bookie.state
+    def _serving(self) -> RunningBookie:
+        if self._bookie is None:
+            raise web.HTTPServiceUnavailable(reason="starting")
+        return self._bookie
 
-    async def _health(self, _: web.Request) -> web.Response:
-        state = self._state()
-        if state in (BookieState.WRITABLE, BookieState.READ_ONLY):
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
-
-    async def _ready(self, _: web.Request) -> web.Response:
-        state = self._state()
-        if state is BookieState.WRITABLE:
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        now_s = asyncio.get_running_loop().time()
-        text = "" if self._bookie is None else render(self._readings.of(self._bookie, now_s))
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+    async def _open_client(self) -> LedgerClient:
+        """A client for those who read ledgers through this server; made when first needed."""
+        async with self._client_lock:
+            if self._client is None:
+                self._client = await LedgerClient.open(
+                    self._metadata, self._client_settings, clock=self._clock, chance=self._chance
+                )
+            return self._client

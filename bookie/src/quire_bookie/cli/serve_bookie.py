@@ -3,19 +3,24 @@
 import asyncio
 import contextlib
 import logging
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from quire_bookie.admin import BookieWeb
+from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.disk import Disk
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import start_bookie
+from quire_bookie.server.process import RunningBookie
 
 log = logging.getLogger("quire.bookie")
 
@@ -29,19 +34,33 @@ async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
         undo.callback(disk.close)
         if not (config.journal_directories and config.ledger_directories):
             undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
-        web = BookieWeb()
-        undo.push_async_callback(web.close)
+        listening = None
         if config.http_port >= 0:
-            http_port = await web.bind(config.listen, config.http_port)
-            settings = replace(settings, http_port=http_port)
-            log.info("health and metrics: http://%s:%d/healthz, /readyz, /metrics", settings.advertise, http_port)
+            listening = listen(config.listen, config.http_port)
+            undo.callback(listening.close)
+            settings = replace(settings, http_port=port_of(listening))
         metadata = await open_metadata_store(url, settings.metadata)
         undo.push_async_callback(metadata.close)
         running = await start_bookie(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
         undo.push_async_callback(running.stop)
-        web.serve(running)
+        if listening is not None:
+            undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
         log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, settings.data_dir)
         return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
+
+
+async def _serve_admin(
+    config: BookieConfig, running: RunningBookie, metadata: MetadataStore, disk: Disk, listening: socket.socket
+) -> Callable[[], Awaitable[None]]:
+    """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
+    from quire_bookie.admin.web import BookieWeb
+
+    web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance())
+    await web.open(listening)
+    web.serve(running)
+    where = f"http://{running.settings.advertise}:{port_of(listening)}"
+    log.info("health, metrics and admin: %s/healthz, /readyz, /metrics, /api/v1", where)
+    return web.close
 
 
 async def _until_end(failed: "asyncio.Future[BaseException]", reads_s: float, stop: asyncio.Event) -> int:

@@ -4,7 +4,7 @@ One client per process is enough: its connections, and what it knows of the book
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.client.connection import BookieConnection
@@ -112,8 +112,9 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
+        bookies: Sequence[BookieId] | None = None,
     ) -> LedgerWriter:
-        """A new, empty ledger and its writer.
+        """A new, empty ledger and its writer. `bookies`: exactly these, in this order, whether registered or not.
 
         NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
         cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind).
@@ -122,9 +123,15 @@ class LedgerClient:
             raise LedgerError(
                 f"quorums {ensemble_size}/{write_quorum}/{ack_quorum}: ensemble >= write quorum >= ack quorum >= 1"
             )
+        if bookies is not None and (len(bookies) != ensemble_size or len(set(bookies)) != ensemble_size):
+            raise LedgerError(f"an ensemble of {ensemble_size} cannot be made of {', '.join(bookies)}")
         for _ in range(_CREATE_ATTEMPTS_MAX):
-            ensemble = choose_ensemble(
-                self._registry.writable, ensemble_size, self._chance, avoid=frozenset(self._pool.suspects)
+            ensemble = (
+                tuple(bookies)
+                if bookies is not None
+                else choose_ensemble(
+                    self._registry.writable, ensemble_size, self._chance, avoid=frozenset(self._pool.suspects)
+                )
             )
             ledger = await self._ids.next_id()
             metadata = LedgerMetadata(

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from quire_bookie.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "QUIRE_"
+SECRET: dict[str, Any] = {"secret": True}
+HIDDEN = "(set, not shown)"
 
 
 class ProcessConfig(BaseModel):
@@ -28,6 +30,17 @@ class ProcessConfig(BaseModel):
     def key_of(cls, field: str) -> str:
         """The name by which operators know a field."""
         return cls.model_fields[field].alias or field
+
+    def shown(self) -> dict[str, Any]:
+        """Key and value of every setting, for people: secrets that are set are HIDDEN.
+
+        A field is a secret by `Field(..., json_schema_extra=SECRET)`.
+        """
+        found = {}
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name)
+            found[self.key_of(name)] = HIDDEN if value and info.json_schema_extra == SECRET else value
+        return found
 
     @classmethod
     def field_of(cls, key: str) -> str | None:
@@ -59,10 +72,12 @@ class Loaded(Generic[C]):
     origins: Mapping[str, Origin]
 
     def rows(self) -> list[tuple[str, Any, str, str]]:
-        """Key, value, origin and description of every setting, in the model's order."""
+        """Key, value as shown, origin and description of every setting, in the model's order."""
         return [
-            (self.config.key_of(name), getattr(self.config, name), self.origins[name].text, info.description or "")
-            for name, info in type(self.config).model_fields.items()
+            (key, value, self.origins[name].text, info.description or "")
+            for (key, value), (name, info) in zip(
+                self.config.shown().items(), type(self.config).model_fields.items(), strict=True
+            )
         ]
 
 
@@ -157,7 +172,6 @@ def _explain(model: type[ProcessConfig], error: ValidationError, origins: Mappin
             lines.append(message)
         else:
             origin = origins[name].text
-            lines.append(
-                f"{model.key_of(name)} = {problem['input']!r} (from {origin}): {message[:1].lower()}{message[1:]}"
-            )
+            value = HIDDEN if model.model_fields[name].json_schema_extra == SECRET else repr(problem["input"])
+            lines.append(f"{model.key_of(name)} = {value} (from {origin}): {message[:1].lower()}{message[1:]}")
     return "; ".join(lines)

@@ -1,38 +1,84 @@
-"""Health over HTTP, of a bookie in each of its states."""
+"""The admin server of a real bookie on simulated disks: probes, state, ledgers, cluster."""
 
-import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 
+from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.web import BookieWeb
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import StartupError
-from quire_bookie.server.process import BookieState
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server.process import BookieState, RunningBookie
+from tests.support.bookie_world import BookieWorld
 
 
-async def code_of(port: int, path: str) -> tuple[int, str]:
-    """Status and body of a GET."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-    answer = (await reader.read()).decode()
-    writer.close()
-    return int(answer.split()[1]), answer.split("\r\n\r\n", 1)[1]
+@dataclass(frozen=True)
+class Admin:
+    """A bookie, its admin server and a way to ask it."""
+
+    bookie: RunningBookie
+    metadata: MetadataStore
+    web: BookieWeb
+    url: str
+    session: aiohttp.ClientSession
+    client: LedgerClient
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status, and the JSON or text of the answer."""
+        data = None if body is None else json.dumps(body)
+        async with self.session.request(method, self.url + path, data=data) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+    async def get(self, path: str) -> Any:
+        """The answer to a GET that succeeds."""
+        status, answer = await self.ask("GET", path)
+        assert status == 200, answer
+        return answer
+
+    async def ledger(self, *payloads: bytes, close: bool = True) -> LedgerId:
+        """A new ledger with these entries."""
+        writer = await self.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        for payload in payloads:
+            await writer.append(payload)
+        if close:
+            await writer.close()
+        return writer.ledger_id
 
 
 @pytest.fixture
-async def web() -> AsyncIterator[BookieWeb]:
-    found = BookieWeb()
-    yield found
-    await found.close()
+async def admin() -> AsyncIterator[Admin]:
+    world = BookieWorld()
+    running = await world.start()
+    assert world.session is not None
+    web = BookieWeb(
+        world.session, world.disk, {"bookiePort": 3181, "x": True}, clock=SystemClock(), chance=SystemChance()
+    )
+    listening = listen("127.0.0.1", 0)
+    await web.open(listening)
+    client = await LedgerClient.open(world.session, clock=SystemClock(), chance=SystemChance())
+    async with aiohttp.ClientSession() as session:
+        yield Admin(running, world.session, web, f"http://127.0.0.1:{port_of(listening)}", session, client)
+    await client.close()
+    await web.close()
+    await world.stop()
 
 
-async def test_before_the_bookie_serves_nothing_is_well(web: BookieWeb) -> None:
-    port = await web.bind("127.0.0.1", 0)
-    assert await code_of(port, "/healthz") == await code_of(port, "/readyz") == (503, "starting\n")
-    assert await code_of(port, "/metrics") == (200, "")
+async def test_before_the_bookie_serves_nothing_is_well(admin: Admin) -> None:
+    for path in ("/healthz", "/readyz", "/heartbeat", "/api/v1/bookie/is_ready"):
+        assert await admin.ask("GET", path) == (503, "starting\n")
+    assert (await admin.ask("GET", "/api/v1/bookie/state"))[0] == 503
+    assert await admin.ask("GET", "/metrics") == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -45,17 +91,135 @@ async def test_before_the_bookie_serves_nothing_is_well(web: BookieWeb) -> None:
     ],
 )
 async def test_a_read_only_bookie_is_well_but_not_ready(
-    web: BookieWeb, state: BookieState, health: tuple[int, str], ready: tuple[int, str]
+    admin: Admin, state: BookieState, health: tuple[int, str], ready: tuple[int, str]
 ) -> None:
-    port = await web.bind("127.0.0.1", 0)
     bookie: Any = SimpleNamespace(state=state)
-    web.serve(bookie)
-    assert await code_of(port, "/healthz") == health
-    assert await code_of(port, "/readyz") == ready
+    admin.web.serve(bookie)
+    assert await admin.ask("GET", "/healthz") == health
+    assert await admin.ask("GET", "/readyz") == ready
+    assert (await admin.ask("GET", "/heartbeat"))[0] == health[0]
 
 
-async def test_a_port_in_use_is_one_line(web: BookieWeb) -> None:
+def test_a_port_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=f"port {port} on 127.0.0.1 .* Address already in use"):
-            await web.bind("127.0.0.1", port)
+            listen("127.0.0.1", port)
+
+
+async def test_an_address_that_is_not_ours_is_one_line() -> None:
+    with pytest.raises(StartupError, match=r"port 1234 on 192\.0\.2\.1 cannot be listened on"):
+        listen("192.0.2.1", 1234)
+
+
+async def test_metrics_name_the_bookie_and_show_the_latency_of_adds(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    await admin.ledger(b"one", b"two")
+    text = await admin.get("/metrics")
+    assert f'bookie_SERVER_STATUS{{bookie="{admin.bookie.bookie_id}"}} 1' in text
+
+
+async def test_a_ledger_is_listed_shown_read_and_deleted(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    ledger = await admin.ledger(b"zero", b"one", b"\xff two")
+    assert await admin.get("/api/v1/ledger/list") == {str(ledger): None}
+    described = (await admin.get(f"/api/v1/ledger/metadata?ledger_id={ledger}"))[str(ledger)]
+    assert "state=CLOSED, lastEntryId=2" in described
+    assert "password=OMITTED" in described
+    assert (await admin.get("/api/v1/ledger/list?print_metadata=true")) == {str(ledger): described}
+    assert await admin.get(f"/api/v1/ledger/read?ledger_id={ledger}&start_entry_id=1") == {
+        "1": "one",
+        "2": "\ufffd two",
+    }
+    assert await admin.ask("DELETE", f"/api/v1/ledger/delete?ledger_id={ledger}") == (200, {"deleted": ledger})
+    assert await admin.get("/api/v1/ledger/list") == {}
+    assert (await admin.ask("DELETE", f"/api/v1/ledger/delete?ledger_id={ledger}"))[0] == 404
+
+
+async def test_reading_an_open_ledger_does_not_fence_its_writer(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    writer = await admin.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    await writer.append(b"first")
+    await writer.append(b"second")
+    assert await admin.get(f"/api/v1/ledger/read?ledger_id={writer.ledger_id}") == {"0": "first"}
+    assert await writer.append(b"third") == EntryId(2)
+    await writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        ("/api/v1/ledger/metadata", 400, "ledger_id is missing"),
+        ("/api/v1/ledger/metadata?ledger_id=x", 400, "ledger_id=x is no whole number"),
+        ("/api/v1/ledger/metadata?ledger_id=-4", 400, "not negative"),
+        ("/api/v1/ledger/metadata?ledger_id=4711", 404, "ledger 4711 does not exist"),
+        ("/api/v1/ledger/read?ledger_id=4711", 404, "ledger 4711 does not exist"),
+        ("/api/v1/ledger/list?page=-1", 400, "pages start at 1"),
+        ("/api/v1/bookie/list_bookies?type=all", 400, "rw"),
+        ("/api/v1/nothing", 404, "/api/v1/nothing"),
+    ],
+)
+async def test_a_wrong_question_is_told_what_is_wrong(admin: Admin, path: str, status: int, reason: str) -> None:
+    admin.web.serve(admin.bookie)
+    found, answer = await admin.ask("GET", path)
+    assert (found, reason in answer["reason"]) == (status, True), answer
+
+
+async def test_the_cluster_is_shown_as_the_metadata_has_it(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    bookie = str(admin.bookie.bookie_id)
+    assert await admin.get("/api/v1/bookie/list_bookies?type=rw") == {bookie: None}
+    assert await admin.get("/api/v1/bookie/list_bookies?print_hostnames=true") == {
+        bookie: f"127.0.0.1:{admin.bookie.port}"
+    }
+    assert await admin.get("/api/v1/bookie/list_bookies?type=ro") == {}
+    cluster = await admin.get("/api/v1/bookie/cluster_info")
+    assert cluster["totalBookiesCount"] == cluster["writableBookiesCount"] == 1
+    assert cluster["auditorElected"] is False
+    space = await admin.get("/api/v1/bookie/info")
+    asked = await admin.get("/api/v1/bookie/list_bookie_info")
+    assert asked[bookie] == f": {{Free: {space['freeSpace']}, Total: {space['totalSpace']}}}"
+    assert asked["ClusterInfo"] == asked[bookie]
+
+
+async def test_the_sanity_check_writes_to_this_bookie_and_leaves_nothing_behind(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    before = admin.bookie.bookie.stats.add_entries
+    assert await admin.get("/api/v1/bookie/sanity") == {"passed": True, "readOnly": False}
+    assert admin.bookie.bookie.stats.add_entries == before + 10
+    assert await admin.get("/api/v1/ledger/list") == {}
+
+
+async def test_a_bookie_is_set_read_only_and_back(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    assert await admin.get("/api/v1/bookie/state/readonly") == {"readOnly": False}
+    assert await admin.ask("PUT", "/api/v1/bookie/state/readonly", {"readOnly": True}) == (200, {"readOnly": True})
+    state = await admin.get("/api/v1/bookie/state")
+    assert (state["running"], state["readOnly"], state["shuttingDown"]) == (True, True, False)
+    assert await admin.get("/api/v1/bookie/sanity") == {"passed": True, "readOnly": True}
+    assert await admin.ask("PUT", "/api/v1/bookie/state/readonly", {"readOnly": "false"}) == (200, {"readOnly": False})
+
+
+@pytest.mark.parametrize("body", [None, {}, {"readOnly": 3}, [1]])
+async def test_a_body_without_the_wish_changes_nothing(admin: Admin, body: Any) -> None:
+    admin.web.serve(admin.bookie)
+    status, answer = await admin.ask("PUT", "/api/v1/bookie/state/readonly", body)
+    assert status == 400, answer
+    assert await admin.get("/api/v1/bookie/state/readonly") == {"readOnly": False}
+
+
+async def test_settings_are_shown_and_not_changed(admin: Admin) -> None:
+    assert await admin.get("/api/v1/config/server_config") == {"bookiePort": "3181", "x": "true"}
+    status, answer = await admin.ask("PUT", "/api/v1/config/server_config", {"bookiePort": "1"})
+    assert status == 403
+    assert "restart" in answer["reason"]
+
+
+async def test_mark_and_files_are_named(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    ((name, place),) = (await admin.get("/api/v1/bookie/last_log_mark")).items()
+    assert name.startswith("LastLogMark: Journal Id ")
+    assert place.startswith("Pos: ")
+    files = await admin.get("/api/v1/bookie/list_disk_file?file_type=journal,entrylog")
+    assert set(files) == {"journal files", "entrylog files"}
+    assert files["journal files"]

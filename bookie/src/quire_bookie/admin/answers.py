@@ -1,0 +1,114 @@
+"""Answers of the admin HTTP server, and the one place where errors become HTTP codes. Knows no route.
+
+Errors are `{"reason": "..."}`: 400 for what the caller got wrong, 404 for what is not there, 409 for what the state of
+the bookie forbids, 503 while it or the metadata cannot serve, 500 for damage and failed disks.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.errors import (
+    ConfigError,
+    DamagedError,
+    LedgerError,
+    MetadataError,
+    NodeMissingError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    QuireError,
+    StorageError,
+    UnauthorizedError,
+)
+
+_log = logging.getLogger("quire.admin")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_CODES: tuple[tuple[type[QuireError], int], ...] = (
+    (NoSuchLedgerError, 404),
+    (NoSuchEntryError, 404),
+    (NodeMissingError, 404),
+    (UnauthorizedError, 403),
+    (ConfigError, 400),
+    (DamagedError, 500),
+    (StorageError, 500),
+    (MetadataError, 503),
+    (LedgerError, 503),
+)
+
+
+class RefusedError(QuireError):
+    """A request that is not done as it stands; `status` is the HTTP code, the text says what to do instead."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def failure(status: int, reason: str) -> web.Response:
+    """An error for a person or a script."""
+    return web.json_response({"reason": reason}, status=status)
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn what a handler raised into an answer; what nobody foresaw is logged with its trace."""
+    try:
+        return await handler(request)
+    except web.HTTPException as refused:
+        if refused.status in (404, 405):
+            return failure(refused.status, f"{request.method} {request.path}: {refused.reason.lower()}")
+        raise
+    except RefusedError as refused:
+        return failure(refused.status, str(refused))
+    except QuireError as error:
+        status = next((code for kind, code in _CODES if isinstance(error, kind)), 500)
+        return failure(status, str(error))
+    except Exception as error:  # noqa: BLE001 - the root of one request
+        _log.error("%s %s failed", request.method, request.path, exc_info=error)
+        return failure(500, f"unexpected {type(error).__name__}: {error}")
+
+
+def integer(request: web.Request, name: str, default: int | None = None) -> int:
+    """A whole number of the query. RefusedError 400 when it is missing without a default, or no number."""
+    text = request.query.get(name)
+    if text is None:
+        if default is None:
+            raise RefusedError(400, f"the query parameter {name} is missing, e.g. ?{name}=1")
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise RefusedError(400, f"{name}={text} is no whole number") from None
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """A switch of the query; false when it is not there."""
+    return request.query.get(name, "false").lower() in ("true", "1", "yes", "")
+
+
+async def json_object(request: web.Request) -> dict[str, Any]:
+    """The body, which is a JSON object or empty. RefusedError 400."""
+    text = await request.text()
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise RefusedError(400, f"the body is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RefusedError(400, f'the body must be a JSON object like {{"key": value}}, not {type(value).__name__}')
+    return value
+
+
+def truth(body: dict[str, Any], key: str, default: bool | None = None) -> bool:
+    """A boolean of the body, also in quotes as BookKeeper's own tools send it. RefusedError 400."""
+    value = body.get(key, default)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise RefusedError(400, f'the body needs "{key}": true or false')

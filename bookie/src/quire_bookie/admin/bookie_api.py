@@ -1,0 +1,112 @@
+"""`/api/v1/bookie/...`: this bookie's state, space, files and collection, and what a person may ask it to do."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import json_object, truth
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import QuireError
+from quire_bookie.model import EntryId
+from quire_bookie.server.process import BookieState, RunningBookie
+
+_log = logging.getLogger("quire.admin")
+SANITY_ENTRIES = 10
+SANITY_TIMEOUT_S = 30.0
+
+
+class BookieApi:
+    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+
+    def __init__(
+        self, bookie: Callable[[], RunningBookie], disk: Disk, open_client: Callable[[], Awaitable[LedgerClient]]
+    ) -> None:
+        self._bookie = bookie
+        self._disk = disk
+        self._open_client = open_client
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get("/api/v1/bookie/info", self._info),
+            web.get("/api/v1/bookie/state", self._state),
+            web.get("/api/v1/bookie/state/readonly", self._read_only),
+            web.put("/api/v1/bookie/state/readonly", self._set_read_only),
+            web.get("/api/v1/bookie/sanity", self._sanity),
+            web.get("/api/v1/bookie/last_log_mark", self._mark),
+            web.get("/api/v1/bookie/list_disk_file", self._files),
+        ]
+
+    async def _info(self, _: web.Request) -> web.Response:
+        monitor = self._bookie().disk_monitor
+        total, free = (0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes)
+        return web.json_response({"freeSpace": free, "totalSpace": total})
+
+    async def _state(self, _: web.Request) -> web.Response:
+        bookie = self._bookie()
+        state = bookie.state
+        return web.json_response(
+            {
+                "running": state in (BookieState.WRITABLE, BookieState.READ_ONLY),
+                "readOnly": state is not BookieState.WRITABLE,
+                "shuttingDown": state is BookieState.STOPPED,
+                "availableForHighPriorityWrites": state is BookieState.WRITABLE,
+            }
+        )
+
+    async def _read_only(self, _: web.Request) -> web.Response:
+        return web.json_response({"readOnly": self._bookie().state is not BookieState.WRITABLE})
+
+    async def _set_read_only(self, request: web.Request) -> web.Response:
+        bookie = self._bookie()
+        await bookie.set_read_only(truth(await json_object(request), "readOnly"))
+        return await self._read_only(request)
+
+    async def _sanity(self, _: web.Request) -> web.Response:
+        """Write a ledger to this very bookie, read it back, delete it."""
+        bookie = self._bookie()
+        read_only = bookie.state is not BookieState.WRITABLE
+        passed = False
+        try:
+            async with asyncio.timeout(SANITY_TIMEOUT_S):
+                passed = not read_only and await self._round_trip(bookie)
+        except (QuireError, TimeoutError) as error:
+            _log.warning("the sanity check failed: %s", error or "no answer in time")
+        return web.json_response({"passed": passed or read_only, "readOnly": read_only})
+
+    async def _round_trip(self, bookie: RunningBookie) -> bool:
+        client = await self._open_client()
+        writer = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1, bookies=(bookie.bookie_id,))
+        try:
+            written = [b"sanity %d" % number for number in range(SANITY_ENTRIES)]
+            for payload in written:
+                await writer.append(payload)
+            found = await writer.read(EntryId(0), EntryId(SANITY_ENTRIES - 1))
+            await writer.close()
+            return [bytes(entry.payload) for entry in found] == written
+        finally:
+            await client.delete_ledger(writer.ledger_id)
+
+    async def _mark(self, _: web.Request) -> web.Response:
+        mark = self._bookie().journal.mark
+        name = f"LastLogMark: Journal Id {mark.generation}({mark.generation:x}.txn)"
+        return web.json_response({name: f"Pos: {mark.offset}"})
+
+    async def _files(self, request: web.Request) -> web.Response:
+        """Names by kind, a kind a line, as BookKeeper has it; `file_type` chooses one."""
+        settings = self._bookie().settings
+        kinds = {
+            "journal": ("journal files", [settings.journal_path]),
+            "entrylog": ("entrylog files", [settings.ledger_path]),
+            "index": ("index files", [f"{settings.ledger_path}/index"]),
+        }
+        wanted = request.query.get("file_type")
+        found = {}
+        for kind, (title, folders) in kinds.items():
+            if wanted is None or kind in wanted.split(","):
+                names = [name for folder in folders for name in await self._disk.list_dir(folder)]
+                found[title] = " \t".join(name for name in names if "." in name or kind == "index")
+        return web.json_response(found)

@@ -1,0 +1,116 @@
+"""`/api/v1/bookie/list_bookies`, `list_bookie_info`, `cluster_info`: what the metadata says of all bookies."""
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError, flag
+from quire_bookie.client.bookie_info import BookieSpace, ask_space
+from quire_bookie.errors import LedgerError
+from quire_bookie.metadata.cookies import Cookies
+from quire_bookie.metadata.layout import ROOT
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import BookieId
+
+ASK_TIMEOUT_S = 5.0
+_UNDER_REPLICATION = f"{ROOT}/underreplication"
+
+
+class ClusterApi:
+    """The handlers. Each answer is read anew: they are asked by people, not by the second."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get("/api/v1/bookie/list_bookies", self._list),
+            web.get("/api/v1/bookie/list_bookie_info", self._space),
+            web.get("/api/v1/bookie/cluster_info", self._cluster),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """{id: host:port, or null unless names were asked for}."""
+        kind = request.query.get("type", "rw")
+        if kind not in ("rw", "ro"):
+            raise RefusedError(400, f"type={kind}; take rw (writable) or ro (read-only)")
+        registry = await BookieRegistry.open(self._store)
+        try:
+            with_names = flag(request, "print_hostnames")
+            found: dict[str, str | None] = {}
+            for bookie in sorted(registry.writable if kind == "rw" else registry.read_only):
+                address = registry.address_of(bookie) if with_names else None
+                found[bookie] = None if address is None else f"{address.host}:{address.port}"
+            return web.json_response(found)
+        finally:
+            await registry.close()
+
+    async def _space(self, _: web.Request) -> web.Response:
+        """Free and total bytes by bookie, each asked itself; the sums under ClusterInfo."""
+        registry = await BookieRegistry.open(self._store)
+        try:
+            bookies = sorted(registry.writable | registry.read_only)
+            spaces = await asyncio.gather(*(self._ask(registry, bookie) for bookie in bookies))
+        finally:
+            await registry.close()
+        found = {}
+        free = total = 0
+        for bookie, space in zip(bookies, spaces, strict=True):
+            if space is None:
+                found[str(bookie)] = ": no answer"
+                continue
+            free += space.free_bytes
+            total += space.total_bytes
+            found[str(bookie)] = f": {{Free: {space.free_bytes}, Total: {space.total_bytes}}}"
+        found["ClusterInfo"] = f": {{Free: {free}, Total: {total}}}"
+        return web.json_response(found)
+
+    async def _ask(self, registry: BookieRegistry, bookie: BookieId) -> BookieSpace | None:
+        address = registry.address_of(bookie)
+        if address is None:
+            return None
+        try:
+            return await ask_space(address, ASK_TIMEOUT_S)
+        except LedgerError:
+            return None
+
+    async def _cluster(self, _: web.Request) -> web.Response:
+        registry = await BookieRegistry.open(self._store)
+        try:
+            writable, read_only = registry.writable, registry.read_only
+        finally:
+            await registry.close()
+        known = set(await Cookies(self._store).bookies()) | writable | read_only
+        leader = await self._store.get(f"{_UNDER_REPLICATION}/leader")
+        auditor = None if leader is None else _auditor(leader.value)
+        disabled = await self._store.get(f"{_UNDER_REPLICATION}/disable")
+        return web.json_response(
+            {
+                "auditorElected": auditor is not None,
+                "auditorId": auditor or "",
+                "clusterUnderReplicated": await self._any_under_replicated(),
+                "ledgerReplicationEnabled": disabled is None,
+                "totalBookiesCount": len(known),
+                "writableBookiesCount": len(writable),
+                "readonlyBookiesCount": len(read_only),
+                "unavailableBookiesCount": len(known - writable - read_only),
+            }
+        )
+
+    async def _any_under_replicated(self) -> bool:
+        async for page in self._store.scan(f"{_UNDER_REPLICATION}/ledgers/"):
+            if page:
+                return True
+        return False
+
+
+def _auditor(value: bytes) -> str | None:
+    """The election's node holds the id as a JSON string."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return None
+    return found if isinstance(found, str) else None

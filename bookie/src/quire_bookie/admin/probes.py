@@ -1,0 +1,60 @@
+"""Alive, ready and counted: what a machine asks every few seconds. Answers from memory, changes nothing.
+
+/healthz and /heartbeat fail once the process should be replaced; /readyz and /api/v1/bookie/is_ready while clients
+should not choose this bookie for new ledgers. A read-only bookie is well but not ready.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from quire_bookie.admin.readings import BookieReadings
+from quire_bookie.metrics import CONTENT_TYPE, render
+from quire_bookie.server.process import BookieState, RunningBookie
+
+CurrentBookie = Callable[[], RunningBookie | None]
+"""The bookie that is asked about; None while it starts."""
+
+
+class Probes:
+    """The handlers."""
+
+    def __init__(self, bookie: CurrentBookie) -> None:
+        self._bookie = bookie
+        self._readings = BookieReadings()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get("/healthz", self._health),
+            web.get("/heartbeat", self._heartbeat),
+            web.get("/readyz", self._ready),
+            web.get("/api/v1/bookie/is_ready", self._ready),
+            web.get("/metrics", self._metrics),
+        ]
+
+    def _state(self) -> BookieState | None:
+        bookie = self._bookie()
+        return None if bookie is None else bookie.state
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return self._answer((BookieState.WRITABLE, BookieState.READ_ONLY), "ok\n")
+
+    async def _heartbeat(self, _: web.Request) -> web.Response:
+        return self._answer((BookieState.WRITABLE, BookieState.READ_ONLY), "OK\n")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return self._answer((BookieState.WRITABLE,), "ok\n")
+
+    def _answer(self, well: tuple[BookieState, ...], text: str) -> web.Response:
+        state = self._state()
+        if state in well:
+            return web.Response(text=text)
+        return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        bookie = self._bookie()
+        now_s = asyncio.get_running_loop().time()
+        text = "" if bookie is None else render(self._readings.of(bookie, now_s))
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
