@@ -164,6 +164,17 @@ def known_top(key: bytes, value: bytes) -> tuple[int, bool]:
     return taken.bit_length() - 1, lost
 
 
+def ids_in_block(key: bytes, value: bytes) -> int:
+    """The ids % 256 that a block holds, as a bit mask. DamagedError when it may have held more."""
+    body, lost = _open(key, value)
+    if lost:
+        raise _damaged(key, "a part of this block was lost to damage, so what it holds is not known")
+    taken = 0
+    for _start, _end, mask in _walk(body):
+        taken |= mask
+    return taken
+
+
 def _damaged(key: bytes, what: str) -> DamagedError:
     return DamagedError(f"index key {key.hex()}", 0, what)
 

@@ -3,7 +3,7 @@
     'b' ledger:u64 entry>>8:u56   block of entry positions    (see block_index)
     'l' log:u32                   state of an entry log       (see log_catalog)
     's' ledger:u64                state of a ledger           (see ledger_states)
-    'm' name                      facts about the whole store (see log_catalog)
+    'm' name                      facts about the whole store (see log_catalog, limbo)
 
 Ledger and entry ids are not negative, so unsigned order is their order.
 """
@@ -16,6 +16,7 @@ from quire_bookie.model import LedgerId
 BLOCK_SHIFT: Final = 8
 BLOCK_MASK: Final = 0xFF
 STORE_KEY: Final = b"mstore"
+LIMBO_KEY: Final = b"mlimbo"
 
 _TWO = struct.Struct(">cQQ")
 _ONE = struct.Struct(">cQ")

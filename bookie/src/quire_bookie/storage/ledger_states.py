@@ -3,11 +3,14 @@
 Owns the one `LedgerInfo` per ledger: whoever holds one sees every fence, because an evicted object that somebody still
 holds is found again. Never evicts a state that is not in the index yet, and never makes up a ledger: `create` wants
 the proof that the index has none (`note_absent`). A deleted ledger leaves a tombstone that counts as fenced, so that
-a late writer cannot bring it back to life.
+a late writer cannot bring it back to life. A ledger in limbo (see `limbo`) is fenced as well.
 
-    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  flags u8 (1 fenced, 2 deleted,
-                  4 has explicit LAC)   6  explicit LAC id i64   14  key size u16   16  packet size u32
-                  20  master key   then the explicit LAC packet                          (little-endian)
+    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 or 2   5  flags u8 (1 fenced, 2 deleted,
+                  4 has explicit LAC, 8 contents lost, 16 key unknown)   6  explicit LAC id i64   14  key size u16
+                  16  packet size u32   [version 2: generation of limbo that ended for this ledger u32]
+                   -  master key   then the explicit LAC packet                          (little-endian)
+
+Version 2 is written only where version 1 cannot say it: for ledgers that were in limbo or lost something.
 """
 
 import struct
@@ -21,10 +24,13 @@ from crc32c import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage.index_keys import state_key
+from quire_bookie.storage.limbo import Limbo
 
 STATE_VERSION: Final = 1
-_FENCED, _DELETED, _HAS_LAC = 1, 2, 4
+STATE_VERSION_LIMBO: Final = 2
+_FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN = 1, 2, 4, 8, 16
 _STATE = struct.Struct("<BBqHI")
+_LIMBO_ENDED = struct.Struct("<I")
 _LOOKS_PER_ADMISSION = 8
 _CRC = struct.Struct("<I")
 
@@ -34,19 +40,26 @@ class LedgerInfo:
 
     `lac` is the highest last-add-confirmed seen (a lower bound), `last_entry` the highest id held. `last_unproven`:
     damage hides what the index held last, so that `last_entry` is only a lower bound. `deleted` implies `fenced`.
+    `limbo`: what is missing here may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: this
+    ledger is in limbo by itself, because a rebuild of the index found its records damaged. `key_unknown`: its master
+    key was lost, and `master_key` is a value that no client can know.
     """
 
     __slots__ = (
         "__weakref__",
+        "contents_lost",
         "deleted",
         "dirty",
         "explicit_lac",
         "explicit_lac_entry",
         "fenced",
+        "key_unknown",
         "lac",
         "last_entry",
         "last_unproven",
         "ledger_id",
+        "limbo",
+        "limbo_ended",
         "master_key",
         "read_ahead_bytes",
         "read_ahead_entry",
@@ -59,6 +72,11 @@ class LedgerInfo:
         self.master_key = master_key
         self.fenced = False
         self.deleted = False
+        self.limbo = False
+        self.limbo_ended = 0
+        """The generation of limbo that ended for this ledger; 0: none."""
+        self.contents_lost = False
+        self.key_unknown = False
         self.explicit_lac: bytes | None = None
         self.explicit_lac_entry = NO_ENTRY
         self.lac = NO_ENTRY
@@ -80,9 +98,15 @@ def encode_state(info: LedgerInfo) -> bytes:
         (_FENCED if info.fenced else 0)
         | (_DELETED if info.deleted else 0)
         | (_HAS_LAC if info.explicit_lac is not None else 0)
+        | (_CONTENTS_LOST if info.contents_lost else 0)
+        | (_KEY_UNKNOWN if info.key_unknown else 0)
     )
+    version, more = STATE_VERSION, b""
+    if info.limbo_ended or info.contents_lost or info.key_unknown:
+        version, more = STATE_VERSION_LIMBO, _LIMBO_ENDED.pack(info.limbo_ended)
     rest = (
-        _STATE.pack(STATE_VERSION, flags, info.explicit_lac_entry, len(info.master_key), len(packet))
+        _STATE.pack(version, flags, info.explicit_lac_entry, len(info.master_key), len(packet))
+        + more
         + info.master_key
         + packet
     )
@@ -95,11 +119,17 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
     if len(value) < head or crc32c(value[4:], crc32c(state_key(ledger))) != _CRC.unpack_from(value)[0]:
         raise DamagedError(path, 0, f"the state of ledger {ledger} does not match its checksum")
     version, flags, lac, key_size, packet_size = _STATE.unpack_from(value, _CRC.size)
-    if version != STATE_VERSION or len(value) != head + key_size + packet_size:
+    more = _LIMBO_ENDED.size if version == STATE_VERSION_LIMBO else 0
+    if not STATE_VERSION <= version <= STATE_VERSION_LIMBO or len(value) != head + more + key_size + packet_size:
         raise DamagedError(path, 0, f"the state of ledger {ledger} is of version {version}, {len(value)} bytes")
+    limbo_ended = _LIMBO_ENDED.unpack_from(value, head)[0] if more else 0
+    head += more
     info = LedgerInfo(ledger, bytes(value[head : head + key_size]))
     info.fenced = bool(flags & _FENCED)
     info.deleted = bool(flags & _DELETED)
+    info.contents_lost = bool(flags & _CONTENTS_LOST)
+    info.key_unknown = bool(flags & _KEY_UNKNOWN)
+    info.limbo_ended = limbo_ended
     if flags & _HAS_LAC:
         info.explicit_lac = bytes(value[head + key_size :])
         info.explicit_lac_entry = EntryId(lac)
@@ -117,6 +147,7 @@ class LedgerStates:
 
     def __init__(self, states_max: int) -> None:
         self._states_max = states_max
+        self._limbo = Limbo()
         self._recent: dict[LedgerId, LedgerInfo] = {}
         self._alive: weakref.WeakValueDictionary[LedgerId, LedgerInfo] = weakref.WeakValueDictionary()
         self._dirty: dict[LedgerId, LedgerInfo] = {}
@@ -143,9 +174,32 @@ class LedgerStates:
         known = self.get(info.ledger_id)
         if known is not None:
             return known
+        self._settle_limbo(info)
         self._alive[info.ledger_id] = info
         self._admit(info)
         return info
+
+    @property
+    def limbo(self) -> Limbo:
+        """Which ledgers may have lost something."""
+        return self._limbo
+
+    def set_limbo(self, limbo: Limbo) -> None:
+        """From now on; every state in memory follows in this loop step."""
+        self._limbo = limbo
+        for info in list(self._alive.values()):
+            self._settle_limbo(info)
+
+    def end_limbo(self, info: LedgerInfo) -> None:
+        """What this ledger lacks is provably absent again. It stays fenced."""
+        info.limbo_ended = self._limbo.generation
+        info.contents_lost = info.limbo = False
+        self.mark_dirty(info)
+
+    def _settle_limbo(self, info: LedgerInfo) -> None:
+        covered = self._limbo.covers(info.ledger_id) and info.limbo_ended < self._limbo.generation
+        info.limbo = not info.deleted and (info.contents_lost or (covered and self._limbo.active))
+        info.fenced = info.fenced or covered or info.contents_lost
 
     def note_absent(self, ledger: LedgerId) -> None:
         """The index proved that it has no such ledger."""
@@ -162,6 +216,9 @@ class LedgerStates:
         assert ledger in self._absent, f"load ledger {ledger} before creating it"
         del self._absent[ledger]
         info = LedgerInfo(ledger, master_key)
+        if not self._limbo.active and self._limbo.covers(ledger):
+            info.limbo_ended = self._limbo.generation  # nothing of it was ever lost here: it is new, after limbo
+        self._settle_limbo(info)
         self._alive[ledger] = info
         self._admit(info)
         self.mark_dirty(info)

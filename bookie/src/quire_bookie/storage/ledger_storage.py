@@ -21,9 +21,11 @@ from quire_bookie.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     TooManyRequestsError,
+    UnknownLedgerStateError,
 )
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.block_index import known_top
+from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import (
@@ -41,6 +43,7 @@ from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.read_cache import ReadCache
 from quire_bookie.storage.settings import StorageSettings, StorageStats
+from quire_bookie.storage.state_changes import StateChanges
 from quire_bookie.storage.write_cache import WriteCache
 
 _log = logging.getLogger("quire.storage")
@@ -84,6 +87,8 @@ class LedgerStorage(Generic[M]):
         chance = chance or SystemChance()
         await disk.make_dirs(directory)
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
+        storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states)
+        await storage._changes.restore_limbo()
         storage._logs = await EntryLogs.open(disk, index, directory, settings, storage.stats, storage._commits, chance)
         storage._reader = LogReader(index, storage._logs, storage._read_cache, settings.read_ahead_bytes, storage.stats)
         storage._flushes = FlushWorker(
@@ -102,6 +107,7 @@ class LedgerStorage(Generic[M]):
         return storage
 
     _commits: IndexCommits
+    _changes: StateChanges
     _logs: EntryLogs
     _reader: LogReader
     _flushes: FlushWorker[M]
@@ -263,6 +269,37 @@ class LedgerStorage(Generic[M]):
         await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
         self.stats.ledgers_deleted += 1
 
+    # ---- limbo, and keys that were lost: see `limbo` and `state_changes`
+    @property
+    def in_limbo(self) -> bool:
+        """Whether ledgers may have lost something here, so that a miss is unknown. Cleared by `end_limbo_of_all`."""
+        return self._states.limbo.active
+
+    def is_limbo(self, ledger: LedgerId) -> bool:
+        """Whether a ledger that is absent here may have been lost; for one that is held see `LedgerInfo.limbo`."""
+        info = self._states.get(ledger)
+        return info.limbo if info is not None else self._states.limbo.active and self._states.limbo.covers(ledger)
+
+    async def enter_limbo(self, bounds: Sequence[LedgerId]) -> None:
+        """Durably: ledgers up to the highest of `bounds` in each id space may have lost something here."""
+        await self._flushes.exclusive(partial(self._changes.enter_limbo, bounds))
+
+    async def end_limbo(self, ledger: LedgerId) -> None:
+        """Durably: what this ledger lacks was restored, or never was here. It stays fenced. NoSuchLedgerError."""
+        await self._flushes.exclusive(partial(self._changes.end_limbo, ledger, self.load_ledger))
+
+    async def end_limbo_of_all(self) -> None:
+        """Durably: everything that was lost was restored."""
+        await self._flushes.exclusive(self._changes.end_limbo_of_all)
+
+    async def ledgers_without_key(self) -> list[LedgerId]:
+        """Ledgers whose master key was lost with damaged entry logs: ask the metadata, then `adopt_key`."""
+        return await self._changes.ledgers_without_key()
+
+    async def adopt_key(self, ledger: LedgerId, master_key: bytes) -> None:
+        """Durably: the key of a ledger whose own was lost, as its metadata implies it. NoSuchLedgerError."""
+        await self._flushes.exclusive(partial(self._changes.adopt_key, ledger, master_key, self.load_ledger))
+
     # ---- reads
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
         """The entry if it is in memory, without awaiting; None says nothing. DamagedError as `read`."""
@@ -278,10 +315,13 @@ class LedgerStorage(Generic[M]):
     async def read(self, ledger: LedgerId, entry: EntryId) -> Buffer:
         """One stored entry; NO_ENTRY asks for the last one.
 
-        NoSuchLedgerError and NoSuchEntryError are proofs; DamagedError when bytes or the proof are damaged.
+        NoSuchLedgerError and NoSuchEntryError are proofs; DamagedError when bytes or the proof are damaged,
+        UnknownLedgerStateError when limbo hides whether there is one.
         """
         info = await self._readable(ledger)
         if entry == NO_ENTRY:
+            if info.limbo:
+                raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is not known")
             if info.last_unproven:
                 raise DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
             entry = info.last_entry
@@ -298,7 +338,7 @@ class LedgerStorage(Generic[M]):
         for entry in range(first, first + max(1, entries_max)):
             try:
                 body = await self._read(info, EntryId(entry), bytes_max - size)
-            except (NoSuchEntryError, DamagedError):
+            except (NoSuchEntryError, DamagedError, UnknownLedgerStateError):
                 if not found:
                     raise
                 break
@@ -310,8 +350,22 @@ class LedgerStorage(Generic[M]):
                 break
         return found
 
+    async def entry_ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
+        """The ids held, as ascending inclusive runs. Errors as `read`. `known_only`: in limbo too, what is known."""
+        info = await self._readable(ledger)
+        if info.limbo and not known_only:
+            raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: what it held is not known")
+        # The caches first: what a flush moves meanwhile is found twice, never missed.
+        cached = cached_ranges(self._cache, ledger)
+        indexed = await indexed_ranges(self._index, ledger)
+        if info.deleted:
+            raise NoSuchLedgerError(f"ledger {ledger} was deleted")
+        return join_ranges((cached, indexed)) if cached else indexed
+
     async def _readable(self, ledger: LedgerId) -> LedgerInfo:
         info = self._states.get(ledger) or await self.load_ledger(ledger)
+        if info is None and self.is_limbo(ledger):
+            raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
         if info is None or info.deleted:
             raise NoSuchLedgerError(f"ledger {ledger} is not held here")
         return info
@@ -327,6 +381,10 @@ class LedgerStorage(Generic[M]):
         except (NoSuchEntryError, DamagedError) as error:
             if info.deleted:  # meanwhile: what was missed went with it
                 raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted") from error
+            if info.limbo and isinstance(error, NoSuchEntryError):
+                raise UnknownLedgerStateError(
+                    f"ledger {info.ledger_id} is in limbo: entry {entry} may have been lost"
+                ) from error
             self.stats.reads_damaged += isinstance(error, DamagedError)
             raise
         if info.deleted:

@@ -278,6 +278,10 @@ class WriteCache:
         """The highest unflushed id of a ledger, or NO_ENTRY."""
         return max((half.ledgers[ledger].last for half in self._halves() if ledger in half.ledgers), default=NO_ENTRY)
 
+    def ids_of(self, ledger: LedgerId) -> list[Sequence[int]]:
+        """The unflushed ids of a ledger, ascending, of each half; ids of the active half may grow afterwards."""
+        return [half.ledgers[ledger].in_order()[0] for half in self._halves() if ledger in half.ledgers]
+
     def _halves(self) -> Iterator[CacheHalf]:
         yield self._active
         if self._flushing:
