@@ -1,12 +1,22 @@
 """`quire bookie ...`: one bookie as a process of its own."""
 
+import logging
 from typing import Annotated
 
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.process import EventLoop, EventLoopOption, LogLevel, LogLevelOption
+from quire_bookie.cli.process import (
+    EventLoop,
+    EventLoopOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+)
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+
+log = logging.getLogger("quire.bookie")
 
 
 def register(commands: Commands) -> None:
@@ -27,6 +37,7 @@ def register(commands: Commands) -> None:
         set_: Settings = None,
         event_loop: EventLoopOption = EventLoop.AUTO,
         log_level: LogLevelOption = LogLevel.INFO,
+        log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a bookie until SIGINT or SIGTERM."""
         from quire_bookie.cli.process import run_service, set_up_log
@@ -35,6 +46,8 @@ def register(commands: Commands) -> None:
 
         flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
         loaded = load_settings(commands, BookieConfig, flags, config, set_)
-        set_up_log(log_level)
+        set_up_log(log_level, log_format)
+        if loaded.ignored:
+            log.warning("%s: these keys mean nothing to Quire: %s", config, ", ".join(loaded.ignored))
         code = run_service(lambda stop: serve(loaded.config, stop), event_loop)
         raise typer.Exit(code)

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import gc
+import json
 import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -32,20 +34,50 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    """How a line of the log looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 EventLoopOption = Annotated[
     EventLoop, typer.Option("--event-loop", help="auto takes uvloop where it is installed.", envvar="QUIRE_EVENT_LOOP")
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="text for people, json for collectors.", envvar="QUIRE_LOG_FORMAT")
 ]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much to log.", envvar="QUIRE_LOG_LEVEL")]
 
 
-def set_up_log(level: LogLevel) -> None:
+def set_up_log(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
     """One line an event on stderr: time, level, where, what."""
-    logging.basicConfig(
-        level=level.value.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonLines()
+        if form is LogFormat.JSON
+        else logging.Formatter(
+            "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+        )
     )
+    logging.basicConfig(level=level.value.upper(), handlers=[handler])
+
+
+class JsonLines(logging.Formatter):
+    """An event as one JSON object: time (UTC), level, logger, message, and the trace of an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        fields = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def run_service(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], event_loop: EventLoop) -> int:

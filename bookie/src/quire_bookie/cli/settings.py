@@ -14,7 +14,8 @@ from quire_bookie.errors import ConfigError
 C = TypeVar("C", bound=ProcessConfig)
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="A TOML or YAML file with settings.", envvar="QUIRE_CONFIG")
+    Path | None,
+    typer.Option("--config", help="Settings: a TOML or YAML file, or BookKeeper's .conf.", envvar="QUIRE_CONFIG"),
 ]
 Settings = Annotated[
     list[str] | None,

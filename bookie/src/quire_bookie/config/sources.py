@@ -1,19 +1,19 @@
 """Merges flags, environment, a file and defaults into one checked model, and remembers who said what.
 
 Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or in upper snake case), then the file
-(TOML or YAML), then the default. Every refusal names the key, the value, where it came from and what would be right.
+(TOML, YAML or BookKeeper's own .conf), then the default. Every refusal names the key, the value, where it came from
+and what would be right.
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from quire_bookie.config.files import PROPERTIES, parse_file
 from quire_bookie.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "QUIRE_"
@@ -66,10 +66,14 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[C]):
-    """The checked settings and the origin of each field."""
+    """The checked settings and the origin of each field.
+
+    `ignored`: keys of a .conf file that mean nothing here. Such a file was written for the Java system.
+    """
 
     config: C
     origins: Mapping[str, Origin]
+    ignored: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, Any, str, str]]:
         """Key, value as shown, origin and description of every setting, in the model's order."""
@@ -96,8 +100,9 @@ def load(
     """
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(model.model_fields, DEFAULT)
+    from_file, ignored = _from_file(model, file, also_known)
     for source in (
-        _from_file(model, file, also_known),
+        from_file,
         _from_environment(model, environment),
         {n: (v, Origin(f"--set {model.key_of(n)}")) for n, v in (assigned or {}).items()},
         {n: (v, Origin("flag --" + n.replace("_", "-"))) for n, v in flags.items() if v is not None},
@@ -106,45 +111,27 @@ def load(
             values[name] = value
             origins[name] = origin
     try:
-        return Loaded(model(**values), origins)
+        return Loaded(model(**values), origins, ignored)
     except ValidationError as error:
         raise ConfigError(_explain(model, error, origins)) from error
 
 
 def _from_file(
     model: type[ProcessConfig], file: Path | None, also_known: frozenset[str]
-) -> dict[str, tuple[Any, Origin]]:
+) -> tuple[dict[str, tuple[Any, Origin]], tuple[str, ...]]:
     if file is None:
-        return {}
+        return {}, ()
     found: dict[str, tuple[Any, Origin]] = {}
-    for key, value in _parse_file(file).items():
+    ignored: list[str] = []
+    for key, value in parse_file(file).items():
         name = model.field_of(key)
         if name is not None:
             found[name] = (value, Origin(f"file {file}"))
+        elif file.suffix in PROPERTIES:
+            ignored.append(key)
         elif key not in also_known:
             raise ConfigError(f"{file}: unknown setting '{key}'{_suggestion(model, key)}")
-    return found
-
-
-def _parse_file(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text") from error
-    try:
-        if file.suffix == ".toml":
-            parsed: Any = tomllib.loads(text)
-        elif file.suffix in (".yaml", ".yml"):
-            parsed = yaml.safe_load(text) or {}
-        else:
-            raise ConfigError(f"{file}: a config file ends in .toml, .yaml or .yml")
-    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file} cannot be parsed: {' '.join(str(error).split())}") from error
-    if not isinstance(parsed, dict):
-        raise ConfigError(f"{file}: expected keys with values at the top level, found {type(parsed).__name__}")
-    return {str(key): value for key, value in parsed.items()}
+    return found, tuple(key for key in ignored if key not in also_known)
 
 
 def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]) -> dict[str, tuple[Any, Origin]]:

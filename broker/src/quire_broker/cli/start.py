@@ -5,7 +5,14 @@ from typing import Annotated
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.process import EventLoop, EventLoopOption, LogLevel, LogLevelOption
+from quire_bookie.cli.process import (
+    EventLoop,
+    EventLoopOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+)
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 
 Advertise = Annotated[str | None, typer.Option(help="Host that clients are told to connect to.")]
@@ -33,6 +40,7 @@ def register(commands: Commands) -> None:
         set_: Settings = None,
         event_loop: EventLoopOption = EventLoop.AUTO,
         log_level: LogLevelOption = LogLevel.INFO,
+        log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run bookies, a broker and metadata in one process until SIGINT or SIGTERM."""
         from quire_bookie.cli.process import run_service, set_up_log
@@ -48,7 +56,7 @@ def register(commands: Commands) -> None:
             "metadata": metadata,
         }
         loaded = load_settings(commands, StandaloneConfig, flags, config, set_)
-        set_up_log(log_level)
+        set_up_log(log_level, log_format)
         from quire_broker.cli.serving import serve_standalone
 
         raise typer.Exit(run_service(lambda stop: serve_standalone(loaded.config, stop), event_loop))
@@ -67,6 +75,7 @@ def register(commands: Commands) -> None:
         set_: Settings = None,
         event_loop: EventLoopOption = EventLoop.AUTO,
         log_level: LogLevelOption = LogLevel.INFO,
+        log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a broker until SIGINT or SIGTERM."""
         from quire_bookie.cli.process import run_service, set_up_log
@@ -74,7 +83,7 @@ def register(commands: Commands) -> None:
 
         flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
         loaded = load_settings(commands, BrokerConfig, flags, config, set_)
-        set_up_log(log_level)
+        set_up_log(log_level, log_format)
         from quire_broker.cli.serving import serve_broker
 
         raise typer.Exit(run_service(lambda stop: serve_broker(loaded.config, stop), event_loop))

@@ -1,10 +1,13 @@
 """The `quire` command: one line for what a person can mend, never a traceback."""
 
+import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.process import JsonLines
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -75,3 +78,16 @@ def test_a_settings_file_may_carry_the_keys_of_every_process(
     file.write_text("bookiePorts: 4000\n")
     assert run(["config", "show", "bookie", "--config", str(file)]) == EXIT_USAGE
     assert "did you mean 'bookiePort'?" in one_line(capsys)
+
+
+def test_a_line_of_the_json_log_is_one_object_with_its_trace() -> None:
+    try:
+        raise ValueError("broken\nin two")
+    except ValueError as error:
+        record = logging.LogRecord("quire.x", logging.ERROR, "f", 1, "it %s", ("failed",), (ValueError, error, None))
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    found = json.loads(line)
+    assert (found["level"], found["logger"], found["message"]) == ("error", "quire.x", "it failed")
+    assert found["error"].endswith("ValueError: broken\nin two")
+    assert found["time"].endswith("+00:00")

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from quire_bookie.config import BookieConfig, load
+from quire_bookie.config.sources import HIDDEN, SECRET, ProcessConfig
 from quire_bookie.errors import ConfigError
 
 
@@ -44,7 +46,7 @@ def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
         ("q.toml", "bookiePort = 'x'", r"bookiePort = 'x' \(from file .*q.toml\): input should be a valid integer"),
         ("q.toml", "bookiePort = ", r"q.toml cannot be parsed"),
         ("q.yaml", "- a", r"expected keys with values"),
-        ("q.ini", "a=1", r"ends in .toml, .yaml or .yml"),
+        ("q.ini", "a=1", r"ends in .toml, .yaml, .yml, .conf or .properties"),
         ("q.toml", "ledgerDirectories = '/a,/b'", r"names 2 folders"),
         ("q.toml", "diskUsageThreshold = 0.5", r"diskUsageLwmThreshold 0.9 is above diskUsageThreshold 0.5"),
     ],
@@ -68,3 +70,41 @@ def test_keys_of_another_kind_of_process_may_share_the_file(tmp_path: Path) -> N
     load(BookieConfig, flags={}, environment={}, file=file, also_known=frozenset({"brokerServicePort"}))
     with pytest.raises(ConfigError, match="unknown setting 'brokerServicePort'"):
         load(BookieConfig, flags={}, environment={}, file=file)
+
+
+def test_a_conf_file_of_the_java_bookie_is_taken_and_what_means_nothing_here_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "bk_server.conf"
+    file.write_text(
+        "# comment\nbookiePort = 3999\nledgerDirectories=/a\njournalDirectories=\n"
+        "numAddWorkerThreads=4\nmetadataServiceUri=metadata-store:etcd:http://a:1;\\\n  http://b:2\n"
+    )
+    loaded = load(BookieConfig, flags={}, environment={}, file=file)
+    assert loaded.config.port == 3999
+    assert loaded.config.ledger_directories == ["/a"]
+    assert loaded.config.journal_directories == []
+    assert loaded.config.metadata == "metadata-store:etcd:http://a:1;http://b:2"
+    assert loaded.ignored == ("numAddWorkerThreads",)
+
+
+def test_a_line_of_a_conf_file_without_a_value_sign_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "q.conf"
+    file.write_text("bookiePort=1\nnonsense\n")
+    with pytest.raises(ConfigError, match=r"q.conf, line 2: expected key=value, found 'nonsense'"):
+        load(BookieConfig, flags={}, environment={}, file=file)
+
+
+class Secretive(ProcessConfig):
+    """A model with a secret."""
+
+    token: str = Field("", alias="authToken", min_length=3, json_schema_extra=SECRET)
+    name: str = "x"
+
+
+def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
+    loaded = load(Secretive, flags={"token": "hunter2"}, environment={})
+    assert loaded.config.shown() == {"authToken": HIDDEN, "name": "x"}
+    assert "hunter2" not in repr(loaded.rows())
+    with pytest.raises(ConfigError) as refused:
+        load(Secretive, flags={"token": "pw"}, environment={})
+    assert "pw" not in str(refused.value)
+    assert "authToken" in str(refused.value)

@@ -1,0 +1,65 @@
+"""Reads a file of settings into keys and values: TOML, YAML, or the `key=value` lines of BookKeeper's own files.
+
+Knows no key. In the last form every value is text, a key without a value counts as not given, and a line that ends in
+a backslash goes on in the next one (java.util.Properties).
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from quire_bookie.errors import ConfigError
+
+PROPERTIES = (".conf", ".properties")
+_FORMS = "a config file ends in .toml, .yaml, .yml, .conf or .properties"
+
+
+def parse_file(file: Path) -> dict[str, Any]:
+    """The settings in a file. ConfigError when it cannot be read or parsed."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text") from error
+    if file.suffix in PROPERTIES:
+        return _parse_properties(file, text)
+    if file.suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{file} cannot be parsed: {error}") from error
+    if file.suffix in (".yaml", ".yml"):
+        return _parse_yaml(file, text)
+    raise ConfigError(f"{file}: {_FORMS}")
+
+
+def _parse_yaml(file: Path, text: str) -> dict[str, Any]:
+    import yaml  # only who has such a file waits for it
+
+    try:
+        parsed = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} cannot be parsed: {' '.join(str(error).split())}") from error
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{file}: expected keys with values at the top level, found {type(parsed).__name__}")
+    return {str(key): value for key, value in parsed.items()}
+
+
+def _parse_properties(file: Path, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    pending = ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = pending + raw.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ConfigError(f"{file}, line {number}: expected key=value, found {line!r}")
+        if value.strip():
+            found[key.strip()] = value.strip()
+    return found
