@@ -1,0 +1,47 @@
+"""One cluster of three bookies on a real etcd, and one JVM with the stock Java client, for all tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.etcd_cluster import EtcdCluster
+from tests.support.java_driver import JavaDriver, class_path
+
+GENERATIONS = {"v2": "true", "v3": "false"}
+TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
+
+
+def open_clients(java: JavaDriver, cluster: EtcdCluster, **settings: str) -> None:
+    """Clients `v2` and `v3` of the driver, on that cluster."""
+    for name, v2 in GENERATIONS.items():
+        wanted = {"useV2WireProtocol": v2, **TIMEOUTS, **settings}
+        java.call("open_client", client=name, uri=cluster.java_uri, settings=wanted)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    class_path()  # skips before anything is started
+    cluster = EtcdCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.add_bookies(3)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="session")
+def java(cluster: EtcdCluster) -> Iterator[JavaDriver]:
+    """With the clients `v2` and `v3` open."""
+    driver = JavaDriver(cluster.folder)
+    try:
+        open_clients(driver, cluster)
+        yield driver
+    finally:
+        driver.close()
+
+
+@pytest.fixture(params=["v2", "v3"])
+def client(request: pytest.FixtureRequest) -> str:
+    """Names the Java client to use: once each protocol generation."""
+    name: str = request.param
+    return name

@@ -1,0 +1,161 @@
+"""The stock Java BookKeeper client in a JVM of its own: `tests/compat/java` says what it can be told.
+
+`scripts/compat/fetch.sh` brings the jars and compiles the driver; both are kept in the user's cache folder. Where that
+cannot be done a test is skipped and says why; with CI=true it fails.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts" / "compat"
+SOURCES = ROOT / "tests" / "compat" / "java"
+FETCH_TIMEOUT_S = 900
+ANSWER_TIMEOUT_S = 90
+_DRIVER = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata{}Driver"
+_OPEN = ["java.base/java.io", "java.base/java.lang", "java.base/java.nio", "java.base/java.util.zip"]
+_OPEN += ["java.base/jdk.internal.misc", "java.base/jdk.internal.platform", "java.base/sun.net"]
+JAVA_OPTIONS = [
+    *(word for package in _OPEN for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    f"-Dbookkeeper.metadata.client.drivers={_DRIVER.format('Client')}",
+    f"-Dbookkeeper.metadata.bookie.drivers={_DRIVER.format('Bookie')}",
+    f"-Dlog4j.configurationFile={SCRIPTS / 'log4j2.xml'}",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+]
+
+
+@functools.cache
+def class_path() -> str:
+    """Of the driver and its jars; a skip (a failure with CI=true) where it cannot be had."""
+    command = [str(SCRIPTS / "fetch.sh"), str(SOURCES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if done.returncode == 0:
+        return done.stdout.strip().splitlines()[-1]
+    reason = f"no Java test programs: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
+    if os.environ.get("CI") == "true" or done.returncode == 5:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def payload(ledger: int, entry: int, size: int) -> bytes:
+    """What the driver writes as an entry: `Clients.payload` in Java."""
+    start = (ledger * 31 + entry * 7) & 255
+    run = (bytes(range(256)) * (size // 256 + 2))[start : start + size]
+    return (entry.to_bytes(8, "big") + run[8:])[:size]
+
+
+def described(ledger: int, entry: int, size: int, *, length: int | None = None) -> list[Any]:
+    """How the driver reports that entry, in a ledger whose entries are all of `size` bytes unless `length` is given."""
+    whole = size * (entry + 1) if length is None else length
+    return [entry, whole, size, hashlib.sha256(payload(ledger, entry, size)).hexdigest()]
+
+
+class JavaError(Exception):
+    """What a command ended with: `name` in the words of the Java client, such as `LedgerFenced`."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+class JavaDriver:
+    """One JVM. Commands run side by side; `send` does not wait, `call` does."""
+
+    def __init__(self, folder: Path, name: str = "java") -> None:
+        self.log = folder / f"{name}.log"
+        command = ["java", "-Xms128m", "-Xmx768m", *JAVA_OPTIONS, "-cp", class_path(), "dev.quire.compat.Driver"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log.open("ab"), text=True, bufsize=1
+        )
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._acked: dict[int, int] = {}
+        self._acked_changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def send(self, op: str, **arguments: Any) -> "Future[Any]":
+        """Start a command. The future holds its result or JavaError; ConnectionError when the JVM is gone."""
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        line = json.dumps({"id": number, "op": op, **arguments})
+        with self._lock:
+            assert self.process.stdin is not None
+            self._waiting[number] = future
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        return future
+
+    def call(self, op: str, **arguments: Any) -> Any:
+        """A command and its result. JavaError."""
+        return self.send(op, **arguments).result(ANSWER_TIMEOUT_S)
+
+    def fails(self, op: str, **arguments: Any) -> str:
+        """The name of the error with which the command ends."""
+        with pytest.raises(JavaError) as caught:
+            self.call(op, **arguments)
+        return caught.value.name
+
+    def acked(self, ledger: int) -> int:
+        """The highest entry that `write_until_error` has told of; -1 for none."""
+        return self._acked.get(ledger, -1)
+
+    def wait_acked(self, ledger: int, entry: int) -> None:
+        """Until `write_until_error` has told of `entry`."""
+        with self._acked_changed:
+            reached = self._acked_changed.wait_for(lambda: self.acked(ledger) >= entry, ANSWER_TIMEOUT_S)
+        assert reached, f"ledger {ledger} got to {self.acked(ledger)}, not to {entry}"
+
+    def kill(self) -> None:
+        """SIGKILL. What it told of before is counted when this returns."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(20)
+
+    def close(self) -> None:
+        """End it: it halts when its standard input ends."""
+        if self.process.poll() is None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if not line.endswith("\n"):
+                break  # cut off by a kill
+            self._take(json.loads(line))
+        with self._lock:
+            left, self._waiting = self._waiting, {}
+        for future in left.values():
+            future.set_exception(ConnectionError(f"the JVM is gone; see {self.log}"))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "event" in message:
+            with self._acked_changed:
+                self._acked[message["ledger"]] = message["entry"]
+                self._acked_changed.notify_all()
+            return
+        with self._lock:
+            future = self._waiting.pop(message["id"])
+        if "error" in message:
+            future.set_exception(JavaError(message["error"]["name"], message["error"]["message"]))
+        else:
+            future.set_result(message["ok"])
