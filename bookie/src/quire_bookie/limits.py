@@ -34,20 +34,50 @@ INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
 LEDGER_STATES_MAX = 100_000  # cached in memory
 OPEN_LOGS_MAX = 256  # file handles kept for reads
 DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
+DISK_COMPACTION_RESERVED_BYTES = 16 * MIB  # what compaction leaves of it: the index still has to commit deletions
 DISK_USAGE_THRESHOLD = 0.95
 DISK_USAGE_LOW_WATERMARK = 0.90
 DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
+GC_FUSE_SHARE = 0.5  # more than this share of the ledgers gone at once blows the fuse
+GC_FUSE_LEDGERS_MIN = 100  # fewer gone ledgers than this never do
+GC_OVER_REPLICATED_INTERVAL_S = 86_400.0
+GC_OVER_REPLICATED_AT_ONCE = 10  # ledgers looked at together
+MINOR_COMPACTION_THRESHOLD = 0.2  # of an entry log: the living share below which it is rewritten
+MINOR_COMPACTION_INTERVAL_S = 3600.0
+MAJOR_COMPACTION_THRESHOLD = 0.8
+MAJOR_COMPACTION_INTERVAL_S = 86_400.0
+COMPACTION_RATE_BYTES_S = 16 * MIB  # bytes of living records that are moved in a second
+COMPACTION_RATE_ENTRIES_S = 1000  # the same in entries, where the rate is by entries
+COMPACTION_LOG_BYTES_MAX = 256 * MIB  # of a log that compaction writes: what it moved is kept in memory until then
+COMPACTION_ENTRIES_MAX = 1_000_000  # the same in entries
+COMPACTION_LATENCY_MAX_S = 0.1  # compaction pauses while the p99 of adds or reads is above
+COMPACTION_PAUSE_S = 1.0  # so long at a time
+LOG_USAGE_LINES_MAX = 1_000_000  # ledgers of entry logs, counted per log, whose living bytes are kept in memory
 
 # Bookie process
 MASTER_KEY_BYTES_MAX = 1 * KIB  # real ones have 20; V3 does not say so, and the index keeps them
 EXPLICIT_LAC_BYTES_MAX = 4 * KIB  # real ones have at most 48; the state of each ledger keeps one
 READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage works on at the same time
 READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
+READS_AT_ONCE_MAX = 64  # normal reads of one bookie that storage works on at the same time
+PRIORITY_READS_AT_ONCE_MAX = 32  # the same with high priority; they do not wait for normal ones
+LONG_POLLS_MAX = 20_000  # parked reads of one bookie, about 1 KiB each; more get ETOOMANYREQUESTS
+LONG_POLLS_PER_CONNECTION_MAX = 2_000  # the same of one connection
+LONG_POLL_S_MAX = 86_400.0  # a poll that asks for longer ends here
 BOOKIE_DRAIN_TIMEOUT_S = 5.0  # a clean stop waits this long for answers that are due
 POISONED_READS_S = 30.0  # how long a bookie with a failed journal still answers reads
 JOURNAL_RESERVED_BYTES = DISK_RESERVED_BYTES + WRITE_CACHE_BYTES  # left to flushes when a journal file is made
+
+# Security
+CONNECTIONS_MAX = 20_000  # at once, of one bookie; a file handle each
+CONNECTIONS_PER_ADDRESS_MAX = 4_000  # at once, of one client address
+UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is closed
+UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # real tokens and exchanges have a few KiB
+TLS_HANDSHAKE_TIMEOUT_S = 10.0
+TLS_REFRESH_S = 300.0  # between looks at the certificate files
+CONNECTION_REFUSED_LOG_S = 10.0  # at most one log line about refused connections in this time
 
 # Client
 ADD_TIMEOUT_S = 30.0
@@ -75,4 +105,5 @@ METADATA_WATCH_EVENTS_MAX = 10_000  # queued for one reader; above it the reader
 assert JOURNAL_GROUP_BYTES_MAX > FRAME_BYTES_MAX, "one entry of the largest frame must fit one group"
 assert JOURNAL_FILE_BYTES >= 4 * JOURNAL_GROUP_BYTES_MAX
 assert WRITE_CACHE_BYTES >= 4 * FRAME_BYTES_MAX
+assert DISK_COMPACTION_RESERVED_BYTES <= DISK_RESERVED_BYTES
 assert DISK_USAGE_LOW_WATERMARK <= DISK_USAGE_THRESHOLD

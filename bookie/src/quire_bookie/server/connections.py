@@ -3,6 +3,10 @@
 Answers are collected by `send`; the bookie flushes every connection that got some once per turn of the loop, so the
 answers of a whole journal group leave in one write. Reading pauses for one of three reasons, counted apart: the client
 does not take our answers, the bookie is full, or too many reads are queued.
+
+START_TLS is answered here, since it is about the socket: reading stops, the answer leaves in clear, the handshake runs
+on the same socket, and what is answered meanwhile waits for its end. Until the client has done what is asked of it
+(authenticate, begin TLS) its requests go to the gate instead of the handler; then the gate is gone and costs nothing.
 """
 
 import asyncio
@@ -11,8 +15,12 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from quire_bookie.model import Buffer
+from quire_bookie.server.security.auth import Peer, subject_of
+from quire_bookie.server.security.gate import Gate
+from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire.messages import Request
+from quire_bookie.wire import server_v3
+from quire_bookie.wire.messages import AuthRequest, Request, StartTlsRequest, Status
 from quire_bookie.wire.server_codec import ServerCodec
 
 _log = logging.getLogger("quire.server.connections")
@@ -35,6 +43,10 @@ class RequestHandler(Protocol):
 
     def flush_soon(self, connection: "Connection") -> None:
         """Call `connection.flush` at the end of this turn of the loop."""
+        ...
+
+    def leaving(self, connection: "Connection") -> None:
+        """The client sends nothing more, or is gone: answer what would wait for long."""
         ...
 
 
@@ -62,22 +74,44 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
+        "_address",
+        "_admitted",
         "_closing",
         "_codec",
         "_drained",
+        "_early",
+        "_gate",
+        "_gate_timer",
+        "_guard",
         "_handler",
         "_open",
         "_out",
         "_out_bytes",
         "_paused",
         "_peer",
+        "_secure",
         "_settings",
         "_transport",
+        "_upgrading",
         "unanswered",
     )
 
-    def __init__(self, handler: RequestHandler, open_connections: OpenConnections, settings: ServiceSettings) -> None:
+    def __init__(
+        self,
+        handler: RequestHandler,
+        open_connections: OpenConnections,
+        settings: ServiceSettings,
+        guard: Guard | None = None,
+    ) -> None:
         self._handler = handler
+        self._guard = guard
+        self._gate: Gate | None = None
+        self._gate_timer: asyncio.TimerHandle | None = None
+        self._address = ""
+        self._admitted = False
+        self._secure = False
+        self._upgrading = False
+        self._early: list[bytes] = []
         self._open = open_connections
         self._settings = settings
         self._codec = ServerCodec(settings.frame_bytes_max)
@@ -96,15 +130,59 @@ class Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         transport.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
         self._transport = transport
-        self._peer = str(transport.get_extra_info("peername"))
+        name = transport.get_extra_info("peername")
+        self._peer = str(name)
+        self._address = str(name[0]) if isinstance(name, tuple) else self._peer
         self._open.add(self)
         self._handler.stats.connections_opened += 1
         self._handler.stats.connections_open += 1
+        if self._guard is not None:
+            self._enter(self._guard)
+
+    def _enter(self, guard: Guard) -> None:
+        self._admitted = guard.admits(self._address)
+        if not self._admitted:
+            self.abort()
+            return
+        self._codec.takes_start_tls = guard.offers_tls
+        self._gate = guard.gate(Peer(self._address))
+        if self._gate is None:
+            return
+        self._codec.allow_frames(min(guard.limits.unauthenticated_frame_bytes_max, self._settings.frame_bytes_max))
+        if guard.limits.unauthenticated_s > 0:
+            loop = asyncio.get_running_loop()
+            self._gate_timer = loop.call_later(guard.limits.unauthenticated_s, self._still_shut, guard)
+
+    def _still_shut(self, guard: Guard) -> None:
+        guard.stats.unauthenticated_timeouts += 1
+        _log.info("closing the connection of %s: it has not authenticated in time", self._peer)
+        self.abort()
+
+    def _let_in(self, gate: Gate, guard: Guard) -> None:
+        """The client did what was asked of it."""
+        if gate.role is not None:
+            guard.stats.authenticated += 1
+            _log.info("%s is authenticated as %r%s", self._peer, gate.role, " over TLS" if self._secure else "")
+        self._codec.allow_frames(self._settings.frame_bytes_max)
+        self._drop_gate()
+
+    def _drop_gate(self) -> None:
+        self._gate = None
+        if self._gate_timer is not None:
+            self._gate_timer.cancel()
+            self._gate_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; answers that are still due go nowhere."""
+        if self._transport is None:
+            return  # a handshake that broke off told us already
         self._transport = None
         self._out.clear()
+        self._early.clear()
+        self._drop_gate()
+        if self._guard is not None and self._admitted:
+            self._guard.left(self._address)
+            self._guard.stats.tls_connections_open -= self._secure
         self._drained.set()
         self._open.closed(self)
         self._handler.stats.connections_open -= 1
@@ -113,18 +191,106 @@ class Connection(asyncio.Protocol):
         """Hand on the requests of one buffer."""
         if self._closing:
             return
-        requests = self._codec.feed(data)
+        if self._upgrading:
+            self._early.append(data)  # the handshake has ended, and its task does not know yet
+            return
+        self._take(self._codec.feed(data))
+
+    def _take(self, requests: list[Request]) -> None:
+        if self._gate is not None:
+            requests = self._pass_gate(self._gate, requests)
         if requests:
             self._handler.handle(self, requests)
-        if self._codec.failure is not None:
+        if self._codec.start_tls is not None and not self._closing:
+            self._start_tls(self._codec.start_tls)
+        if self._codec.failure is not None and not self._closing:
             _log.info("closing the connection of %s: %s", self._peer, self._codec.failure)
             self._handler.stats.protocol_failures += 1
             self.close_when_answered()
 
+    def _pass_gate(self, gate: Gate, requests: list[Request]) -> list[Request]:
+        """Answer what comes before the gate opens; gives the rest."""
+        assert self._guard is not None
+        stats = self._guard.stats
+        for at, request in enumerate(requests):
+            verdict = gate.answer(request)
+            if verdict.answer:
+                self.unanswered += 1
+                self.send((verdict.answer,))
+            if verdict.refused:
+                stats.authentication_failures += 1
+                _log.warning("authentication of %s failed: %s", self._peer, verdict.refused)
+            elif not isinstance(request, AuthRequest):
+                stats.requests_unauthorized += 1
+            if verdict.close:
+                self.close_when_answered()
+                return []
+            if gate.is_open:
+                self._let_in(gate, self._guard)
+                return requests[at + 1 :]
+        return []
+
+    # TLS
+
+    def _start_tls(self, request: StartTlsRequest) -> None:
+        """Answer, and run the handshake beside: the answer is the last thing in clear."""
+        guard, clear = self._guard, self._transport
+        if guard is None or clear is None:
+            return
+        if self._codec.has_more_in_clear:
+            # Taken later, it would pass for something that TLS had protected.
+            _log.warning("closing the connection of %s: bytes in clear behind START_TLS", self._peer)
+            self._handler.stats.protocol_failures += 1
+            self.abort()
+            return
+        self.flush()
+        self._upgrading = True
+        clear.pause_reading()  # the client's first bytes of TLS are not for us
+        clear.write(server_v3.encode_start_tls(request.origin))
+        guard.start(self._upgrade(guard, clear, request), f"TLS handshake with {self._peer}")
+
+    async def _upgrade(self, guard: Guard, clear: asyncio.Transport, request: StartTlsRequest) -> None:
+        secured: asyncio.Transport | None = None
+        try:
+            secured = await guard.begin_tls(clear, self)
+        finally:
+            self._upgrading = False
+            if secured is None or self._transport is None or self._closing:
+                clear.abort()
+                self.connection_lost(None)  # nobody else tells us when a handshake breaks off
+        if secured is None or self._transport is None:
+            return
+        self._codec.upgraded()
+        secured.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
+        self._transport = secured
+        self._secure = True
+        guard.stats.tls_connections_open += 1
+        if not self._drained.is_set():
+            self.resume_writing()  # the socket no longer tells us but the TLS layer
+        if self._paused:
+            secured.pause_reading()
+        if self._gate is not None:
+            self._gate_secured(guard, self._gate, secured, request)
+        early, self._early = self._early, []
+        for data in early:
+            self.data_received(data)
+        self.flush()
+
+    def _gate_secured(self, guard: Guard, gate: Gate, secured: asyncio.Transport, request: StartTlsRequest) -> None:
+        """Let a client in whose certificate is enough; tell one whose certificate is not, as BookKeeper's does."""
+        refused = gate.secured(Peer(self._address, True, subject_of(secured.get_extra_info("peercert"))))
+        if gate.is_open:
+            self._let_in(gate, guard)
+        elif refused is not None:
+            guard.stats.authentication_failures += 1
+            _log.warning("authentication of %s failed: %s", self._peer, refused.reason)
+            self.unanswered += 1
+            self.send((server_v3.encode_status(request.origin, Status.IO_ERROR),))
+
     def eof_received(self) -> bool:
         """The client sends nothing more; what it waits for may still be answered."""
         self.close_when_answered()
-        return True
+        return not self._secure  # TLS knows no half of a connection
 
     def pause_writing(self) -> None:
         """The client does not take its answers: take no more of its requests."""
@@ -138,8 +304,8 @@ class Connection(asyncio.Protocol):
 
     def pause(self, reason: int) -> None:
         """Stop reading from the socket until every reason is gone."""
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if not self._paused and self._can_pause:
+            cast(asyncio.Transport, self._transport).pause_reading()
         self._paused |= reason
 
     def resume(self, reason: int) -> None:
@@ -147,8 +313,13 @@ class Connection(asyncio.Protocol):
         if not self._paused & reason:
             return
         self._paused &= ~reason
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._paused and self._can_pause:
+            cast(asyncio.Transport, self._transport).resume_reading()
+
+    @property
+    def _can_pause(self) -> bool:
+        """While a handshake runs, what is read is not for us; whether to pause is settled at its end."""
+        return self._transport is not None and not self._upgrading and not self._transport.is_closing()
 
     @property
     def is_gone(self) -> bool:
@@ -180,7 +351,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write everything queued at once; close if that was what remained to do."""
-        if self._transport is None:
+        if self._transport is None or self._upgrading:
             return
         if self._out:
             out, self._out = self._out, []
@@ -197,6 +368,9 @@ class Connection(asyncio.Protocol):
         if self._closing or self._transport is None:
             return
         self._closing = True
+        if self._upgrading:
+            self._transport.abort()  # what is due could not be sent
+            return
         self.pause(PAUSED_BY_READS)
         self.flush()
 

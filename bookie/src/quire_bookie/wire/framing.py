@@ -35,6 +35,10 @@ class Straddler:
         self._have = 0
         self._need = LENGTH_BYTES
 
+    def allow_frames(self, frame_bytes_max: int) -> None:
+        """Take frames of another size from now on."""
+        self._frame_bytes_max = frame_bytes_max
+
     @property
     def pending(self) -> bool:
         """Whether some bytes of a frame are waiting for the rest."""

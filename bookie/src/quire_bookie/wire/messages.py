@@ -2,10 +2,11 @@
 
 A request carries an `origin`: what its answer must repeat. Adds are handed on as runs: one `AddRequest` holds
 consecutive entries of one ledger, sent with one key and one set of flags, so that nothing is done per entry.
+`arrived_s` of a request is set by whoever takes it off the socket, in seconds of its event loop; no part of its value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run
@@ -31,6 +32,7 @@ __all__ = [
     "RefusedRequest",
     "Request",
     "Response",
+    "StartTlsRequest",
     "Status",
     "StatusResponse",
     "V2Origin",
@@ -81,6 +83,7 @@ class AddRequest:
     header: int
     transactions: list[int] | None = None
     short: bool = False
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class ReadRequest:
     previous_lac: EntryId | None = None
     timeout_ms: int | None = None
     piggyback: bool = False
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -114,6 +118,7 @@ class BatchReadRequest:
     fence: bool = False
     high_priority: bool = False
     master_key: bytes | None = None
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -126,6 +131,7 @@ class WriteLacRequest:
     master_key: bytes
     packet: bytes
     high_priority: bool = False
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -134,6 +140,7 @@ class ReadLacRequest:
 
     origin: V3Origin
     ledger: LedgerId
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -142,6 +149,7 @@ class ForceRequest:
 
     origin: V3Origin
     ledger: LedgerId
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -158,6 +166,7 @@ class ListEntriesRequest:
 
     origin: V3Origin
     ledger: LedgerId
+    arrived_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -175,6 +184,14 @@ class RefusedRequest:
 
     status: Status
     answer: bytes
+    origin: Origin
+
+
+@dataclass(slots=True)
+class StartTlsRequest:
+    """Go on in TLS. No `Request`: whoever owns the socket answers it, and nothing may follow it in clear."""
+
+    origin: V3Origin
 
 
 Request: TypeAlias = (

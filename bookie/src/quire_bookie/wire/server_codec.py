@@ -18,6 +18,7 @@ from quire_bookie.wire.messages import (
     BatchReadRequest,
     ReadRequest,
     Request,
+    StartTlsRequest,
     Status,
     V2Origin,
 )
@@ -28,7 +29,15 @@ from quire_bookie.wire.protobuf import parse
 class ServerCodec:
     """Turns what a socket brings into requests. Entries are views into the buffers that were fed."""
 
-    __slots__ = ("_frame_bytes_max", "_is_v2", "_straddler", "failure")
+    __slots__ = (
+        "_frame_bytes_max",
+        "_is_v2",
+        "_straddler",
+        "failure",
+        "has_more_in_clear",
+        "start_tls",
+        "takes_start_tls",
+    )
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -36,16 +45,33 @@ class ServerCodec:
         self._is_v2 = False
         self.failure: PeerProtocolError | None = None
         """Set by the first bytes that the protocol does not allow: close, once what precedes them is answered."""
+        self.start_tls: StartTlsRequest | None = None
+        """Set by START_TLS: nothing more is decoded before `upgraded`."""
+        self.takes_start_tls = False
+        """Whether START_TLS may be asked for; it is refused otherwise."""
+        self.has_more_in_clear = False
+        """Whether bytes came behind START_TLS, which nobody may take for what TLS protects. They are dropped."""
 
     def feed(self, data: bytes) -> list[Request]:
         """The requests completed by `data`, in order. After `failure` nothing more is read. Never raises."""
         requests: list[Request] = []
-        if self.failure is None:
+        if self.start_tls is not None:
+            self.has_more_in_clear = True
+        elif self.failure is None:
             try:
                 self._feed(data, requests)
             except PeerProtocolError as error:
                 self.failure = error
         return requests
+
+    def upgraded(self) -> None:
+        """What is fed from now on was protected by TLS."""
+        self.start_tls, self.takes_start_tls = None, False
+
+    def allow_frames(self, frame_bytes_max: int) -> None:
+        """Take frames of another size from now on."""
+        self._frame_bytes_max = frame_bytes_max
+        self._straddler.allow_frames(frame_bytes_max)
 
     def _feed(self, data: bytes, requests: list[Request]) -> None:
         position = 0
@@ -54,8 +80,11 @@ class ServerCodec:
             if whole is None:
                 return
             self._decode(whole, 0, requests)
-        position = self._decode(data, position, requests)
-        if position < len(data):
+        if self.start_tls is None:
+            position = self._decode(data, position, requests)
+        if self.start_tls is not None:
+            self.has_more_in_clear = position < len(data)
+        elif position < len(data):
             self._straddler.take(data, position)
 
     def _decode(self, data: bytes, position: int, requests: list[Request]) -> int:
@@ -77,6 +106,11 @@ class ServerCodec:
                 self._is_v2 = True
                 break
             request = server_v3.request_of(parse(pb.Request, view[position + 4 : stop]))
+            if isinstance(request, StartTlsRequest):
+                if self.takes_start_tls:
+                    self.start_tls = request
+                    return stop
+                request = server_v3.refuse_start_tls(request)
             if not server_v3.extend_run(requests[-1] if requests else None, request):
                 requests.append(request)
             position = stop
@@ -96,15 +130,19 @@ def encode_read(
     data: Buffer | None = None,
     max_lac: EntryId | None = None,
     lac_update_ms: int | None = None,
+    *,
+    entry: EntryId | None = None,
 ) -> list[Buffer]:
     """The answer to a read as buffers to write one after the other.
 
-    V3 only: `max_lac` to plain reads answered OK, `lac_update_ms` to a long poll that an update woke.
+    V3 only: `max_lac` to plain reads answered OK, `lac_update_ms` to a long poll that an update woke, `entry` where the
+    answer names another id than the request.
     """
     origin = request.origin
     if isinstance(origin, V2Origin):
         return server_v2.encode_read(origin, request.ledger, request.entry, status, data)
-    return [server_v3.encode_read(origin, request.ledger, request.entry, status, data, max_lac, lac_update_ms)]
+    named = request.entry if entry is None else entry
+    return [server_v3.encode_read(origin, request.ledger, named, status, data, max_lac, lac_update_ms)]
 
 
 def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Buffer] = ()) -> list[Buffer]:
@@ -122,7 +160,11 @@ def entry_bytes_within(request: BatchReadRequest, batch_bytes_max: int) -> int:
 
 def encode_auth_disabled(request: AuthRequest) -> bytes:
     """The answer of a bookie without authentication: the client may go on."""
-    answer = AuthResponse(Status.OK, AUTH_DISABLED_PLUGIN, b"")
+    return encode_auth(request, AuthResponse(Status.OK, AUTH_DISABLED_PLUGIN, b""))
+
+
+def encode_auth(request: AuthRequest, answer: AuthResponse) -> bytes:
+    """A step of the authentication exchange."""
     origin = request.origin
     if isinstance(origin, V2Origin):
         return server_v2.encode_auth(origin, answer)

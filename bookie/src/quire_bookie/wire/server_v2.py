@@ -165,7 +165,15 @@ def _fencing_key(frame: memoryview, offset: int, fence: bool) -> bytes | None:
 
 
 def _bad_version(header: int, ledger: int, entry: int) -> RefusedRequest:
-    return RefusedRequest(Status.BAD_VERSION, _answer(header, Status.BAD_VERSION, ledger, entry))
+    return RefusedRequest(Status.BAD_VERSION, _answer(header, Status.BAD_VERSION, ledger, entry), V2Origin(header))
+
+
+def with_status(request: RefusedRequest, status: Status) -> bytes | None:
+    """The answer to a refused add or read with another status; None for other operations."""
+    length, header, _, ledger, entry = v2.RESPONSE.unpack_from(request.answer)
+    if v2.parse_header(header)[1] not in (v2.ADD, v2.READ):
+        return None
+    return v2.RESPONSE.pack(length, header, V2_CODES[status], ledger, entry)
 
 
 def _answer(header: int, status: Status, ledger: int, entry: int, more_bytes: int = 0) -> bytes:

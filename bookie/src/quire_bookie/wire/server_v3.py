@@ -16,6 +16,7 @@ from quire_bookie.wire.messages import (
     ReadRequest,
     RefusedRequest,
     Request,
+    StartTlsRequest,
     Status,
     V3Origin,
     WriteLacRequest,
@@ -26,6 +27,8 @@ from quire_bookie.wire.status import V3_CODES
 _LENGTH = Struct(">i")
 _ENTRY_IDS = Struct(">qqq")
 DEFERRED_SYNC = 1
+ADD_OPERATION: int = pb.ADD_ENTRY
+START_TLS_OPERATION: int = pb.START_TLS
 
 
 def frame(message: pb.Response | pb.Request) -> bytes:
@@ -34,7 +37,7 @@ def frame(message: pb.Response | pb.Request) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def request_of(message: pb.Request) -> Request:
+def request_of(message: pb.Request) -> Request | StartTlsRequest:
     """The request of a parsed message; what the protocol refuses by itself comes as a RefusedRequest."""
     header = message.header
     if header.version != pb.VERSION_THREE:
@@ -76,7 +79,7 @@ def _refuse(message: pb.Request, status: Status, *, with_body: bool = True) -> R
         )
     elif with_body:
         _set_ledger_body(answer, operation, code, _ledger_of(message))
-    return RefusedRequest(status, frame(answer))
+    return RefusedRequest(status, frame(answer), _origin(message))
 
 
 def _ledger_of(message: pb.Request) -> int:
@@ -194,11 +197,11 @@ def _decode_info(message: pb.Request) -> Request:
     return BookieInfoRequest(_origin(message), message.getBookieInfoRequest.requested)
 
 
-def _refuse_tls(message: pb.Request) -> Request:
-    return _refuse(message, Status.BAD_REQUEST, with_body=False)
+def _decode_start_tls(message: pb.Request) -> StartTlsRequest:
+    return StartTlsRequest(_origin(message))
 
 
-_DECODERS: dict[int, Callable[[pb.Request], Request]] = {
+_DECODERS: dict[int, Callable[[pb.Request], Request | StartTlsRequest]] = {
     pb.ADD_ENTRY: _decode_add,
     pb.READ_ENTRY: _decode_read,
     pb.AUTH: _decode_auth,
@@ -207,7 +210,7 @@ _DECODERS: dict[int, Callable[[pb.Request], Request]] = {
     pb.GET_BOOKIE_INFO: _decode_info,
     pb.FORCE_LEDGER: _decode_force,
     pb.GET_LIST_OF_ENTRIES_OF_LEDGER: _decode_list,
-    pb.START_TLS: _refuse_tls,
+    pb.START_TLS: _decode_start_tls,
 }
 
 
@@ -312,6 +315,23 @@ def encode_info(info: BookieInfoResponse) -> bytes:
         body.totalDiskCapacity = info.total_bytes
     if info.free_bytes is not None:
         body.freeDiskSpace = info.free_bytes
+    return frame(answer)
+
+
+def encode_status(origin: V3Origin, status: Status) -> bytes:
+    """An answer that is a status alone, without the body of its operation."""
+    return frame(_response(origin.operation, origin.transaction, status))
+
+
+def refuse_start_tls(request: StartTlsRequest) -> RefusedRequest:
+    """START_TLS where there is no TLS, or a second one."""
+    return RefusedRequest(Status.BAD_REQUEST, encode_status(request.origin, Status.BAD_REQUEST), request.origin)
+
+
+def encode_start_tls(origin: V3Origin) -> bytes:
+    """The answer to START_TLS that goes well: the last bytes in clear."""
+    answer = _response(origin.operation, origin.transaction, Status.OK)
+    answer.startTLSResponse.SetInParent()
     return frame(answer)
 
 

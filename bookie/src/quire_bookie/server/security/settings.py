@@ -1,0 +1,93 @@
+"""What a bookie can be told about TLS, authentication and limits on connections. Reads no file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from quire_bookie import limits
+from quire_bookie.env.tls import TlsFiles
+from quire_bookie.errors import ConfigError
+
+
+class AuthKind(Enum):
+    """How clients prove who they are."""
+
+    NONE = "none"
+    CERTIFICATE_ROLES = "certificate roles"
+    TOKEN = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTlsSettings:
+    """TLS on the bookie's port. `required`: nothing but START_TLS is answered in clear."""
+
+    files: TlsFiles
+    client_certificates: bool = False
+    required: bool = False
+    refresh_s: float = limits.TLS_REFRESH_S
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """How tokens are checked. Keys are `file:` or `data:` URLs or paths, as Pulsar has them; one of the three is set.
+
+    `claim`: holds the role. `audience`: must be among the token's `audience_claim` unless empty.
+    `tokens_path`: a file with lines `role token`.
+    """
+
+    secret_key: str = field(default="", repr=False)
+    public_key: str = field(default="", repr=False)
+    algorithm: str = "RS256"
+    claim: str = "sub"
+    audience_claim: str = "aud"
+    audience: str = ""
+    tokens_path: str = ""
+
+    def __post_init__(self) -> None:
+        """ConfigError unless exactly one kind of key is there."""
+        given = [name for name in ("secret_key", "public_key", "tokens_path") if getattr(self, name)]
+        if len(given) != 1:
+            raise ConfigError(
+                "token authentication needs exactly one of tokenSecretKey, tokenPublicKey and tokenStaticFile; "
+                f"{len(given)} are set"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimitSettings:
+    """Bounds on connections; 0 takes a bound away, except for the frame size."""
+
+    connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    unauthenticated_s: float = limits.UNAUTHENTICATED_S
+    unauthenticated_frame_bytes_max: int = limits.UNAUTHENTICATED_FRAME_BYTES_MAX
+    handshake_timeout_s: float = limits.TLS_HANDSHAKE_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        """ConfigError for what cannot work."""
+        for name in self.__slots__:
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative")
+        if not self.unauthenticated_frame_bytes_max or not self.handshake_timeout_s:
+            raise ConfigError("the bounds of unauthenticated frames and of the TLS handshake must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """Everything about who may connect. `authorized_roles` empty: every role (not allowed for certificate roles)."""
+
+    tls: ServerTlsSettings | None = None
+    auth: AuthKind = AuthKind.NONE
+    authorized_roles: Sequence[str] = ()
+    token: TokenSettings | None = None
+    limits: ConnectionLimitSettings = field(default_factory=ConnectionLimitSettings)
+
+    def __post_init__(self) -> None:
+        """ConfigError for parts that contradict each other."""
+        if self.auth is AuthKind.CERTIFICATE_ROLES:
+            if self.tls is None or not self.tls.client_certificates:
+                raise ConfigError("roles from certificates need TLS with tlsClientAuthentication=true")
+            if not self.authorized_roles or not all(self.authorized_roles):
+                raise ConfigError("roles from certificates need authorizedRoles: the roles that may connect")
+        if self.auth is AuthKind.TOKEN and self.token is None:
+            raise ConfigError("token authentication needs a key")
