@@ -91,17 +91,19 @@ class BookieApi:
             await client.delete_ledger(writer.ledger_id)
 
     async def _mark(self, _: web.Request) -> web.Response:
-        mark = self._bookie().journal.mark
-        name = f"LastLogMark: Journal Id {mark.generation}({mark.generation:x}.txn)"
-        return web.json_response({name: f"Pos: {mark.offset}"})
+        marks = {
+            f"LastLogMark: Journal Id {mark.generation}({mark.generation:x}.txn)": f"Pos: {mark.offset}"
+            for mark in self._bookie().journal.mark
+        }
+        return web.json_response(marks)
 
     async def _files(self, request: web.Request) -> web.Response:
         """Names by kind, a kind a line, as BookKeeper has it; `file_type` chooses one."""
         settings = self._bookie().settings
         kinds = {
-            "journal": ("journal files", [settings.journal_path]),
-            "entrylog": ("entrylog files", [settings.ledger_path]),
-            "index": ("index files", [f"{settings.ledger_path}/index"]),
+            "journal": ("journal files", list(settings.journal_paths)),
+            "entrylog": ("entrylog files", list(settings.ledger_paths)),
+            "index": ("index files", [settings.index_path]),
         }
         wanted = request.query.get("file_type")
         found = {}

@@ -54,8 +54,8 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         port=config.port,
         advertise=config.advertise or default_host(config.listen),
         http_port=config.http_port,
-        journal_dir=abspath(config.journal_directories[0]) if config.journal_directories else None,
-        ledger_dir=abspath(config.ledger_directories[0]) if config.ledger_directories else None,
+        journal_dirs=tuple(map(abspath, config.journal_directories)),
+        ledger_dirs=tuple(map(abspath, config.ledger_directories)),
     )
 
 

@@ -121,18 +121,25 @@ class BookieConfig(StorageConfig):
     advertise: str = Field(
         "", alias="advertisedAddress", description="host that clients connect to; default: host name"
     )
-    journal_directories: PathList = Field([], alias="journalDirectories", description="default: <data>/journal")
+    journal_directories: PathList = Field(
+        [],
+        alias="journalDirectories",
+        description="folders of the journals, which share the ledgers by id; default: <data>/journal",
+    )
     ledger_directories: PathList = Field([], alias="ledgerDirectories", description="default: <data>/ledgers")
     http_port: int = Field(
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"
     )
 
     @model_validator(mode="after")
-    def _one_directory_each(self) -> "BookieConfig":
+    def _folders_are_distinct(self) -> "BookieConfig":
         for key, value in (
             ("journalDirectories", self.journal_directories),
             ("ledgerDirectories", self.ledger_directories),
         ):
-            if len(value) > 1:
-                raise ValueError(f"{key} names {len(value)} folders; this version takes one")
+            twice = next((folder for folder in value if value.count(folder) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{key} names {twice} twice")
+        if len(self.ledger_directories) > 1:
+            raise ValueError(f"ledgerDirectories names {len(self.ledger_directories)} folders; this version takes one")
         return self

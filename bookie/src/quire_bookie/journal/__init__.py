@@ -2,6 +2,7 @@
 
 from quire_bookie.journal.format import JournalPosition
 from quire_bookie.journal.journal import Journal
+from quire_bookie.journal.journals import JournalPositions, Journals
 from quire_bookie.journal.records import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.journal.replay import ReplaySummary
 from quire_bookie.journal.settings import JournalSettings
@@ -14,9 +15,11 @@ __all__ = [
     "FenceRecord",
     "Journal",
     "JournalPosition",
+    "JournalPositions",
     "JournalRecord",
     "JournalSettings",
     "JournalStats",
+    "Journals",
     "MasterKeyRecord",
     "ReplaySummary",
 ]

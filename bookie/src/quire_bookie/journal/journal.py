@@ -40,7 +40,7 @@ class Journal:
         self._settings = settings
         self._files = files
         self._mark = mark
-        self._replay = Replay(disk, directory, files, mark)
+        self._end = mark.position
         self._writer = GroupWriter(
             mark.uuid,
             settings,
@@ -49,6 +49,7 @@ class Journal:
             went_live=files.went_live,
             poisoned=self._was_poisoned,
         )
+        self._replay: Replay | None = None
         self._started = False
         self.is_new = False
         """The folder held no journal: `open` began it."""
@@ -90,13 +91,22 @@ class Journal:
         `position` and `set_mark` work meanwhile: a flush while replaying may move the mark. On a full disk the
         journal starts without a file: `full` is set, and appends get DiskFullError until there is space.
         """
-        assert not self._started, "a journal is replayed once"
-        summary = await self._replay.run(deliver)
-        await self._start(self._replay.position)
+        summary = await self.read(deliver)
+        await self.start()
         return summary
 
-    async def _start(self, end: JournalPosition) -> None:
-        """Go on behind `end`, in a file of its own: nothing is ever written behind a torn tail in the same file."""
+    async def read(self, deliver: Deliver) -> ReplaySummary:
+        """Deliver every durable record from the mark on, in order. May be repeated until `start`."""
+        assert not self._started, "a journal is replayed before it starts"
+        self._replay = Replay(self._disk, self._directory, self._files, self._mark)
+        summary = await self._replay.run(deliver)
+        self._end = self._replay.position
+        self._replay = None
+        return summary
+
+    async def start(self) -> None:
+        """Take appends from now on, in a file of its own: nothing is ever written behind a torn tail in the same."""
+        end = self._end
         self._writer.continue_at(end)
         if not await self._reuse_empty(end):
             await self._prepare()
@@ -144,6 +154,10 @@ class Journal:
         """Queue an explicit LAC as the writer sent it."""
         self._writer.append_record(explicit_lac_record(ledger, packet), done)
 
+    def append_force(self, done: Done | None) -> None:
+        """`done` once everything appended so far is durable, or with the error of what was last. Writes nothing."""
+        self._writer.append_force(done)
+
     # ---- state
     @property
     def queued_bytes(self) -> int:
@@ -181,7 +195,9 @@ class Journal:
         Capture it in the loop step in which the write cache is swapped; once that cache is durable in the storage,
         give it to `set_mark`.
         """
-        return self._writer.position if self._started else self._replay.position
+        if self._started:
+            return self._writer.position
+        return self._end if self._replay is None else self._replay.position
 
     async def set_mark(self, position: JournalPosition) -> None:
         """Make the mark durable, then recycle the files before it. Going backwards changes nothing.
@@ -253,6 +269,10 @@ class Journal:
         except DiskFullError:
             self._files.put_back(path)
             raise
+
+    def poison(self, cause: BaseException) -> None:
+        """Fail everything, now and for good: another journal of the bookie has failed. A second call does nothing."""
+        self._writer.poison(cause)
 
     async def close(self) -> None:
         """Make what is queued durable, write the clean-shutdown record, release the files. A second call does nothing.

@@ -22,6 +22,10 @@ class JournalSettings:
     queue_bytes_max: int = limits.JOURNAL_QUEUE_BYTES_MAX
     spare_files_max: int = limits.JOURNAL_SPARE_FILES_MAX
     reserved_bytes: int = limits.JOURNAL_RESERVED_BYTES
+    sync_data: bool = True
+    """False: a group counts once written, before it is durable. A loss of power loses what was acknowledged."""
+    write_data: bool = True
+    """False: nothing is written, only replayed. Any end but a clean one loses what was acknowledged."""
 
     def check(self) -> None:
         """Raise ConfigError where the sizes do not fit each other."""

@@ -73,6 +73,16 @@ def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None
             asyncio.get_running_loop().call_soon(run_dones, iter(rest), error)
 
 
+@dataclass(slots=True)
+class _Several:
+    """The `done` of a record on which others wait as well."""
+
+    dones: list[Done | None]
+
+    def __call__(self, error: BaseException | None) -> None:
+        run_dones(iter(self.dones), error)
+
+
 class GroupWriter:
     """The write side of one journal. Every method belongs to the event loop's thread.
 
@@ -150,6 +160,20 @@ class GroupWriter:
         if self._idle:
             self._idle = False
             self._loop.call_soon(self._start_next)
+
+    def append_force(self, done: Done | None) -> None:
+        """`done` once everything appended so far is durable, or with the error of what was appended last."""
+        if self._refusal is not None:
+            self._refuse_one(done)
+        elif self._items:
+            last = self._dones[-1]
+            if not isinstance(last, _Several):
+                last = self._dones[-1] = _Several([last])
+            last.dones.append(done)
+        elif self._group is not None:
+            self._group.dones.append(done)
+        elif done is not None:
+            self._loop.call_soon(done, None)
 
     def _refuse_one(self, done: Done | None) -> None:
         if done is not None:

@@ -22,7 +22,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DiskFullError, StartupError
-from quire_bookie.journal import Journal, JournalPosition
+from quire_bookie.journal import JournalPositions, Journals
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
@@ -59,8 +59,8 @@ class _Parts:
 
     identity: StorageIdentity
     index: IndexStore | None = None
-    journal: Journal | None = None
-    storage: LedgerStorage[JournalPosition] | None = None
+    journal: Journals | None = None
+    storage: LedgerStorage[JournalPositions] | None = None
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
 
@@ -181,7 +181,7 @@ class RunningBookie:
         settings = self.settings
         monitor = DiskMonitor(
             disk,
-            (settings.journal_path, settings.ledger_path),
+            (*settings.journal_paths, *settings.ledger_paths),
             self.set_read_only,
             threshold=settings.disk_usage_threshold,
             low_watermark=settings.disk_usage_low_watermark,
@@ -219,7 +219,7 @@ async def start_bookie(
     """
     settings.service.check()
     instance_id = await initialise(metadata, chance)
-    folders = StorageFolders((settings.journal_path,), (settings.ledger_path,))
+    folders = StorageFolders(settings.journal_paths, settings.ledger_paths)
     identity = await claim_storage(
         disk, metadata, folders, instance_id=instance_id, host_name=settings.advertise, chance=chance
     )
@@ -240,19 +240,19 @@ async def _open_data(
     settings: BookieSettings, parts: _Parts, disk: Disk, chance: Chance, open_index: OpenIndex
 ) -> None:
     """Journal, storage, and replay of the one into the other."""
-    parts.journal = await Journal.open(disk, settings.journal_path, settings.journal, chance=chance)
-    parts.index = await open_index(f"{settings.ledger_path}/index")
+    parts.journal = await Journals.open(disk, settings.journal_paths, settings.journal, chance=chance)
+    parts.index = await open_index(settings.index_path)
     parts.storage = await LedgerStorage.open(
         disk=disk,
         index=parts.index,
-        directory=settings.ledger_path,
+        directory=settings.ledger_paths[0],
         settings=settings.storage,
         marks=JournalMarks(parts.journal),
         chance=chance,
     )
     _refuse_lost_half(settings, parts.identity, parts.journal, parts.storage)
     target = ReplayTarget(parts.storage)
-    summary = await parts.journal.replay(target.deliver)
+    summary = await parts.journal.replay(target.deliver, target.again)
     if summary.records:
         _log.info(
             "replayed %d entries in %d journal groups%s%s",
@@ -268,7 +268,7 @@ async def _open_data(
 
 
 def _refuse_lost_half(
-    settings: BookieSettings, identity: StorageIdentity, journal: Journal, storage: LedgerStorage[JournalPosition]
+    settings: BookieSettings, identity: StorageIdentity, journals: Journals, storage: LedgerStorage[JournalPositions]
 ) -> None:
     """An emptied folder beside one with data lost entries that were acknowledged: they must not become *no such entry*.
 
@@ -276,10 +276,10 @@ def _refuse_lost_half(
     neither of the two states that are refused.
     """
     lost = None
-    if journal.is_new and not storage.is_new:
-        lost = settings.journal_path
-    elif storage.is_new and journal.mark.generation > 0:
-        lost = settings.ledger_path
+    if not storage.is_new and any(journal.is_new for journal in journals.journals):
+        lost = settings.journal_paths[0]
+    elif storage.is_new and any(mark.generation > 0 for mark in journals.mark):
+        lost = settings.ledger_paths[0]
     if lost is not None:
         raise StartupError(
             f"the folder {lost} of bookie {identity.bookie} has lost its files; put them back, or empty all folders "

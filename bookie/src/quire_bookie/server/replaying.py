@@ -8,7 +8,7 @@ import logging
 from typing import Protocol
 
 from quire_bookie.errors import TooManyRequestsError
-from quire_bookie.journal.format import JournalPosition
+from quire_bookie.journal.journals import JournalPositions
 from quire_bookie.journal.records import (
     EntryRecord,
     ExplicitLacRecord,
@@ -24,15 +24,15 @@ from quire_bookie.storage.ledger_states import LedgerInfo
 _log = logging.getLogger("quire.server.replaying")
 
 
-class MarkedJournal(Protocol):
-    """The part of the journal that a flush needs."""
+class MarkedJournals(Protocol):
+    """The part of the journals that a flush needs."""
 
-    def position(self) -> JournalPosition:
-        """The place of the next group that is not submitted yet; during replay, of the group being delivered."""
+    def position(self) -> JournalPositions:
+        """Per journal, the place of the next group that is not submitted yet; during replay, of what is delivered."""
         ...
 
-    async def set_mark(self, position: JournalPosition, /) -> None:
-        """Everything before `position` is durable in storage."""
+    async def set_mark(self, positions: JournalPositions, /) -> None:
+        """Everything before the positions is durable in storage."""
         ...
 
 
@@ -47,17 +47,16 @@ class FlushableStorage(StoragePort, Protocol):
 class JournalMarks:
     """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position."""
 
-    def __init__(self, journal: MarkedJournal) -> None:
-        self._journal = journal
+    def __init__(self, journals: MarkedJournals) -> None:
+        self._journals = journals
 
-    def capture(self) -> JournalPosition:
+    def capture(self) -> JournalPositions:
         """Called at the cache swap."""
-        return self._journal.position()
+        return self._journals.position()
 
-    async def commit(self, captured: object, /) -> None:
+    async def commit(self, captured: JournalPositions, /) -> None:
         """Called after the flush is durable."""
-        assert isinstance(captured, JournalPosition)
-        await self._journal.set_mark(captured)
+        await self._journals.set_mark(captured)
 
 
 class ReplayTarget:
@@ -68,13 +67,16 @@ class ReplayTarget:
         self.entries = 0
         self.orphans = 0
         """Entries of ledgers whose key is neither in the journal nor in storage: never acknowledged, or collected."""
+        self._without_key: set[LedgerId] = set()
+        self._key_came_late = False
 
     async def deliver(self, record: JournalRecord) -> None:
         """Apply one record; makes room in the cache when it has to."""
         match record:
             case MasterKeyRecord(ledger, key):
-                if await self._info(ledger) is None:
+                if await self._known(ledger) is None:
                     self._storage.create_ledger(ledger, key)
+                    self._key_came_late = self._key_came_late or ledger in self._without_key
             case EntryRecord(run):
                 await self._put(run)
             case FenceRecord(ledger):
@@ -86,8 +88,23 @@ class ReplayTarget:
                 if info is not None and not info.deleted:
                     self._storage.set_explicit_lac(info, packet, lac_of_packet(packet))
 
-    async def _info(self, ledger: LedgerId) -> LedgerInfo | None:
+    def again(self) -> bool:
+        """Whether a key came after records of its ledger: another journal had it, and those records were left out.
+
+        Called after everything was delivered once; what is delivered after it is counted anew.
+        """
+        if self._key_came_late:
+            self.entries = self.orphans = 0
+        return self._key_came_late
+
+    async def _known(self, ledger: LedgerId) -> LedgerInfo | None:
         return self._storage.cached_ledger(ledger) or await self._storage.load_ledger(ledger)
+
+    async def _info(self, ledger: LedgerId) -> LedgerInfo | None:
+        info = await self._known(ledger)
+        if info is None:
+            self._without_key.add(ledger)
+        return info
 
     async def _put(self, run: Run) -> None:
         info = await self._info(run.ledger)

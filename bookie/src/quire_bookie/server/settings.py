@@ -6,6 +6,7 @@ from quire_bookie import limits
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.storage.settings import StorageSettings
 
@@ -22,8 +23,15 @@ class ServiceSettings:
     """Recovery and high-priority adds: their own budget, so that a full bookie still lets ledgers be recovered."""
     backpressure_pause_s: float = limits.BACKPRESSURE_PAUSE_S
     socket_write_high_bytes: int = limits.SOCKET_WRITE_HIGH_BYTES
+    reads_at_once_max: int = limits.READS_AT_ONCE_MAX
+    """Normal reads of the whole bookie that storage works on at the same time."""
+    priority_reads_at_once_max: int = limits.PRIORITY_READS_AT_ONCE_MAX
+    """The same for reads with high priority, which never wait for normal ones."""
     reads_at_once_per_connection: int = limits.READS_AT_ONCE_PER_CONNECTION
     reads_queued_per_connection: int = limits.READS_QUEUED_PER_CONNECTION
+    long_polls_max: int = limits.LONG_POLLS_MAX
+    """Parked reads of the whole bookie; more are answered ETOOMANYREQUESTS."""
+    long_polls_per_connection_max: int = limits.LONG_POLLS_PER_CONNECTION_MAX
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot work."""
@@ -44,8 +52,12 @@ class BookieSettings:
     advertise: str = "localhost"
     http_port: int = -1
     """Published in the registration when positive; who listens there is the caller's."""
-    journal_dir: str | None = None
-    ledger_dir: str | None = None
+    journal_dirs: tuple[str, ...] = ()
+    """Folders of the journals, in the order that never changes; empty: `journal` in `data_dir`."""
+    ledger_dirs: tuple[str, ...] = ()
+    """Folders of entry logs; empty: `ledgers` in `data_dir`."""
+    index_dir: str | None = None
+    """Folder of the index; None: `index` in the first ledger folder."""
     index_cache_bytes: int = limits.INDEX_CACHE_BYTES
     disk_usage_threshold: float = limits.DISK_USAGE_THRESHOLD
     disk_usage_low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
@@ -59,14 +71,19 @@ class BookieSettings:
     garbage_collection: GarbageCollectionSettings = field(default_factory=GarbageCollectionSettings)
 
     @property
-    def journal_path(self) -> str:
-        """Folder of the journal."""
-        return self.journal_dir or f"{self.data_dir}/journal"
+    def journal_paths(self) -> tuple[str, ...]:
+        """Folders of the journals."""
+        return self.journal_dirs or (f"{self.data_dir}/journal",)
 
     @property
-    def ledger_path(self) -> str:
-        """Folder of entry logs and index."""
-        return self.ledger_dir or f"{self.data_dir}/ledgers"
+    def ledger_paths(self) -> tuple[str, ...]:
+        """Folders of the entry logs."""
+        return self.ledger_dirs or (f"{self.data_dir}/ledgers",)
+
+    @property
+    def index_path(self) -> str:
+        """Folder of the index store."""
+        return f"{self.index_dir or self.ledger_paths[0]}/index"
 
 
 @dataclass(slots=True)
@@ -79,13 +96,43 @@ class BookieStats:
     add_runs: int = 0
     add_entries: int = 0
     add_bytes: int = 0
+    recovery_add_entries: int = 0
+    """Of `add_entries`, those with the recovery flag."""
+    deferred_add_entries: int = 0
+    """Of `add_entries`, those answered before they were durable, as their client asked."""
     adds_failed: int = 0
     adds_rejected: int = 0
     adds_paused: int = 0
     adds_in_flight_bytes: int = 0
+    add_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    """From the arrival of an entry to its answer; of all operations only answers that were OK are observed."""
     reads: int = 0
+    """Requests: single, fencing and batch reads."""
+    batch_reads: int = 0
     reads_failed: int = 0
+    """Absent entries included."""
     read_bytes: int = 0
+    read_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
     fences: int = 0
+    fences_failed: int = 0
+    fence_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    long_polls: int = 0
+    long_polls_failed: int = 0
+    long_polls_parked: int = 0
+    """At this moment."""
+    long_poll_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    forces: int = 0
+    forces_failed: int = 0
+    force_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
     lac_writes: int = 0
+    lac_writes_failed: int = 0
+    write_lac_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    lac_reads: int = 0
+    lac_reads_failed: int = 0
+    read_lac_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    entry_lists: int = 0
+    entry_lists_failed: int = 0
+    info_requests: int = 0
+    requests_refused: int = 0
+    """Answered by the protocol itself: wrong version, missing body, unknown operation."""
     ledgers_created: int = 0

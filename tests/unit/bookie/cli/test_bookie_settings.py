@@ -5,6 +5,7 @@ import socket
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from quire_bookie.cli.bookie_settings import (
     bookie_settings,
@@ -69,7 +70,7 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert settings.disk_check_interval_s == settings.storage.disk_full_retry_s == 0.777
     assert settings.service.frame_bytes_max == settings.service.batch_read_bytes_max == 1 << 20
     assert settings.metadata.session_timeout_s == 12.0
-    assert (settings.journal_path, settings.ledger_path) == ("/journal", "/ledgers")
+    assert (settings.journal_paths, settings.ledger_paths) == (("/journal",), ("/ledgers",))
     assert (settings.advertise, settings.listen, settings.port) == ("bookie.example", "127.0.0.9", 3333)
 
 
@@ -84,7 +85,15 @@ def test_defaults_are_those_of_the_rooms() -> None:
 
 def test_folders_below_the_data_folder_are_absolute() -> None:
     settings = bookie_settings(bookie(data="relative"))
-    assert settings.journal_path.startswith("/") and settings.journal_path.endswith("/relative/journal")
+    (folder,) = settings.journal_paths
+    assert folder.startswith("/") and folder.endswith("/relative/journal")
+
+
+def test_several_journal_folders_keep_their_order() -> None:
+    settings = bookie_settings(bookie(journal_directories="/j1,/j0"))
+    assert settings.journal_paths == ("/j1", "/j0")
+    with pytest.raises(ValidationError, match="/j0 twice"):
+        bookie(journal_directories="/j0,/j0")
 
 
 def test_a_bookie_is_reached_by_its_host_name_unless_it_listens_on_one_address() -> None:

@@ -1,6 +1,13 @@
 """Replay: records find their way back into storage, in any number of repetitions."""
 
-from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalPosition, MasterKeyRecord
+from quire_bookie.journal import (
+    EntryRecord,
+    ExplicitLacRecord,
+    FenceRecord,
+    JournalPosition,
+    JournalPositions,
+    MasterKeyRecord,
+)
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.server.replaying import JournalMarks, ReplayTarget
 from tests.unit.bookie.server.fakes import FakeStorage
@@ -48,20 +55,44 @@ async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out()
     assert storage.infos[LEDGER].explicit_lac is None
 
 
-async def test_the_mark_moves_to_where_the_journal_stood_at_the_swap_and_not_at_the_commit() -> None:
-    class Journal:
-        stands = JournalPosition(1, 4096, 0)
-        marked: JournalPosition | None = None
+async def test_the_mark_moves_to_where_the_journals_stood_at_the_swap_and_not_at_the_commit() -> None:
+    class Journals:
+        stands: JournalPositions = (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
+        marked: JournalPositions | None = None
 
-        def position(self) -> JournalPosition:
+        def position(self) -> JournalPositions:
             return self.stands
 
-        async def set_mark(self, position: JournalPosition, /) -> None:
-            self.marked = position
+        async def set_mark(self, positions: JournalPositions, /) -> None:
+            self.marked = positions
 
-    journal = Journal()
-    marks = JournalMarks(journal)
+    journals = Journals()
+    marks = JournalMarks(journals)
     captured = marks.capture()
-    journal.stands = JournalPosition(2, 4096, 9)
+    journals.stands = (JournalPosition(2, 4096, 9), JournalPosition(7, 8192, 3))
     await marks.commit(captured)
-    assert journal.marked == JournalPosition(1, 4096, 0)
+    assert journals.marked == (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
+
+
+async def test_records_before_the_key_of_their_ledger_are_asked_for_a_second_time() -> None:
+    key, *others = RECORDS
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    for record in (*others, key):
+        await target.deliver(record)
+    assert storage.entries == {}
+    assert target.again()
+    for record in (*others, key):
+        await target.deliver(record)
+    info = storage.infos[LEDGER]
+    assert (info.fenced, info.explicit_lac) == (True, PACKET)
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+    assert (target.entries, target.orphans) == (2, 0)
+
+
+async def test_records_that_stay_without_a_key_are_not_asked_for_again() -> None:
+    target = ReplayTarget(FakeStorage())
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    await target.deliver(MasterKeyRecord(LedgerId(LEDGER + 1), b"key"))
+    assert not target.again()

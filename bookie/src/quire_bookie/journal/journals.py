@@ -1,0 +1,229 @@
+"""The journals of a bookie, one per journal folder, behind the append API of one.
+
+Owns the routing (a ledger's records go to journal `ledger id mod count`), and what has to be true of all journals at
+once: marks are captured and moved together, one that cannot be written poisons the others, `append_force` waits for
+all. Must never add work to an append when there is only one journal: its methods are bound directly.
+
+The number of journals may have grown since the records were written, so that a ledger has records in two of them, with
+its key behind its entries in the order of replay. Hence no mark moves before every journal was read (a flush meanwhile
+captures the old marks), and `replay` reads all of them once more when the taker of the records asks for it.
+
+Without `write_data` the journals are only replayed; appends are answered in the next step of the loop, unwritten.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import DiskFullError
+from quire_bookie.journal.format import JournalPosition
+from quire_bookie.journal.journal import Journal
+from quire_bookie.journal.replay import Deliver, ReplaySummary
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.journal.unwritten import Unwritten
+from quire_bookie.journal.writer import Done, JournalStats
+from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.model import Buffer, LedgerId, Run
+
+JournalPositions = tuple[JournalPosition, ...]
+"""One place per journal, in the order of the folders."""
+
+
+class Journals:
+    """Use `open`, then `replay` once, then append. Order and reentrancy per ledger are those of `Journal`."""
+
+    append_run: Callable[[Run, Done | None], None]
+    """Queue a run of entries; its buffers must stay unchanged until `done`."""
+
+    def __init__(self, journals: Sequence[Journal], settings: JournalSettings) -> None:
+        assert journals, "a bookie has at least one journal folder"
+        self._journals = tuple(journals)
+        self._unwritten = None if settings.write_data else Unwritten()
+        self._targets: tuple[Journal | Unwritten, ...] = self._journals
+        if self._unwritten is not None:
+            self._targets = (self._unwritten,)
+        # Bound once: the hot path of a bookie with one journal is that of the journal itself.
+        self._runs = tuple(target.append_run for target in self._targets)
+        self._count = len(self._runs)
+        self.append_run = self._runs[0] if self._count == 1 else self._append_run
+        self._held: JournalPositions | None = None
+        self._failed = False
+        self.on_poison: Callable[[BaseException], None] | None = None
+        """Called once, after every pending `done` of the journal that failed, with the JournalPoisonedError."""
+        self.on_full: Callable[[DiskFullError], None] | None = None
+        """Called when a journal's next file cannot be made. The present one still takes what fits."""
+        for journal in self._journals:
+            journal.on_poison = self._one_poisoned
+            journal.on_full = self._one_full
+
+    @classmethod
+    async def open(
+        cls, disk: Disk, directories: Sequence[str], settings: JournalSettings, *, chance: Chance
+    ) -> "Journals":
+        """Open or create the journal of each folder; the caller locked them. Errors are those of `Journal.open`."""
+        opened: list[Journal] = []
+        try:
+            for directory in directories:
+                opened.append(await Journal.open(disk, directory, settings, chance=chance))
+        except BaseException:
+            for journal in opened:
+                await journal.close()
+            raise
+        return cls(opened, settings)
+
+    async def replay(self, deliver: Deliver, again: Callable[[], bool] = lambda: False) -> ReplaySummary:
+        """Deliver every durable record from the marks on, journal by journal, then start to take appends.
+
+        `again` is asked after all of several journals were read: True when records came before the key of their
+        ledger. Everything is delivered a second time then; the taker must bear that.
+        """
+        if len(self._journals) > 1:
+            self._held = tuple(journal.mark for journal in self._journals)
+        summary = await self._read(deliver)
+        if len(self._journals) > 1 and again():
+            summary = await self._read(deliver)
+        if self._unwritten is None:
+            for journal in self._journals:
+                await journal.start()
+        self._held = None
+        return summary
+
+    async def _read(self, deliver: Deliver) -> ReplaySummary:
+        found = [await journal.read(deliver) for journal in self._journals]
+        return ReplaySummary(
+            groups=sum(one.groups for one in found),
+            records=sum(one.records for one in found),
+            clean=all(one.clean for one in found),
+            torn=any(one.torn for one in found),
+        )
+
+    # ---- appends: never await, only queue
+    def _append_run(self, run: Run, done: Done | None) -> None:
+        self._runs[run.ledger % self._count](run, done)
+
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
+        """Queue a ledger's master key; append it before the ledger's first run."""
+        self._targets[ledger % self._count].append_master_key(ledger, key, done)
+
+    def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
+        """Queue a fence; it counts once `done(None)` ran."""
+        self._targets[ledger % self._count].append_fence(ledger, done)
+
+    def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
+        """Queue an explicit LAC as the writer sent it."""
+        self._targets[ledger % self._count].append_explicit_lac(ledger, packet, done)
+
+    def append_force(self, done: Done) -> None:
+        """`done` once everything appended so far is durable in every journal, or with the first error. Writes nothing.
+
+        Called in the loop's next step at the earliest, also when nothing is queued.
+        """
+        if self._count == 1:
+            self._targets[0].append_force(done)
+            return
+        waiting = _AllDone(self._count, done)
+        for target in self._targets:
+            target.append_force(waiting)
+
+    # ---- state
+    @property
+    def journals(self) -> tuple[Journal, ...]:
+        """The journals by folder, for what is told of each."""
+        return self._journals
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes appended and not yet durable, in all journals."""
+        return sum(journal.queued_bytes for journal in self._journals)
+
+    @property
+    def is_full(self) -> bool:
+        """In one of the journals more is queued than the settings allow."""
+        return any(journal.is_full for journal in self._journals)
+
+    @property
+    def poisoned(self) -> bool:
+        """A write failed; nothing will be acknowledged any more."""
+        return any(journal.poisoned for journal in self._journals)
+
+    @property
+    def full(self) -> DiskFullError | None:
+        """Why the next file of a journal could not be made, or None. The bookie should be read-only meanwhile."""
+        return next((journal.full for journal in self._journals if journal.full is not None), None)
+
+    @property
+    def stats(self) -> JournalStats:
+        """Counters of the write side: of the one journal, or a sum made for this call."""
+        if len(self._journals) == 1:
+            return self._journals[0].stats
+        return sum_stats([journal.stats for journal in self._journals])
+
+    @property
+    def mark(self) -> JournalPositions:
+        """The durable LastLogMark of each journal."""
+        return tuple(journal.mark for journal in self._journals)
+
+    def position(self) -> JournalPositions:
+        """The next unassigned place of each journal. While several journals are replayed: their marks, which stay."""
+        return self._held or tuple(journal.position() for journal in self._journals)
+
+    async def set_mark(self, positions: JournalPositions) -> None:
+        """Make the marks durable and recycle the files before them. After an error some may have moved."""
+        for journal, position in zip(self._journals, positions, strict=True):
+            await journal.set_mark(position)
+
+    # ---- the end
+    def _one_poisoned(self, error: BaseException) -> None:
+        """What one disk lost may be needed with what the other has: no journal acknowledges anything any more."""
+        if self._failed:
+            return
+        self._failed = True
+        for journal in self._journals:
+            journal.poison(error)
+        if self.on_poison is not None:
+            self.on_poison(error)
+
+    def _one_full(self, error: DiskFullError) -> None:
+        if self.on_full is not None:
+            self.on_full(error)
+
+    async def close(self) -> None:
+        """Close each as `Journal.close` does; what was appended before is durable then. A second call does nothing."""
+        results = await asyncio.gather(*(journal.close() for journal in self._journals), return_exceptions=True)
+        for failure in results:
+            if isinstance(failure, BaseException):
+                raise failure
+
+
+class _AllDone:
+    """A `done` that is called once per journal, and calls another after the last, with the first error."""
+
+    __slots__ = ("_done", "_error", "_left")
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._left = count
+        self._done = done
+        self._error: BaseException | None = None
+
+    def __call__(self, error: BaseException | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
+
+
+def sum_stats(of: Sequence[JournalStats]) -> JournalStats:
+    """The counters of several journals as one: sums, the largest of a `_max`, latencies bucket by bucket."""
+    total = JournalStats()
+    for field in dataclasses.fields(JournalStats):
+        values = [getattr(stats, field.name) for stats in of]
+        if isinstance(values[0], LatencyHistogram):
+            joined = LatencyHistogram()
+            joined.counts = [sum(column) for column in zip(*(value.counts for value in values), strict=True)]
+            joined.seconds = sum(value.seconds for value in values)
+            setattr(total, field.name, joined)
+        else:
+            setattr(total, field.name, max(values) if field.name.endswith("_max") else sum(values))
+    return total

@@ -1,0 +1,44 @@
+"""The journal of a bookie that writes none: takes every append and answers it in the loop's next step.
+
+Owns nothing on disk. Must never call a `done` from inside an append. What it answers is in memory only: whoever uses it
+has to know, at the next start, that the process did not end cleanly (quire_bookie.server.run_notes).
+"""
+
+import asyncio
+
+from quire_bookie.journal.writer import Done, run_dones
+from quire_bookie.model import Buffer, LedgerId, Run
+
+
+class Unwritten:
+    """The append side of a journal. Every method belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._dones: list[Done | None] = []
+
+    def append_run(self, run: Run, done: Done | None) -> None:
+        """Answer `done` in the next step; the run itself is in the write cache."""
+        self.append_force(done)
+
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
+        """As `append_run`."""
+        self.append_force(done)
+
+    def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
+        """As `append_run`."""
+        self.append_force(done)
+
+    def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
+        """As `append_run`."""
+        self.append_force(done)
+
+    def append_force(self, done: Done | None) -> None:
+        """Answer in the next step, in the order of the calls: there is nothing to force."""
+        if not self._dones:
+            self._loop.call_soon(self._answer)
+        self._dones.append(done)
+
+    def _answer(self) -> None:
+        dones, self._dones = self._dones, []
+        run_dones(iter(dones), None)
