@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from quire_bookie.cli import bookie_format
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.process import (
     EventLoop,
@@ -25,6 +26,7 @@ def register(commands: Commands) -> None:
     app = new_app("Run a bookie: journal and ledgers, serving the BookKeeper protocol.")
     commands.app.add_typer(app, name="bookie")
     app.callback()(lambda: None)
+    bookie_format.register(commands, app)
 
     @app.command()
     def start(

@@ -116,19 +116,23 @@ class Cookies:
         return [BookieId(name) for name in await self._store.children(layout.COOKIES)]
 
     async def delete(self, bookie: BookieId) -> None:
-        """Forget a bookie for good. NodeMissingError when it has no cookie.
+        """Forget a bookie for good. NodeMissingError when it has no cookie, CookieInUseError as `check_free`."""
+        node = await self._store.get(layout.cookie_path(bookie))
+        if node is None:
+            raise NodeMissingError(f"bookie {bookie} has no cookie")
+        await self.check_free(bookie)
+        await self._store.delete(layout.cookie_path(bookie), expected=node.version)
 
-        CookieInUseError while it is registered or any ledger names it: with its cookie gone an empty bookie could come
-        up under its id and answer *no such entry* for entries that were acknowledged.
+    async def check_free(self, bookie: BookieId) -> None:
+        """CookieInUseError while the bookie is registered or any ledger names it.
+
+        With its cookie gone an empty bookie could come up under its id and answer *no such entry* for entries that
+        were acknowledged.
         """
         for path in (layout.writable_path(bookie), layout.read_only_path(bookie)):
             if await self._store.get(path) is not None:
                 raise CookieInUseError(f"bookie {bookie} is running ({path}); stop it before its cookie is deleted")
-        node = await self._store.get(layout.cookie_path(bookie))
-        if node is None:
-            raise NodeMissingError(f"bookie {bookie} has no cookie")
         async for page in LedgerNodes(self._store).scan():
             for ledger, stored in page:
                 if any(bookie in segment.ensemble for segment in stored.value.segments):
                     raise CookieInUseError(f"ledger {ledger} still names bookie {bookie}; its cookie stays")
-        await self._store.delete(layout.cookie_path(bookie), expected=node.version)

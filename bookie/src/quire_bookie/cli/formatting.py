@@ -1,0 +1,131 @@
+"""`quire bookie format`: empties the folders of a stopped bookie, and takes its cookie out of the cluster.
+
+The order survives a crash at any step: data first, then the cookie in the store, the folders' own VERSION last, so that
+calling it again finds the id and goes on. A bookie that ledgers still name keeps its cookie even when a person accepts
+the loss: its id must never come up empty, and auto-recovery has to know whom it misses. The folders then make a new
+bookie with a new id.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import MetadataFormatError, NodeMissingError, StartupError
+from quire_bookie.metadata.cookies import CookieInUseError, Cookies, decode_cookie
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import BookieId
+
+_CURRENT = "current"
+_IDENTITY = ("VERSION", "PLACE")
+
+
+@dataclass(frozen=True, slots=True)
+class FormatPlan:
+    """What would be deleted. `held_by`: why the cookie has to stay, or None."""
+
+    bookie: BookieId | None
+    doomed: tuple[Path, ...]
+    size_bytes: int
+    held_by: str | None
+
+
+async def format_bookie(
+    disk: Disk,
+    metadata: MetadataStore,
+    folders: Sequence[str],
+    *,
+    accept_loss: bool,
+    confirm: Callable[[FormatPlan], bool],
+) -> FormatPlan | None:
+    """Empty the folders; what was deleted, or None when `confirm` said no or there was nothing to do.
+
+    StartupError, one line: a folder is in use, holds what Quire did not make, or ledgers name the bookie and the loss
+    was not accepted. MetadataError: nothing was deleted.
+    """
+    with contextlib.ExitStack() as undo:
+        present = [Path(folder) for folder in dict.fromkeys(folders) if (Path(folder) / _CURRENT).is_dir()]
+        for folder in present:
+            try:
+                undo.callback(disk.lock_dir(str(folder / _CURRENT)).release)
+            except BlockingIOError as error:
+                raise StartupError(
+                    f"the folder {folder} is in use by another process; stop the bookie first"
+                ) from error
+        bookie = _bookie_of(present)
+        held_by = None if bookie is None else await _why_held(metadata, bookie)
+        if held_by is not None and "is running" in held_by:
+            raise StartupError(held_by)
+        if held_by is not None and not accept_loss:
+            raise StartupError(
+                f"{held_by}. Its copies may be the last ones: let the cluster copy them away first, "
+                "or give --accept-loss to delete them all the same"
+            )
+        doomed = tuple(path for folder in present for path in _doomed(folder))
+        plan = FormatPlan(bookie, doomed, sum(map(_size_bytes, doomed)), held_by)
+        if (not doomed and bookie is None) or not confirm(plan):
+            return None
+        for path in doomed:
+            _remove(path)
+        if bookie is not None and held_by is None:
+            with contextlib.suppress(NodeMissingError):
+                await Cookies(metadata).delete(bookie)
+        for folder in present:
+            for name in _IDENTITY:
+                (folder / _CURRENT / name).unlink(missing_ok=True)
+            await disk.sync_dir(str(folder / _CURRENT))
+        return plan
+
+
+def _bookie_of(folders: Sequence[Path]) -> BookieId | None:
+    found: dict[BookieId, Path] = {}
+    for folder in folders:
+        version = folder / _CURRENT / "VERSION"
+        if not version.exists():
+            continue
+        try:
+            cookie = decode_cookie(version.read_bytes())
+        except MetadataFormatError as error:
+            raise StartupError(f"{version} cannot be read: {error}; delete the folder by hand if it may go") from error
+        if not all(named.startswith("quire") for named in cookie.ledger_dirs):
+            raise StartupError(f"the folder {folder} belongs to the Java bookie {cookie.bookie}; it is left alone")
+        found[cookie.bookie] = folder
+    if len(found) > 1:
+        names = " and ".join(f"{folder} to {bookie}" for bookie, folder in found.items())
+        raise StartupError(f"the folders belong to several bookies: {names}; format one bookie at a time")
+    return next(iter(found), None)
+
+
+async def _why_held(metadata: MetadataStore, bookie: BookieId) -> str | None:
+    """Why the cookie must stay: it runs, or a ledger names it."""
+    cookies = Cookies(metadata)
+    if await cookies.read(bookie) is None:
+        return None
+    try:
+        await cookies.check_free(bookie)
+    except CookieInUseError as error:
+        return str(error)
+    return None
+
+
+def _doomed(folder: Path) -> list[Path]:
+    """Everything in a stamped folder but what says whose it is, and what is not ours (hidden files, lost+found)."""
+    found = [path for path in folder.iterdir() if path.name not in (_CURRENT, "lost+found", "LOCK", "lock")]
+    found += [path for path in (folder / _CURRENT).iterdir() if path.name not in (*_IDENTITY, "LOCK", "lock")]
+    stamped = (folder / _CURRENT / "VERSION").exists()
+    return sorted(path for path in found if stamped and not path.name.startswith("."))
+
+
+def _size_bytes(path: Path) -> int:
+    if path.is_dir():
+        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return path.stat().st_size
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
