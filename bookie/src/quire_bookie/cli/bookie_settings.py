@@ -12,6 +12,7 @@ from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.wire.framing import LENGTH_BYTES
 
 MIB = limits.MIB
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
@@ -19,7 +20,8 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 def storage_settings(config: StorageConfig) -> BookieSettings:
     """Everything about a bookie that does not depend on where it lives; folders and addresses are the caller's."""
-    frame_bytes = config.max_frame_size_bytes
+    # BookKeeper's key counts the length field too; an entry let in over that could not be read by a stock client again.
+    frame_bytes = config.max_frame_size_bytes - LENGTH_BYTES
     return BookieSettings(
         data_dir="",
         index_cache_bytes=config.index_cache_bytes,
