@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
 
-.PHONY: run test env lint sim bench bench-bookie clean peers
+.PHONY: run test env lint sim native bench bench-bookie clean peers
 run: env
 	.venv/bin/quire standalone $(ARGS)
 
@@ -35,6 +35,12 @@ sim: env
 
 bench: env
 	$(UV) run --no-sync python -m benchmarks $(ARGS)
+
+# The optional native module (docs/decisions/0004): everything works and passes without it, slower.
+native: env
+	cargo build --release --locked --manifest-path bookie/native/Cargo.toml
+	cp bookie/native/target/release/lib_native.so bookie/src/quire_bookie/bulk/_native.abi3.so.new
+	mv bookie/src/quire_bookie/bulk/_native.abi3.so.new bookie/src/quire_bookie/bulk/_native.abi3.so
 
 bench-bookie: env
 	$(UV) run --no-sync python -m benchmarks.bench_bookie $(ARGS)

@@ -64,9 +64,9 @@ def client(side: Side, mode: str, *options: str) -> tuple[list[dict[str, Any]], 
     found = [line for line in found if line["op"] != "ready"]
     if process.returncode or not found or any(line["errors"] for line in found):
         raise SystemExit(f"{' '.join(command)} against {side.name} failed: {found} {errors[-2000:]}")
-    for line in found:
-        if "size" in line:
-            side.payload_mib += line.get("total", line.get("last", -1) + 1) * line["size"] / 2**20
+    for phase in found:
+        if "size" in phase:
+            side.payload_mib += phase.get("total", phase.get("last", -1) + 1) * phase["size"] / 2**20
     return found, used
 
 
@@ -199,9 +199,10 @@ def run_cases(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, me
                 print(f"  {case.name}: {side.name} {json.dumps(shown)}", file=sys.stderr, flush=True)
 
 
-def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path) -> Measured:
+def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, measured: Measured) -> None:
     """One bookie a side first, then three."""
-    measured: Measured = {case.name: {} for case in cases} | {"raw append + fdatasync": {}, "bookie": {}}
+    for name in (*(case.name for case in cases), "raw append + fdatasync", "bookie"):
+        measured[name] = {}
     for side in sides:
         side.open()
     for bookies in (1, 3):
@@ -218,7 +219,6 @@ def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path) -> M
         if bookies == 1:
             for side in sides:
                 measured["bookie"][side.name] = [about(side)]
-    return measured
 
 
 def about(side: Side) -> Figures:
@@ -287,12 +287,13 @@ def main() -> None:
         sides: list[Side] = [QuireSide(Path(folder) / "quire", options.event_loop)]
         if not options.ours:
             sides.append(JavaSide(Path(folder) / "java"))
+        measured: Measured = {}
         try:
-            measured = measure(cases, sides, plan, Path(folder))
+            measure(cases, sides, plan, Path(folder), measured)
         finally:
             for side in sides:
                 side.close()
-    print_table(measured)
+            print_table(measured)  # what there is, also when a case failed
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1))
 

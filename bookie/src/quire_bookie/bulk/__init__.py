@@ -1,0 +1,38 @@
+"""Steps over whole buffers, native where the module is built, in plain Python elsewhere: same names, same results.
+
+`QUIRE_NATIVE=0` in the environment takes plain Python, `1` insists on the native module; without it, what is there is
+taken. Never anything but the choice is made here. See docs/decisions/0004-native-module.md.
+"""
+
+import os
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from quire_bookie.bulk import plain
+
+
+def _chosen() -> ModuleType:
+    wanted = os.environ.get("QUIRE_NATIVE", "")
+    if wanted == "0":
+        return plain
+    try:
+        from quire_bookie.bulk import _native  # type: ignore[attr-defined]
+    except ImportError:
+        if wanted == "1":
+            raise
+        return plain
+    found: ModuleType = _native
+    return found
+
+
+if TYPE_CHECKING:
+    from quire_bookie.bulk.plain import add_replies, encode_body, encode_records, store_entries, take_adds
+else:
+    _steps = _chosen()
+    add_replies, encode_body, encode_records = _steps.add_replies, _steps.encode_body, _steps.encode_records
+    store_entries, take_adds = _steps.store_entries, _steps.take_adds
+
+IS_NATIVE = _chosen() is not plain
+"""Whether the native module is in use: the bookie says so in its log when it starts."""
+
+__all__ = ["IS_NATIVE", "add_replies", "encode_body", "encode_records", "store_entries", "take_adds"]

@@ -1,0 +1,156 @@
+"""Steps that look at every entry of a buffer, in plain Python: what each of them means, and the fallback.
+
+Pure: bytes in, bytes out, no state. The native twins (`bookie/native`) have the same names, arguments and results and
+pass the same tests. Whatever decides something stays with its owner: these only copy, count and check sums.
+
+A *place* says where an entry lies in a half of the write cache: the index of a kept object with the bit PLACE_KEPT, or
+the offset in the row of chunks shifted by PLACE_SIZE_BITS, with the size below. Ids and places travel as int64 of the
+machine's byte order: `array("q")`, or bytes of one.
+"""
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import attrgetter
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, Run
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+CHUNK_BYTES: Final = 1 << 20
+PLACE_SIZE_BITS: Final = 24
+PLACE_KEPT: Final = 1 << 62
+PLACE_SIZE_MASK: Final = (1 << PLACE_SIZE_BITS) - 1
+
+_ADD_HEAD = Struct(">i32sqq")
+_ADD_FIXED_BYTES = 24
+_FULL_ADD_LENGTH = _ADD_FIXED_BYTES + ENTRY_HEADER_BYTES
+_REPLY = Struct(">iIiqq")
+_RUN_HEAD = Struct("<B3xIqqq")
+_RUN_HEAD_OF_ONE = Struct("<B3xIqqqI")
+_ENTRIES_KIND = 1
+_RECORD_TAIL = Struct("<Iqq")
+_CRC = Struct("<I")
+_JOIN_BYTES_MAX = 48 * 1024
+"""A larger join is a fresh mapping every time, and its page faults cost more than copying entry by entry."""
+_run_fields = attrgetter("ledger", "first", "lac", "entries")
+
+
+def take_adds(
+    data: bytes, position: int, frame_bytes_max: int, first: int, lac: int, entries: list[Buffer]
+) -> tuple[int, int, int]:
+    """Append the bodies of the V2 adds that stand one behind the other from `position` on: same header word, key and
+    ledger as the one there, ids counting up from `first`, whole frames of at most `frame_bytes_max` bytes.
+
+    Gives the position behind the last one, their bytes together, and the highest LAC (at least `lac`). Bodies are
+    views into `data`, or copies: the native twin copies the small ones, so that nothing pins the buffer.
+    """
+    end = len(data)
+    unpack, head_bytes = _ADD_HEAD.unpack_from, _ADD_HEAD.size
+    view = memoryview(data)
+    wanted = data[position + 4 : position + 36]
+    size_bytes = 0
+    add = entries.append
+    while end - position >= head_bytes:
+        length, prefix, entry, told = unpack(data, position)
+        stop = position + 4 + length
+        if prefix != wanted or entry != first or not _FULL_ADD_LENGTH <= length <= frame_bytes_max or stop > end:
+            break
+        add(view[position + 28 : stop])
+        first += 1
+        size_bytes += length - _ADD_FIXED_BYTES
+        if told > lac:
+            lac = told
+        position = stop
+    return position, size_bytes, lac
+
+
+def add_replies(length: int, header: int, code: int, ledger: int, first: int, count: int) -> bytes:
+    """V2 answers to `count` adds, one after the other."""
+    pack = _REPLY.pack
+    if count == 1:
+        return pack(length, header, code, ledger, first)
+    return b"".join([pack(length, header, code, ledger, entry) for entry in range(first, first + count)])
+
+
+def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffer]) -> Buffer:
+    """Copy entries into a chunk from `offset` on, which is `start` in the row of chunks; gives their places.
+
+    IndexError or ValueError where they do not fit: the chunk never grows.
+    """
+    sizes = list(map(len, entries))
+    size_bytes = sum(sizes)
+    if offset + size_bytes > len(chunk):
+        raise IndexError("the entries do not fit the chunk")
+    if size_bytes <= _JOIN_BYTES_MAX:
+        chunk[offset : offset + size_bytes] = b"".join(entries)
+    else:
+        for entry, size in zip(entries, sizes, strict=True):
+            chunk[offset : offset + size] = entry
+            offset += size
+    starts = accumulate(sizes, initial=start)
+    return memoryview(array("q", [at << PLACE_SIZE_BITS | size for at, size in zip(starts, sizes, strict=False)]))
+
+
+def encode_body(items: list[Run | bytes]) -> bytes:
+    """Runs and encoded records, in order, as the body of a journal group (see `journal.records`)."""
+    parts: list[Buffer] = []
+    add = parts.append
+    for item in items:
+        if isinstance(item, bytes):
+            add(item)
+            continue
+        ledger, first, lac, entries = _run_fields(item)
+        if len(entries) == 1:
+            # Unbatched adds: a third of the cost of the general case.
+            entry = entries[0]
+            add(_RUN_HEAD_OF_ONE.pack(_ENTRIES_KIND, 1, ledger, first, lac, len(entry)))
+            add(entry)
+        else:
+            add(_RUN_HEAD.pack(_ENTRIES_KIND, len(entries), ledger, first, lac))
+            add(Struct(f"<{len(entries)}I").pack(*map(len, entries)))
+            parts.extend(entries)
+    return b"".join(parts)
+
+
+def encode_records(
+    target: "bytearray | memoryview | mmap",
+    at: int,
+    salt: int,
+    ledger: int,
+    ids: Sequence[int],
+    places: Sequence[int],
+    chunks: list[bytearray],
+    kept: list[Buffer],
+) -> int:
+    """Write the records of some entries of one ledger into `target` from `at` on (see `storage.log_format`).
+
+    Gives the position behind the last. ValueError or IndexError where something does not fit: nothing behind the end
+    of `target` is touched.
+    """
+    pack, crc, crc_pack = _RECORD_TAIL.pack, crc32c, _CRC.pack
+    parts: list[Buffer] = []
+    views = [memoryview(chunk) for chunk in chunks]
+    for entry, place in zip(ids, places, strict=True):
+        if place & PLACE_KEPT:
+            body: Buffer = kept[place ^ PLACE_KEPT]
+        else:
+            start, size = place >> PLACE_SIZE_BITS, place & PLACE_SIZE_MASK
+            offset = start % CHUNK_BYTES
+            body = views[start // CHUNK_BYTES][offset : offset + size]
+            if len(body) != size:
+                raise IndexError("a place outside its chunk")
+        head = pack(len(body), ledger, entry)
+        parts.append(crc_pack(crc(body, crc(head, salt))) + head)
+        parts.append(body)
+    joined = b"".join(parts)
+    end = at + len(joined)
+    if end > len(target):
+        raise IndexError("the records do not fit the target")
+    target[at:end] = joined
+    return end

@@ -1,0 +1,286 @@
+"""The steps over whole buffers: one set of tests for the plain ones and the native ones, and that both agree."""
+
+import importlib
+import mmap
+import os
+import subprocess
+import sys
+from array import array
+from types import ModuleType
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_bookie.bulk import plain
+from quire_bookie.journal import records
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.storage import log_format
+from quire_bookie.wire import v2
+
+FRAME_MAX = 1 << 20
+KEY = bytes(range(20))
+
+
+def native() -> ModuleType | None:
+    """The native module, where it is built."""
+    try:
+        return importlib.import_module("quire_bookie.bulk._native")
+    except ImportError:
+        return None
+
+
+both = pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(plain, id="plain"),
+        pytest.param(
+            native(), id="native", marks=pytest.mark.skipif(native() is None, reason="not built: `make native`")
+        ),
+    ],
+)
+
+
+def add_frame(ledger: int, entry: int, lac: int, payload: bytes, *, key: bytes = KEY, flags: int = 0) -> bytes:
+    """One V2 add."""
+    body = ledger.to_bytes(8, "big") + entry.to_bytes(8, "big") + lac.to_bytes(8, "big", signed=True)
+    body += (0).to_bytes(8, "big") + payload
+    head = v2.header_word(v2.ADD, flags).to_bytes(4, "big") + key
+    return (len(head) + len(body)).to_bytes(4, "big") + head + body
+
+
+# take_adds
+
+
+@both
+def test_adds_of_one_run_are_taken_with_their_bytes_and_highest_lac(steps: Any) -> None:
+    frames = [add_frame(7, 40 + n, lac, bytes([n]) * n) for n, lac in enumerate((3, 9, 5))]
+    entries: list[Buffer] = []
+    position, size, lac = steps.take_adds(b"xx" + b"".join(frames), 2, FRAME_MAX, 40, -1, entries)
+    assert position == 2 + sum(map(len, frames))
+    assert [bytes(entry) for entry in entries] == [frame[28:] for frame in frames]
+    assert (size, lac) == (sum(len(frame) - 28 for frame in frames), 9)
+
+
+@both
+@pytest.mark.parametrize(
+    "other",
+    [
+        add_frame(7, 42, 0, b"a gap"),
+        add_frame(8, 41, 0, b"another ledger"),
+        add_frame(7, 41, 0, b"another key", key=bytes(20)),
+        add_frame(7, 41, 0, b"recovery", flags=v2.RECOVERY_ADD),
+        add_frame(7, 41, 0, b"cut short")[:-1],
+        (55).to_bytes(4, "big") + add_frame(7, 41, 0, b"")[4:] + b"no whole header",
+        (-1).to_bytes(4, "big", signed=True) + add_frame(7, 41, 0, b"")[4:],
+        add_frame(7, 41, 0, bytes(FRAME_MAX)),
+        b"\0" * 51,
+        b"",
+    ],
+)
+def test_a_run_ends_before_what_does_not_continue_it(steps: Any, other: bytes) -> None:
+    first = add_frame(7, 40, 12, b"first")
+    entries: list[Buffer] = []
+    assert steps.take_adds(first + other, 0, FRAME_MAX, 40, 20, entries) == (len(first), len(first) - 28, 20)
+    assert [bytes(entry) for entry in entries] == [first[28:]]
+
+
+@both
+@pytest.mark.parametrize("size", [16 * 1024 - 33, 16 * 1024 - 32, 16 * 1024, 100_000])
+def test_large_entries_come_out_whole_too(steps: Any, size: int) -> None:
+    frames = [add_frame(1, n, 0, bytes([n + 1]) * size) for n in range(3)]
+    entries: list[Buffer] = []
+    assert steps.take_adds(b"".join(frames), 0, FRAME_MAX, 0, -1, entries)[0] == sum(map(len, frames))
+    assert [bytes(entry) for entry in entries] == [frame[28:] for frame in frames]
+
+
+@both
+def test_nothing_is_taken_at_or_behind_the_end(steps: Any) -> None:
+    entries: list[Buffer] = []
+    assert steps.take_adds(b"short", 0, FRAME_MAX, 0, -1, entries) == (0, 0, -1)
+    assert steps.take_adds(b"short", 5, FRAME_MAX, 0, -1, entries) == (5, 0, -1)
+    assert steps.take_adds(b"", 99, FRAME_MAX, 0, -1, entries) == (99, 0, -1)
+    assert entries == []
+
+
+@both
+@given(data=st.data())
+def test_no_bytes_make_taking_adds_read_outside_or_differ_from_plain(steps: Any, data: st.DataObject) -> None:
+    frames = data.draw(
+        st.lists(
+            st.builds(
+                add_frame,
+                st.integers(0, 1),
+                st.integers(0, 3),
+                st.integers(-1, 5),
+                st.binary(max_size=40),
+                flags=st.sampled_from([0, v2.RECOVERY_ADD]),
+            ),
+            max_size=6,
+        )
+    )
+    stream = bytearray(b"".join(frames))
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)):
+        if at < len(stream):
+            stream[at] = value
+    cut = bytes(stream[: data.draw(st.integers(0, len(stream)))])
+    position, first = data.draw(st.integers(0, 70)), data.draw(st.integers(-1, 3))
+    taken: list[Buffer] = []
+    expected: list[Buffer] = []
+    result = steps.take_adds(cut, position, 200, first, -1, taken)
+    assert result == plain.take_adds(cut, position, 200, first, -1, expected)
+    assert list(map(bytes, taken)) == list(map(bytes, expected))
+
+
+# add_replies
+
+
+@both
+@pytest.mark.parametrize("count", [0, 1, 2, 300])
+def test_every_add_of_a_run_gets_its_answer(steps: Any, count: int) -> None:
+    header = v2.answer_header(2, v2.ADD)
+    expected = b"".join(v2.RESPONSE.pack(24, header, 101, 1 << 40, (1 << 33) + n) for n in range(count))
+    assert steps.add_replies(24, header, 101, 1 << 40, 1 << 33, count) == expected
+
+
+# store_entries
+
+
+@both
+@pytest.mark.parametrize("size", [1, 100, 3000])
+def test_entries_are_copied_side_by_side_and_their_places_say_where(steps: Any, size: int) -> None:
+    chunk = bytearray(plain.CHUNK_BYTES)
+    entries: list[Buffer] = [bytes([n]) * (size + n) for n in range(20)]
+    entries[3] = memoryview(entries[3])
+    start = 5 * plain.CHUNK_BYTES + 77
+    places = array("q")
+    places.frombytes(steps.store_entries(chunk, 77, start, entries))
+    at = start
+    for entry, place in zip(entries, places, strict=True):
+        assert (place >> plain.PLACE_SIZE_BITS, place & plain.PLACE_SIZE_MASK) == (at, len(entry))
+        assert chunk[at % plain.CHUNK_BYTES :][: len(entry)] == entry
+        at += len(entry)
+
+
+@both
+def test_a_chunk_never_grows(steps: Any) -> None:
+    chunk = bytearray(100)
+    with pytest.raises((IndexError, ValueError)):
+        steps.store_entries(chunk, 90, 90, [b"x" * 11])
+    assert len(chunk) == 100
+
+
+# encode_body
+
+
+@both
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=50),
+            st.builds(
+                lambda ledger, first, entries, lac: Run(
+                    LedgerId(ledger), EntryId(first), entries, EntryId(lac), sum(map(len, entries))
+                ),
+                st.integers(0, 1 << 62),
+                st.integers(0, 1 << 62),
+                st.lists(st.binary(max_size=30), min_size=1, max_size=5),
+                st.integers(-(1 << 63), 1 << 62),
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_a_body_is_the_same_from_both_and_holds_every_run(steps: Any, items: list[Run | bytes]) -> None:
+    body = steps.encode_body(items)
+    assert body == plain.encode_body(items)
+    runs = b"".join(plain.encode_body([item]) for item in items)
+    assert body == runs
+
+
+@both
+def test_a_body_reads_back_as_the_runs_it_was_made_of(steps: Any) -> None:
+    run = Run(LedgerId(5), EntryId(9), [b"one", memoryview(b"xtwo")[1:], bytearray(b"three")], EntryId(7), 11)
+    single = Run(LedgerId(6), EntryId(1), (b"alone",), EntryId(-1), 5)
+    found = list(records.decode_body(steps.encode_body([run, records.fence_record(LedgerId(6)), single])))
+    assert found == [
+        records.EntryRecord(Run(LedgerId(5), EntryId(9), [b"one", b"two", b"three"], EntryId(7), 11)),
+        records.FenceRecord(LedgerId(6)),
+        records.EntryRecord(Run(LedgerId(6), EntryId(1), [b"alone"], EntryId(-1), 5)),
+    ]
+
+
+# encode_records
+
+
+def place(start: int, size: int) -> int:
+    """Of an entry in a chunk."""
+    return start << plain.PLACE_SIZE_BITS | size
+
+
+@both
+@pytest.mark.parametrize("target", [bytearray(9000), memoryview(bytearray(9000)), mmap.mmap(-1, 9000)])
+def test_records_are_what_the_log_format_checks(steps: Any, target: Any) -> None:
+    chunks = [bytearray(plain.CHUNK_BYTES), bytearray(plain.CHUNK_BYTES)]
+    chunks[0][10:15] = b"small"
+    chunks[1][0:6] = b"second"
+    kept: list[Buffer] = [b"", memoryview(b"-a kept one")[1:], b"x" * 3000]
+    ids = array("q", [3, 4, 9, 10, 11])
+    places = array(
+        "q", [place(10, 5), plain.PLACE_KEPT | 1, place(plain.CHUNK_BYTES, 6), plain.PLACE_KEPT | 2, plain.PLACE_KEPT]
+    )
+    salt = crc32c(b"the header of a log")
+    end = steps.encode_records(target, 4096, salt, 77, ids, places, chunks, kept)
+    at = 4096
+    for entry, body in zip(ids, (b"small", b"a kept one", b"second", b"x" * 3000, b""), strict=True):
+        size = log_format.RECORD_HEADER_BYTES + len(body)
+        record = bytes(target[at : at + size])
+        assert log_format.check_record(salt, record, LedgerId(77), EntryId(entry), "log", at) == body
+        at += size
+    assert at == end
+    assert not any(target[end:])
+
+
+@both
+def test_records_never_run_over_the_end_of_their_target(steps: Any) -> None:
+    ids, places, kept = array("q", [1]), array("q", [plain.PLACE_KEPT]), [b"x" * 76]
+    target = bytearray(100)
+    assert steps.encode_records(target, 0, 0, 1, ids, places, [], kept) == 100
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_records(target, 1, 0, 1, ids, places, [], kept)
+    assert len(target) == 100
+
+
+@both
+@pytest.mark.parametrize(
+    ("ids", "places"),
+    [
+        (array("q", [1, 2]), array("q", [plain.PLACE_KEPT])),
+        (array("q", [1]), array("q", [plain.PLACE_KEPT | 7])),
+        (array("q", [1]), array("q", [place(plain.CHUNK_BYTES - 3, 4)])),
+        (array("q", [1]), array("q", [place(7 * plain.CHUNK_BYTES, 4)])),
+    ],
+)
+def test_places_that_cannot_be_are_refused(steps: Any, ids: Any, places: Any) -> None:
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_records(bytearray(500), 0, 0, 1, ids, places, [bytearray(plain.CHUNK_BYTES)], [b"kept"])
+
+
+# The choice
+
+
+@pytest.mark.parametrize(("wanted", "native_is_used"), [("0", False), ("1", True)])
+def test_the_environment_chooses(wanted: str, native_is_used: bool) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "import quire_bookie.bulk as bulk; print(bulk.IS_NATIVE)"],
+        env=os.environ | {"QUIRE_NATIVE": wanted},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if native_is_used and native() is None:
+        assert answer.returncode != 0 and "_native" in answer.stderr
+    else:
+        assert answer.stdout.strip() == str(native_is_used)
