@@ -12,17 +12,32 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError
-from quire_bookie.storage.index_keys import STORE_KEY
+from quire_bookie.model import LedgerId
+from quire_bookie.storage.index_keys import (
+    LOGS_END,
+    LOGS_START,
+    STATES_START,
+    STORE_KEY,
+    ledger_of_state_key,
+    log_of_key,
+    state_key,
+)
 from quire_bookie.storage.log_catalog import (
+    Proof,
     StoreState,
+    decode_log_state,
     decode_proof,
     decode_store_state,
     encode_proof,
     encode_store_state,
+    runs_of,
 )
 
 PROOF_NAME = "index.proof"
 LOG_SUFFIX = ".qlog"
+REBUILD_REMEDY = "stop the bookie and run `quire bookie rebuild-index`"
+_LONG_IDS_START = 1 << 31
+_LEDGERS_END = (1 << 63) - 1
 
 _log = logging.getLogger("quire.storage.index")
 
@@ -35,6 +50,9 @@ class IndexCommits:
         self._index = index
         self._proof = f"{directory}/{PROOF_NAME}"
         self._state = state
+        self._durable_bytes: dict[int, int | None] = {}  # of each log; None: sealed
+        self._runs: tuple[tuple[int, int], ...] = ()
+        self._tops = [LedgerId(-1), LedgerId(-1)]
         self.is_new = False
         """Index and folder were empty: `open` stamped them."""
 
@@ -50,28 +68,31 @@ class IndexCommits:
         if value is None:
             if logs or PROOF_NAME in names:
                 raise StartupError(
-                    f"{directory} holds {len(logs)} entry logs, but the index is empty: put the index back, or move "
-                    "the folder away and let the ledgers be replicated anew"
+                    f"{directory} holds {len(logs)} entry logs, but its index is missing or empty: put it back, or "
+                    f"{REBUILD_REMEDY}"
                 )
             commits = cls(disk, index, directory, StoreState(chance.token(16), 0, 1))
             await commits._write([], [], commits._state)
-            await disk.replace_file(commits._proof, encode_proof(commits._state))
+            await commits._write_proof()
             commits.is_new = True
             return commits
         state = decode_store_state(value)
         commits = cls(disk, index, directory, state)
+        await commits._load_catalog()
         if PROOF_NAME in names:
-            uuid, number = decode_proof(await disk.read_file(commits._proof), commits._proof)
-            if uuid != state.storage_uuid:
+            proof = decode_proof(await disk.read_file(commits._proof), commits._proof)
+            if proof.storage_uuid != state.storage_uuid:
                 raise StartupError(f"{directory} and its index belong to different bookies; nothing was changed")
-            if number > state.number:
+            if proof.number > state.number:
                 raise DamagedError(
-                    commits._proof, 0, f"the index is at commit {state.number}, but {number} was durable"
+                    commits._proof,
+                    0,
+                    f"the index is at commit {state.number}, but {proof.number} was durable; {REBUILD_REMEDY}",
                 )
         elif state.number > 1:
             raise StartupError(f"{commits._proof} is missing: this folder does not belong to the index, or lost files")
         else:
-            await disk.replace_file(commits._proof, encode_proof(state))
+            await commits._write_proof()
         return commits
 
     @property
@@ -89,8 +110,9 @@ class IndexCommits:
     ) -> None:
         """Durable when it returns. DiskFullError: nothing was changed."""
         await self._write(puts, deletes, replace(self._state, next_log=next_log or self._state.next_log))
+        self._note(puts, deletes)
         try:
-            await self._disk.replace_file(self._proof, encode_proof(self._state))
+            await self._write_proof()
         except DiskFullError:
             # The commit stands. A proof that lags by one commit is weaker, never wrong.
             _log.warning("no space to prove index commit %d in %s", self._state.number, self._proof)
@@ -99,3 +121,36 @@ class IndexCommits:
         state = replace(state, number=state.number + 1)
         await self._index.commit([*puts, (STORE_KEY, encode_store_state(state))], deletes, sync=True)
         self._state = state
+
+    async def _write_proof(self) -> None:
+        unsealed = tuple((log, size) for log, size in sorted(self._durable_bytes.items()) if size is not None)
+        proof = Proof(self._state.storage_uuid, self._state.number, *self._tops, self._runs, unsealed)
+        await self._disk.replace_file(self._proof, encode_proof(proof))
+
+    async def _load_catalog(self) -> None:
+        """What the proof repeats of the index. DamagedError."""
+        async for key, value in self._index.scan(LOGS_START, LOGS_END):
+            self._note([(key, value)], ())
+        for top in (_LONG_IDS_START - 1, _LEDGERS_END):
+            pair = await self._index.last_at_or_below(state_key(LedgerId(top)), state_key(LedgerId(0)))
+            if pair is not None:
+                self._note([pair], ())
+        self._runs = runs_of(self._durable_bytes)
+
+    def _note(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Logs and ledger ids that a commit names."""
+        known = len(self._durable_bytes), bool(deletes)
+        for key, value in puts:
+            kind = key[:1]
+            if kind == STATES_START:
+                ledger = ledger_of_state_key(key)
+                space = ledger >= _LONG_IDS_START
+                self._tops[space] = max(self._tops[space], ledger)
+            elif kind == LOGS_START:
+                state = decode_log_state(log_of_key(key), value)
+                self._durable_bytes[state.log] = None if state.sealed else state.durable_bytes
+        for key in deletes:
+            if key[:1] == LOGS_START:
+                self._durable_bytes.pop(log_of_key(key), None)
+        if known != (len(self._durable_bytes), False):
+            self._runs = runs_of(self._durable_bytes)

@@ -400,7 +400,7 @@ async def test_an_index_that_lost_commits_or_belongs_elsewhere_is_refused() -> N
     with pytest.raises(DamagedError, match="was durable"):
         await open_store(store.disk)
     image.current, image.keys = {}, []
-    with pytest.raises(StartupError, match="index is empty"):
+    with pytest.raises(StartupError, match="index is missing or empty"):
         await open_store(store.disk)
     image.current, image.keys = kept, sorted(kept)
     await (await open_store(store.disk)).storage.close()

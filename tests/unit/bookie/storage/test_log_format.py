@@ -12,6 +12,7 @@ from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.log_catalog import (
     LogState,
+    Proof,
     StoreState,
     decode_log_state,
     decode_proof,
@@ -19,6 +20,7 @@ from quire_bookie.storage.log_catalog import (
     encode_log_state,
     encode_proof,
     encode_store_state,
+    runs_of,
 )
 from quire_bookie.storage.log_format import LedgerSpan, LogHeader
 
@@ -123,16 +125,29 @@ def test_states_of_logs_and_store_read_back_and_any_flipped_bit_is_damage() -> N
     store = StoreState(b"s" * 16, 12, 8)
     assert decode_log_state(7, encode_log_state(log)) == log
     assert decode_store_state(encode_store_state(store)) == store
-    assert decode_proof(encode_proof(store), "proof") == (b"s" * 16, 12)
+    proof = Proof(b"s" * 16, 12, LedgerId(9), LedgerId(1 << 40), ((1, 4), (6, 7)), ((7, 4096),))
+    assert decode_proof(encode_proof(proof), "proof") == proof
+    assert proof.logs() == {1, 2, 3, 4, 6, 7}
     with pytest.raises(DamagedError):
         decode_log_state(8, encode_log_state(log))
-    for at in range(len(encode_proof(store))):
+    for at in range(len(encode_proof(proof))):
         for value, decode in (
             (encode_log_state(log), lambda data: decode_log_state(7, data)),
             (encode_store_state(store), decode_store_state),
-            (encode_proof(store), lambda data: decode_proof(data, "proof")),
+            (encode_proof(proof), lambda data: decode_proof(data, "proof")),
         ):
             bad = bytearray(value)
             bad[at % len(bad)] ^= 8
             with pytest.raises(DamagedError):
                 decode(bytes(bad))
+
+
+def test_a_proof_of_the_first_version_still_opens_and_says_that_it_does_not_know_the_logs() -> None:
+    fixed = struct.pack("<8sI16sQ", b"QUIREIDX", 1, b"s" * 16, 12)
+    proof = decode_proof(fixed + struct.pack("<I", crc32c(fixed)), "proof")
+    assert proof == Proof(b"s" * 16, 12) and proof.runs is None
+
+
+def test_ids_are_runs() -> None:
+    assert runs_of([]) == ()
+    assert runs_of({9, 1, 3, 2}) == ((1, 3), (9, 9))
