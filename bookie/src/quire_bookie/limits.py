@@ -7,7 +7,8 @@ KIB = 1024
 MIB = 1024 * KIB
 
 # Wire
-FRAME_BYTES_MAX = 5_253_120  # nettyMaxFrameSizeBytes as Pulsar ships it: 5 MiB + 10 KiB
+FRAME_LENGTH_BYTES = 4  # in front of each frame; BookKeeper's setting counts them too, our bounds do not
+FRAME_BYTES_MAX = 5_253_120 - FRAME_LENGTH_BYTES  # nettyMaxFrameSizeBytes as Pulsar ships it: 5 MiB + 10 KiB
 BATCH_READ_BYTES_MAX = 5 * MIB  # maxBatchReadSize
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # per connection; above it reads of that socket pause
 ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered

@@ -12,7 +12,6 @@ from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
-from quire_bookie.wire.framing import LENGTH_BYTES
 
 MIB = limits.MIB
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
@@ -21,7 +20,7 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")
 def storage_settings(config: StorageConfig) -> BookieSettings:
     """Everything about a bookie that does not depend on where it lives; folders and addresses are the caller's."""
     # BookKeeper's key counts the length field too; an entry let in over that could not be read by a stock client again.
-    frame_bytes = config.max_frame_size_bytes - LENGTH_BYTES
+    frame_bytes = config.max_frame_size_bytes - limits.FRAME_LENGTH_BYTES
     return BookieSettings(
         data_dir="",
         index_cache_bytes=config.index_cache_bytes,

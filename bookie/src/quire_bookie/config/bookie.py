@@ -86,11 +86,11 @@ class StorageConfig(ProcessConfig):
         description="pause between looks at free space, in ms",
     )
     max_frame_size_bytes: int = Field(
-        limits.FRAME_BYTES_MAX,
+        limits.FRAME_BYTES_MAX + limits.FRAME_LENGTH_BYTES,
         alias="nettyMaxFrameSizeBytes",
         ge=128 * 1024,
         le=limits.JOURNAL_GROUP_BYTES_MAX,
-        description="largest frame on a connection, in bytes",
+        description="largest frame on a connection with its length field, in bytes",
     )
     metadata_session_timeout_ms: int = Field(
         int(limits.METADATA_SESSION_TIMEOUT_S * 1000),

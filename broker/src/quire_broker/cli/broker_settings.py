@@ -6,7 +6,7 @@ from pathlib import Path
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
 from quire_bookie.client import ClientSettings
 from quire_bookie.errors import ConfigError
-from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, KIB, MIB
+from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
 from quire_broker.config import BrokerConfig, ManagedLedgerConfig, ServingConfig, StandaloneConfig
@@ -99,7 +99,7 @@ def broker_settings(config: BrokerConfig) -> BrokerSettings:
 
 def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
     """The settings of `quire standalone`; absolute folders."""
-    frame_bytes = config.max_frame_size_bytes
+    frame_bytes = config.max_frame_size_bytes - FRAME_LENGTH_BYTES
     advertise = config.advertise or local_host(config.listen)
     # With metadata of our own nobody else can find the bookies, so they need no name that others could reach.
     shared = isinstance(parse_metadata_url(metadata_url(config)), EtcdLocation)
