@@ -3,15 +3,20 @@
 An add goes through checks, write cache and journal queue without an await in between, so that nothing can change under
 it: whoever sees an entry in the cache knows that it is in the journal's queue too, and a fence that was answered comes
 before or after an add, never in its middle. Nothing here is done per entry; the unit is the run.
+
+An add with DEFERRED_SYNC is answered in that very step; its record goes the same way, and `forces` makes it count.
 """
 
+import asyncio
 from functools import partial
 
-from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
-from quire_bookie.server.ledger_loading import LedgerLoading
+from quire_bookie.server.forces import Forces
+from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
+from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.overload import Overload
 from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.settings import BookieStats, ServiceSettings
@@ -31,6 +36,8 @@ class Adds:
         stats: BookieStats,
         condition: Condition,
         loading: LedgerLoading,
+        long_polls: LongPolls,
+        forces: Forces,
     ) -> None:
         self._journal = journal
         self._storage = storage
@@ -38,6 +45,10 @@ class Adds:
         self._stats = stats
         self._condition = condition
         self._loading = loading
+        self._loop = asyncio.get_running_loop()
+        self._watched = long_polls.watched
+        self._long_polls = long_polls
+        self._forces = forces
         self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s)
         self._priority_in_flight_bytes = 0
 
@@ -51,34 +62,32 @@ class Adds:
 
     def handle(self, connection: Connection, request: AddRequest) -> None:
         """Take or refuse a run."""
-        status = self._refusal(request)
-        if status is not None:
-            self._answer(connection, request, status)
+        condition, run = self._condition, request.run
+        if condition.poison is not None or condition.read_only:
+            status = condition.refuses_add(high_priority=request.high_priority)
+            if status is not None:
+                self._answer(connection, request, status)
+                return
+        if run.ledger < 0 or run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
+            self._answer(connection, request, Status.BAD_REQUEST)
             return
-        ledger = request.run.ledger
-        if ledger not in self._loading.under_way:
-            info = self._storage.cached_ledger(ledger)
+        if run.ledger not in self._loading.under_way:
+            info = self._storage.cached_ledger(run.ledger)
             if info is not None:
                 self._add(connection, request, info)
                 return
         self._loading.with_ledger(
-            ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
+            run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
         )
-
-    def _refusal(self, request: AddRequest) -> Status | None:
-        """What is wrong with an add before its ledger is looked at."""
-        status = self._condition.refuses_add(high_priority=request.high_priority)
-        if status is not None:
-            return status
-        if request.run.ledger < 0 or request.run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
-            return Status.BAD_REQUEST
-        return None
 
     def _add(self, connection: Connection, request: AddRequest, info: LedgerInfo | None) -> None:
         if info is None:
+            if not request.recovery and self._storage.is_limbo(request.run.ledger):
+                self._answer(connection, request, Status.FENCED)
+                return
             info = self._loading.create(request.run.ledger, request.master_key)
         if info.master_key != request.master_key:
-            self._answer(connection, request, Status.UNAUTHORIZED)
+            self._answer(connection, request, wrong_key_status(info))
         elif request.short:
             self._answer(connection, request, Status.BAD_REQUEST)
         elif self._overload.offer(connection, request):
@@ -117,24 +126,53 @@ class Adds:
             self._priority_in_flight_bytes += run.size_bytes
         else:
             stats.adds_in_flight_bytes += run.size_bytes
+        count = len(run.entries)
         stats.add_runs += 1
-        stats.add_entries += len(run.entries)
+        stats.add_entries += count
         stats.add_bytes += run.size_bytes
-        self._journal.append_run(run, partial(self._durable, connection, request))
+        if request.recovery:
+            stats.recovery_add_entries += count
+        if self._watched:
+            self._long_polls.moved(info)
+        if request.deferred_sync:
+            stats.deferred_add_entries += count
+            self._journal.append_run(run, partial(self._deferred_durable, request))
+            self._answer_ok(connection, request)
+        else:
+            self._journal.append_run(run, partial(self._durable, connection, request))
         return True
 
     def _durable(self, connection: Connection, request: AddRequest, error: BaseException | None) -> None:
         if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
             self._journal.append_run(request.run, partial(self._durable, connection, request))
             return
+        self._give_budget_back(request)
+        if error is None:
+            self._answer_ok(connection, request)
+        else:
+            self._answer(connection, request, self._condition.journal_failure(error))
+
+    def _deferred_durable(self, request: AddRequest, error: BaseException | None) -> None:
+        """The answer left long ago."""
+        if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
+            self._journal.append_run(request.run, partial(self._deferred_durable, request))
+            return
+        self._give_budget_back(request)
+        if error is not None:
+            self._condition.journal_failure(error)
+            if isinstance(error, DiskFullError):
+                self._forces.deferred_add_refused()
+
+    def _give_budget_back(self, request: AddRequest) -> None:
         if request.recovery or request.high_priority:
             self._priority_in_flight_bytes -= request.run.size_bytes
         else:
             self._stats.adds_in_flight_bytes -= request.run.size_bytes
-        if error is None:
-            connection.send((server_codec.encode_adds(request, Status.OK),), len(request.run.entries))
-        else:
-            self._answer(connection, request, self._condition.journal_failure(error))
+
+    def _answer_ok(self, connection: Connection, request: AddRequest) -> None:
+        count = len(request.run.entries)
+        self._stats.add_seconds.observe(self._loop.time() - request.arrived_s, count)
+        connection.send((server_codec.encode_adds(request, Status.OK),), count)
 
     def _answer(self, connection: Connection, request: AddRequest, status: Status) -> None:
         count = len(request.run.entries)

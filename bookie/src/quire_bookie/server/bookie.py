@@ -1,18 +1,22 @@
 """The front of a bookie: hands each request to the room that answers it. Never touches a socket or a file.
 
 Owns what the rooms share (condition, counters, ledgers being loaded) and the flush of answers, once per turn of the
-loop. The rules are in `adds`, `fences`, `explicit_lacs` and `reads`.
+loop. The rules are in `adds`, `forces`, `fences`, `explicit_lacs`, `reads` and `long_polls`.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from quire_bookie.env.clock import SystemClock, WallClock
+from quire_bookie.model import LedgerId
 from quire_bookie.server.adds import Adds
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.explicit_lacs import ExplicitLacs
 from quire_bookie.server.fences import Fences
+from quire_bookie.server.forces import Forces
 from quire_bookie.server.ledger_loading import LedgerLoading
+from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.reads import Reads
 from quire_bookie.server.settings import BookieStats, ServiceSettings
@@ -47,16 +51,21 @@ class Bookie:
         *,
         disk_space: Callable[[], tuple[int, int]],
         on_disk_full: Callable[[], None],
+        clock: WallClock | None = None,
     ) -> None:
         self._disk_space = disk_space
         self._to_flush: list[Connection] = []
-        self._condition = Condition(on_disk_full)
-        self.stats = BookieStats()
-        self._loading = LedgerLoading(journal, storage, self.stats)
-        self._reads = Reads(storage, settings, self.stats)
-        self._adds = Adds(journal, storage, settings, self.stats, self._condition, self._loading)
-        self._fences = Fences(journal, storage, self.stats, self._condition, self._loading, self._reads)
-        self._explicit_lacs = ExplicitLacs(journal, storage, self.stats, self._condition, self._loading)
+        self._loop = asyncio.get_running_loop()
+        self.stats = stats = BookieStats()
+        self._condition = condition = Condition(on_disk_full)
+        self._loading = loading = LedgerLoading(journal, storage, stats)
+        self._reads = Reads(storage, settings, stats)
+        polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
+        self._long_polls = polls
+        self._forces = Forces(journal, storage, stats, condition, loading)
+        self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces)
+        self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
+        self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls)
 
     @property
     def poisoned(self) -> bool:
@@ -86,26 +95,38 @@ class Bookie:
         self._condition.poison = error
         self._adds.retry()
 
+    def ledger_deleted(self, ledger: LedgerId) -> None:
+        """Storage has forgotten a ledger: whoever waits for news of it is told."""
+        self._long_polls.end_ledger(ledger)
+
     async def close(self) -> None:
         """Stop working on requests. Answers that are due are lost: drain the connections first."""
         self._adds.close()
+        self._long_polls.close()
         await self._reads.close()
+        await self._forces.close()
         await self._loading.close()
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Work on the requests of one buffer, in order."""
+        now_s = self._loop.time()
         for request in requests:
             if type(request) is AddRequest:
+                request.arrived_s = now_s
                 connection.unanswered += len(request.run.entries)
                 self._adds.handle(connection, request)
             else:
                 connection.unanswered += 1
-                self._handle_other(connection, request)
+                self._handle_other(connection, request, now_s)
+
+    def leaving(self, connection: Connection) -> None:
+        """The client of a connection sends nothing more, or is gone."""
+        self._long_polls.end_connection(connection)
 
     def flush_soon(self, connection: Connection) -> None:
         """Flush the connection once this turn of the loop has collected its answers."""
         if not self._to_flush:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._to_flush.append(connection)
 
     def _flush(self) -> None:
@@ -114,27 +135,28 @@ class Bookie:
             connection.flush()
         self._adds.retry()
 
-    def _handle_other(self, connection: Connection, request: Request) -> None:
+    def _handle_other(self, connection: Connection, request: Request, now_s: float) -> None:
         match request:
             case ReadRequest() | BatchReadRequest():
+                request.arrived_s = now_s
                 self._handle_read(connection, request)
-            case ReadLacRequest():
-                self._reads.submit(connection, request)
+            case ReadLacRequest() | ListEntriesRequest():
+                request.arrived_s = now_s
+                self._reads.handle(connection, request)
             case WriteLacRequest():
+                request.arrived_s = now_s
                 self._explicit_lacs.handle(connection, request)
+            case ForceRequest():
+                request.arrived_s = now_s
+                self._forces.handle(connection, request)
+            case BookieInfoRequest():
+                self.stats.info_requests += 1
+                connection.send((server_v3.encode_info(self._info(request)),))
             case AuthRequest():
                 connection.send((server_codec.encode_auth_disabled(request),))
             case RefusedRequest():
+                self.stats.requests_refused += 1
                 connection.send((request.answer,))
-            case ForceRequest():
-                # Every add that was answered is durable already, those with DEFERRED_SYNC too.
-                status = Status.IO_ERROR if self._condition.poison is not None else Status.OK
-                connection.send((server_v3.encode_ledger_status(request.origin, request.ledger, status),))
-            case BookieInfoRequest():
-                connection.send((server_v3.encode_info(self._info(request)),))
-            case ListEntriesRequest():
-                refusal = server_v3.encode_ledger_status(request.origin, request.ledger, Status.BAD_REQUEST)
-                connection.send((refusal,))
 
     def _info(self, request: BookieInfoRequest) -> BookieInfoResponse:
         total_bytes, free_bytes = self._disk_space()
@@ -150,9 +172,7 @@ class Bookie:
             self._reads.refuse(connection, request, Status.BAD_REQUEST)
         elif request.fence:
             self._fences.handle(connection, request)
-        elif isinstance(request, BatchReadRequest):
-            self._reads.submit(connection, request)
-        elif request.previous_lac is not None and request.timeout_ms is not None:
-            self._reads.refuse(connection, request, Status.BAD_REQUEST)  # long polls are not served yet
-        elif not self._reads.answer_from_memory(connection, request):
-            self._reads.submit(connection, request)
+        elif isinstance(request, BatchReadRequest) or request.previous_lac is None or request.timeout_ms is None:
+            self._reads.handle(connection, request)
+        else:
+            self._long_polls.handle(connection, request, request.previous_lac, request.timeout_ms)

@@ -3,13 +3,15 @@
 Owns the rules of WRITE_LAC. Never looks into a packet beyond its ids: the digest is between writer and readers.
 """
 
+import asyncio
 from functools import partial
 
 from quire_bookie.limits import EXPLICIT_LAC_BYTES_MAX, MASTER_KEY_BYTES_MAX
 from quire_bookie.model import EntryId
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
-from quire_bookie.server.ledger_loading import LedgerLoading
+from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
+from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.storage.ledger_states import LedgerInfo
@@ -29,12 +31,15 @@ class ExplicitLacs:
         stats: BookieStats,
         condition: Condition,
         loading: LedgerLoading,
+        long_polls: LongPolls,
     ) -> None:
         self._journal = journal
         self._storage = storage
         self._stats = stats
         self._condition = condition
         self._loading = loading
+        self._long_polls = long_polls
+        self._loop = asyncio.get_running_loop()
 
     def handle(self, connection: Connection, request: WriteLacRequest) -> None:
         """Keep an explicit LAC, creating the ledger if need be."""
@@ -56,11 +61,11 @@ class ExplicitLacs:
         if info is None:
             info = self._loading.create(request.ledger, request.master_key)
         if info.deleted or info.master_key != request.master_key:
-            status = Status.NO_LEDGER if info.deleted else Status.UNAUTHORIZED
+            status = Status.NO_LEDGER if info.deleted else wrong_key_status(info)
             self._answer(connection, request, status)
             return
-        self._stats.lac_writes += 1
         self._storage.set_explicit_lac(info, request.packet, lac_of_packet(request.packet))
+        self._long_polls.moved(info)
         done = partial(self._durable, connection, request)
         self._journal.append_explicit_lac(request.ledger, request.packet, done)
 
@@ -73,6 +78,11 @@ class ExplicitLacs:
         self._answer(connection, request, status)
 
     def _answer(self, connection: Connection, request: WriteLacRequest, status: Status) -> None:
+        self._stats.lac_writes += 1
+        if status is Status.OK:
+            self._stats.write_lac_seconds.observe(self._loop.time() - request.arrived_s)
+        else:
+            self._stats.lac_writes_failed += 1
         connection.send((server_v3.encode_ledger_status(request.origin, request.ledger, status),))
 
 

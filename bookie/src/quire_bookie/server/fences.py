@@ -11,7 +11,8 @@ from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.model import LedgerId
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
-from quire_bookie.server.ledger_loading import LedgerLoading
+from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
+from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.reads import Reads
 from quire_bookie.server.settings import BookieStats
@@ -30,6 +31,7 @@ class Fences:
         condition: Condition,
         loading: LedgerLoading,
         reads: Reads,
+        long_polls: LongPolls,
     ) -> None:
         self._journal = journal
         self._storage = storage
@@ -37,6 +39,7 @@ class Fences:
         self._condition = condition
         self._loading = loading
         self._reads = reads
+        self._long_polls = long_polls
 
     def handle(self, connection: Connection, request: ReadRequest | BatchReadRequest) -> None:
         """Fence a ledger, creating it if need be, and read."""
@@ -69,14 +72,15 @@ class Fences:
         if info is None:
             info = self._loading.create(request.ledger, master_key)
         if info.master_key != master_key:
-            self._reads.refuse(connection, request, Status.UNAUTHORIZED)
+            self._reads.refuse(connection, request, wrong_key_status(info))
             return
         if not info.fenced:
             self._storage.fence(info)
+            self._long_polls.end_ledger(request.ledger)
         self._stats.fences += 1
         durable: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._append_fence(request.ledger, durable)
-        self._reads.submit_fenced(connection, request, durable)
+        self._reads.handle_fenced(connection, request, durable)
 
     def _append_fence(self, ledger: LedgerId, durable: "asyncio.Future[BaseException | None]") -> None:
         def done(error: BaseException | None) -> None:

@@ -107,3 +107,8 @@ class LedgerLoading:
             self.unlogged_keys.pop(ledger, None)
         else:
             self.unlogged_keys[ledger] = master_key
+
+
+def wrong_key_status(info: LedgerInfo) -> Status:
+    """The answer to a key that is not the ledger's. Where the ledger's own was lost, nobody can be told off."""
+    return Status.UNKNOWN_LEDGER_STATE if info.key_unknown else Status.UNAUTHORIZED

@@ -29,6 +29,10 @@ class JournalPort(Protocol):
         """Log an explicit LAC."""
         ...
 
+    def append_force(self, done: Done, /) -> None:
+        """Log nothing; `done` after everything appended so far is durable in all journals."""
+        ...
+
 
 class StoragePort(Protocol):
     """The entries at rest and the state of ledgers."""
@@ -57,8 +61,12 @@ class StoragePort(Protocol):
         """The entry if it is in memory; None says nothing. DamagedError."""
         ...
 
+    def is_limbo(self, ledger_id: LedgerId, /) -> bool:
+        """Whether an absent ledger may have been held here, with everything that was known of it lost."""
+        ...
+
     async def load_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
-        """The state; None: provably never had it."""
+        """The state; None: provably never had it, or `is_limbo`."""
         ...
 
     async def read(self, ledger_id: LedgerId, entry: EntryId, /) -> Buffer:
@@ -67,4 +75,12 @@ class StoragePort(Protocol):
 
     async def read_many(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int, /) -> list[Buffer]:
         """Consecutive entries."""
+        ...
+
+    async def entry_ranges(self, ledger_id: LedgerId, /) -> list[tuple[EntryId, EntryId]]:
+        """First and last id of each run of entries held, ascending. Errors as `read`."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything put before this call durable without the journal. DiskFullError, StorageError, OSError."""
         ...

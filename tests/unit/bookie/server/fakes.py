@@ -1,9 +1,10 @@
 """Journal, storage and connection as request handling sees them, all in the hands of a test."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError
+from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
 from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.server.bookie import Bookie
@@ -22,7 +23,7 @@ class FakeJournal:
         self.appended: list[tuple[str, LedgerId]] = []
         self.durable: list[JournalRecord] = []
         """What a replay would deliver, in order."""
-        self._waiting: list[tuple[JournalRecord, Done]] = []
+        self._waiting: list[tuple[JournalRecord | None, Done]] = []
 
     def append_run(self, run: Run, done: Done) -> None:
         """Entries."""
@@ -44,13 +45,18 @@ class FakeJournal:
         self.appended.append(("lac", ledger))
         self._waiting.append((ExplicitLacRecord(ledger, packet), done))
 
+    def append_force(self, done: Done) -> None:
+        """Nothing to replay."""
+        self.appended.append(("force", LedgerId(-1)))
+        self._waiting.append((None, done))
+
     def settle(self, *errors: BaseException | None) -> None:
         """End what waits: with the given outcomes in order, the last one for all the rest."""
         waiting, self._waiting = self._waiting, []
         outcomes = list(errors) or [None]
         for at, (record, done) in enumerate(waiting):
             outcome = outcomes[min(at, len(outcomes) - 1)]
-            if outcome is None:
+            if outcome is None and record is not None:
                 self.durable.append(record)
             done(outcome)
 
@@ -64,6 +70,14 @@ class FakeStorage:
         self.hidden: set[LedgerId] = set()
         self.room = True
         self.load_error: Exception | None = None
+        self.limbo: set[LedgerId] = set()
+        self.cached: set[tuple[LedgerId, EntryId]] = set()
+        """What `read_cached` has; everything else goes the long way."""
+        self.blocked: asyncio.Event | None = None
+        """While it is there and not set, no read of one entry ends."""
+        self.reads: list[tuple[LedgerId, EntryId]] = []
+        self.flushes = 0
+        self.flush_error: Exception | None = None
 
     def cached_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
         """The state unless it is hidden."""
@@ -72,7 +86,8 @@ class FakeStorage:
     def create_ledger(self, ledger_id: LedgerId, master_key: bytes) -> LedgerInfo:
         """Create."""
         assert ledger_id not in self.infos
-        self.infos[ledger_id] = LedgerInfo(ledger_id, master_key)
+        info = self.infos[ledger_id] = LedgerInfo(ledger_id, master_key)
+        info.limbo = info.fenced = ledger_id in self.limbo
         return self.infos[ledger_id]
 
     def put(self, info: LedgerInfo, run: Run) -> None:
@@ -82,6 +97,7 @@ class FakeStorage:
         for at, body in enumerate(run.entries):
             self.entries[run.ledger, EntryId(run.first + at)] = bytes(body)
         info.last_entry = EntryId(run.first + len(run.entries) - 1)
+        info.lac = max(info.lac, run.lac)
 
     def fence(self, info: LedgerInfo) -> None:
         """Set the fence."""
@@ -90,10 +106,15 @@ class FakeStorage:
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
         """Keep a packet."""
         info.explicit_lac, info.explicit_lac_entry = packet, lac
+        info.lac = max(info.lac, lac)
 
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> Buffer | None:
-        """Nothing is cached: reads go the long way."""
-        return None
+        """What a test says is in memory."""
+        return self.entries[info.ledger_id, entry] if (info.ledger_id, entry) in self.cached else None
+
+    def is_limbo(self, ledger_id: LedgerId) -> bool:
+        """Whether a test put it there."""
+        return ledger_id in self.limbo
 
     async def load_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
         """The state."""
@@ -104,8 +125,16 @@ class FakeStorage:
 
     async def read(self, ledger_id: LedgerId, entry: EntryId) -> Buffer:
         """One entry."""
-        if ledger_id not in self.infos:
+        self.reads.append((ledger_id, entry))
+        if self.blocked is not None:
+            await self.blocked.wait()
+        info = self.infos.get(ledger_id)
+        if info is None and ledger_id in self.limbo:
+            raise UnknownLedgerStateError("limbo")
+        if info is None or info.deleted:
             raise NoSuchLedgerError("no ledger")
+        if info.limbo and (entry == NO_ENTRY or (ledger_id, entry) not in self.entries):
+            raise UnknownLedgerStateError("limbo")
         wanted = self.infos[ledger_id].last_entry if entry == NO_ENTRY else entry
         if (ledger_id, wanted) not in self.entries:
             raise NoSuchEntryError("no entry")
@@ -118,18 +147,42 @@ class FakeStorage:
             found.append(self.entries[ledger_id, EntryId(first + len(found))])
         return found
 
+    async def entry_ranges(self, ledger_id: LedgerId) -> list[tuple[EntryId, EntryId]]:
+        """A range for each entry."""
+        info = await self.load_ledger(ledger_id)
+        if (info is None and ledger_id in self.limbo) or (info is not None and info.limbo):
+            raise UnknownLedgerStateError("limbo")
+        if info is None:
+            raise NoSuchLedgerError("no ledger")
+        return [(entry, entry) for ledger, entry in sorted(self.entries) if ledger == ledger_id]
+
     async def flush(self) -> None:
         """Make room."""
+        self.flushes += 1
+        if self.flush_error is not None:
+            raise self.flush_error
         self.room = True
+
+
+class FakeClock:
+    """The wall clock of a test."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        """What it shows."""
+        return self.ms
 
 
 class FakeConnection:
     """Collects what would be sent."""
 
-    is_gone = False
-    takes_answers = True
-
     def __init__(self) -> None:
+        self.is_gone = False
+        self.takes_answers = True
+        self.drained = asyncio.Event()
+        """Set when `takes_answers` is to be looked at again."""
         self.unanswered = 0
         self.paused = 0
         self.sent: list[bytes] = []
@@ -137,7 +190,14 @@ class FakeConnection:
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
         """Collect."""
         self.unanswered -= answers
-        self.sent.append(b"".join(buffers))
+        if not self.is_gone:
+            self.sent.append(b"".join(buffers))
+
+    async def wait_to_take_answers(self) -> None:
+        """Until a test says so."""
+        while not (self.takes_answers or self.is_gone):
+            self.drained.clear()
+            await self.drained.wait()
 
     def pause(self, reason: int) -> None:
         """Remember the reason."""
@@ -158,12 +218,18 @@ class FakeConnection:
         return cast(Connection, self)
 
 
-def make_bookie(journal: FakeJournal, storage: FakeStorage, settings: ServiceSettings | None = None) -> Bookie:
-    """A bookie on fakes; `disk_full_seen` counts what it reported."""
+def make_bookie(
+    journal: FakeJournal,
+    storage: FakeStorage,
+    settings: ServiceSettings | None = None,
+    clock: FakeClock | None = None,
+) -> Bookie:
+    """A bookie on fakes."""
     return Bookie(
         journal,
         storage,
         settings or ServiceSettings(),
         disk_space=lambda: (1000, 400),
         on_disk_full=lambda: None,
+        clock=clock or FakeClock(),
     )

@@ -17,6 +17,7 @@ class Handler:
         self.stats = BookieStats()
         self.requests: list[Request] = []
         self.to_flush: list[Connection] = []
+        self.left: list[Connection] = []
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Take requests."""
@@ -26,6 +27,10 @@ class Handler:
     def flush_soon(self, connection: Connection) -> None:
         """Remember."""
         self.to_flush.append(connection)
+
+    def leaving(self, connection: Connection) -> None:
+        """Remember."""
+        self.left.append(connection)
 
 
 class Transport:

@@ -1,0 +1,15 @@
+"""Fixtures of the tests of request handling."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.bookie.server.scene import Scene
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """A fresh scene."""
+    scene = Scene()
+    yield scene
+    await scene.bookie.close()

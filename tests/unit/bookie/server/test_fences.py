@@ -1,0 +1,59 @@
+"""Fences: the flag at once, the answer after the sync."""
+
+import asyncio
+
+from quire_bookie.errors import DiskFullError
+from quire_bookie.model import NO_ENTRY, EntryId
+from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.wire import client_codec
+from quire_bookie.wire.messages import ReadResponse, Status
+from quire_bookie.wire.server_codec import ServerCodec
+from tests.unit.bookie.server.fakes import FakeConnection, FakeJournal, FakeStorage, make_bookie
+from tests.unit.bookie.server.scene import LEDGER, Scene, adds, fencing_read
+
+
+async def test_a_fence_is_answered_after_its_record_is_durable_even_if_the_ledger_was_fenced_before(
+    scene: Scene,
+) -> None:
+    await scene.handle(adds(0) + fencing_read() + fencing_read())
+    assert scene.journal.appended[2:] == [("fence", LEDGER)] * 2
+    assert scene.statuses() == []
+    scene.journal.settle()
+    await scene.turn()
+    answered = scene.connection.responses()
+    assert sorted(type(one).__name__ for one in answered) == ["AddResponse", "ReadResponse", "ReadResponse"]
+    assert all(one.status is Status.OK for one in answered)
+
+
+async def test_a_fence_that_could_not_be_logged_is_an_io_error_without_the_entry(scene: Scene) -> None:
+    await scene.handle(adds(0))
+    scene.journal.settle()
+    scene.connection.responses()
+    await scene.handle(fencing_read())
+    scene.journal.settle(DiskFullError("no space"))
+    await scene.turn()
+    assert scene.connection.responses() == [ReadResponse(Status.IO_ERROR, LEDGER, NO_ENTRY)]
+
+
+async def test_reads_do_not_wait_behind_a_fence_that_waits_for_the_journal(scene: Scene) -> None:
+    await scene.handle(adds(0))
+    scene.journal.settle()
+    scene.connection.responses()
+    await scene.handle(fencing_read() * 20 + client_codec.v2_read(LEDGER, EntryId(0)))
+    assert scene.statuses() == [Status.OK]
+
+
+async def test_a_flood_of_fencing_reads_pauses_its_socket_until_half_of_them_are_answered() -> None:
+    journal, storage, connection = FakeJournal(), FakeStorage(), FakeConnection()
+    bookie = make_bookie(journal, storage, ServiceSettings(reads_queued_per_connection=8))
+    bookie.handle(connection.real, ServerCodec().feed(adds(0) + fencing_read() * 7))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not connection.paused
+    bookie.handle(connection.real, ServerCodec().feed(fencing_read()))
+    assert connection.paused
+    journal.settle()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not connection.paused and connection.unanswered == 0
+    await bookie.close()
