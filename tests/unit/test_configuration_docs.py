@@ -9,6 +9,7 @@ import pytest
 from quire_bookie.cli.main import run
 from quire_bookie.config import BookieConfig, ProcessConfig
 from quire_bookie.config.bookie import StorageConfig
+from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -18,6 +19,7 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Topics and clients": ServingConfig,
     "Standalone": StandaloneConfig,
     "Bookie": BookieConfig,
+    "Bookie security": BookieSecurityConfig,
     "Broker": BrokerConfig,
 }
 
@@ -33,9 +35,10 @@ def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
 
 def expected_rows(section: str) -> list[str]:
     """Shared settings stand once, in the sections of what shares them."""
-    shared = set(StorageConfig.model_fields) | set(ServingConfig.model_fields)
+    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig)
+    shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
-    return rows_of(model, set() if model in (StorageConfig, ServingConfig) else shared)
+    return rows_of(model, set() if model in shared_models else shared)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

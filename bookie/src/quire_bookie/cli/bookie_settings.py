@@ -5,6 +5,7 @@ from dataclasses import replace
 from os.path import abspath
 
 from quire_bookie import limits
+from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
@@ -55,6 +56,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         port=config.port,
         advertise=config.advertise or default_host(config.listen),
         http_port=config.http_port,
+        security=security_settings(config),
         journal_dirs=tuple(map(abspath, config.journal_directories)),
         ledger_dirs=tuple(map(abspath, config.ledger_directories)),
     )

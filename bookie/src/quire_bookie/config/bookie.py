@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
+from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.sources import ProcessConfig
 
 MIB = limits.MIB
@@ -109,7 +110,7 @@ class StorageConfig(ProcessConfig):
         return self
 
 
-class BookieConfig(StorageConfig):
+class BookieConfig(BookieSecurityConfig, StorageConfig):
     """`quire bookie start`."""
 
     data: str = Field("./quire-data", description="folder for journal and ledgers, unless those are set apart")

@@ -33,6 +33,8 @@ from quire_bookie.server.disk_monitor import DiskMonitor
 from quire_bookie.server.garbage_collection import GarbageCollection
 from quire_bookie.server.registration import BookieRegistration
 from quire_bookie.server.replaying import JournalMarks, ReplayTarget
+from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_identity import StorageFolders, StorageIdentity, claim_storage
 from quire_bookie.storage.index_rocksdb import RocksIndexStore
@@ -63,6 +65,7 @@ class _Parts:
     storage: LedgerStorage[JournalPositions] | None = None
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
+    guard: Guard = field(default_factory=Guard)
 
 
 class RunningBookie:
@@ -80,7 +83,8 @@ class RunningBookie:
         self.storage = parts.storage
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the bookie cannot go on: stop it and start it anew, or end the process."""
-        endpoints = [bookie_endpoint(settings.advertise, port)]
+        self.guard = parts.guard
+        endpoints = [bookie_endpoint(settings.advertise, port, tls=parts.guard.offers_tls)]
         if settings.http_port > 0:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port))
         self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
@@ -218,12 +222,13 @@ async def start_bookie(
     journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error.
     """
     settings.service.check()
+    guard = await open_guard(settings.security, disk, clock)
     instance_id = await initialise(metadata, chance)
     folders = StorageFolders(settings.journal_paths, settings.ledger_paths)
     identity = await claim_storage(
         disk, metadata, folders, instance_id=instance_id, host_name=settings.advertise, chance=chance
     )
-    parts = _Parts(identity)
+    parts = _Parts(identity, guard=guard)
     try:
         open_index = open_index or partial(RocksIndexStore.open, cache_bytes=settings.index_cache_bytes)
         await _open_data(settings, parts, disk, chance, open_index)
@@ -245,7 +250,7 @@ async def _open_data(
     parts.storage = await LedgerStorage.open(
         disk=disk,
         index=parts.index,
-        directory=settings.ledger_paths[0],
+        directories=settings.ledger_paths,
         settings=settings.storage,
         marks=JournalMarks(parts.journal),
         chance=chance,
@@ -303,7 +308,9 @@ async def _serve(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
     loop = asyncio.get_running_loop()
     try:
         parts.server = await loop.create_server(
-            lambda: Connection(bookie, parts.open_connections, settings.service), settings.listen, settings.port
+            lambda: Connection(bookie, parts.open_connections, settings.service, parts.guard),
+            settings.listen,
+            settings.port,
         )
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
@@ -322,6 +329,7 @@ async def _close(parts: _Parts) -> None:
         parts.server.close()
     for connection in list(parts.open_connections):
         connection.abort()
+    await parts.guard.close()
     async with contextlib.AsyncExitStack() as closing:  # what fails to close keeps nothing else open
         closing.callback(parts.identity.release)
         if parts.index is not None:

@@ -8,6 +8,7 @@ from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.security.settings import SecuritySettings
 from quire_bookie.storage.settings import StorageSettings
 
 
@@ -65,6 +66,7 @@ class BookieSettings:
     drain_timeout_s: float = limits.BOOKIE_DRAIN_TIMEOUT_S
     poisoned_reads_s: float = limits.POISONED_READS_S
     service: ServiceSettings = field(default_factory=ServiceSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)

@@ -1,0 +1,68 @@
+"""Maps what a person configured about TLS and authentication to the settings of the rooms. Pure: reads no file."""
+
+from os.path import abspath
+
+from quire_bookie.config.bookie_security import ROLE_PROVIDERS, TOKEN_PROVIDERS, BookieSecurityConfig
+from quire_bookie.env.tls import TlsFiles
+from quire_bookie.server.security.settings import (
+    AuthKind,
+    ConnectionLimitSettings,
+    SecuritySettings,
+    ServerTlsSettings,
+    TokenSettings,
+)
+
+
+def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
+    """Who may talk to a bookie. ConfigError for parts that contradict each other."""
+    auth = AuthKind.NONE
+    if config.auth_provider in ROLE_PROVIDERS:
+        auth = AuthKind.CERTIFICATE_ROLES
+    elif config.auth_provider in TOKEN_PROVIDERS:
+        auth = AuthKind.TOKEN
+    return SecuritySettings(
+        tls=_tls(config) if config.uses_tls else None,
+        auth=auth,
+        authorized_roles=tuple(config.authorized_roles),
+        token=_token(config) if auth is AuthKind.TOKEN else None,
+        limits=ConnectionLimitSettings(
+            connections_max=config.max_connections,
+            connections_per_address_max=config.max_connections_per_address,
+            unauthenticated_s=config.unauthenticated_timeout_ms / 1000,
+            unauthenticated_frame_bytes_max=config.unauthenticated_frame_bytes,
+            handshake_timeout_s=config.tls_handshake_timeout_ms / 1000,
+        ),
+    )
+
+
+def path_of(value: str) -> str:
+    """An absolute path; nothing for nothing."""
+    return abspath(value) if value else ""
+
+
+def _tls(config: BookieSecurityConfig) -> ServerTlsSettings:
+    return ServerTlsSettings(
+        TlsFiles(
+            certificate=path_of(config.tls_certificate_path),
+            key=path_of(config.tls_key_store),
+            key_password=path_of(config.tls_key_store_password_path),
+            trust=path_of(config.tls_trust_store),
+            protocols=tuple(config.tls_enabled_protocols),
+            ciphers=config.tls_enabled_cipher_suites,
+        ),
+        client_certificates=config.tls_client_authentication,
+        required=config.tls_required,
+        refresh_s=float(config.tls_refresh_seconds),
+    )
+
+
+def _token(config: BookieSecurityConfig) -> TokenSettings:
+    return TokenSettings(
+        secret_key=config.token_secret_key,
+        public_key=config.token_public_key,
+        algorithm=config.token_public_alg,
+        claim=config.token_auth_claim,
+        audience_claim=config.token_audience_claim,
+        audience=config.token_audience,
+        tokens_path=path_of(config.token_static_file),
+    )
