@@ -3,7 +3,7 @@
 The managed ledger and dispatch keep theirs beside their settings. Names that Pulsar's operators know are in brackets.
 """
 
-from quire_bookie.limits import FRAME_BYTES_MAX, MIB
+from quire_bookie.limits import FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, MIB
 
 MESSAGE_BYTES_MAX = 5 * MIB  # maxMessageSize
 FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadata on top of the payload
@@ -42,7 +42,7 @@ POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale where no 
 POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it takes what it has
 STOP_S = 10.0  # a broker that stops gives its topics this long to flush
 
-assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX, "a full message must fit one ledger entry's frame"
+assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX + FRAME_LENGTH_BYTES, "a message must fit a frame"
 assert CONNECTION_PUBLISH_BYTES_MAX > MESSAGE_BYTES_MAX
 assert PUBLISH_BYTES_MAX >= CONNECTION_PUBLISH_BYTES_MAX
 assert SOCKET_WRITE_LOW_BYTES < SOCKET_WRITE_HIGH_BYTES
