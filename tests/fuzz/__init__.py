@@ -1,0 +1,1 @@
+"""Byte-level fuzzing of the bookie protocol: `python -m tests.fuzz --frames 1000000`."""

@@ -1,0 +1,42 @@
+"""The codecs alone: whatever comes in, they return or say PeerProtocolError, and keep no more than one frame."""
+
+import random
+
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.wire.client_codec import ClientCodec
+from quire_bookie.wire.server_codec import ServerCodec
+from tests.fuzz.frames import chunks, conversation
+
+FRAME_BYTES_MAX = 64 * 1024
+_FRAMES_PER_CONNECTION_MAX = 40
+
+
+def fuzz_server_codec(seed: int, frames: int) -> tuple[int, int]:
+    """Feed damaged requests; how many requests came out, and how many connections were refused."""
+    rng = random.Random(seed)
+    done = requests = refused = 0
+    while done < frames:
+        codec = ServerCodec(FRAME_BYTES_MAX)
+        sent = conversation(rng, ">", _FRAMES_PER_CONNECTION_MAX, rng.choice((2, 3)))
+        done += len(sent)
+        for chunk in chunks(rng, b"".join(sent)):
+            requests += len(codec.feed(chunk))
+        refused += codec.failure is not None
+    return requests, refused
+
+
+def fuzz_client_codec(seed: int, frames: int) -> tuple[int, int]:
+    """Feed damaged answers to the client's side; answers decoded, connections refused."""
+    rng = random.Random(seed)
+    done = answers = refused = 0
+    while done < frames:
+        generation = rng.choice((2, 3))
+        codec = ClientCodec(generation, FRAME_BYTES_MAX)
+        sent = conversation(rng, "<", _FRAMES_PER_CONNECTION_MAX, generation)
+        done += len(sent)
+        try:
+            for chunk in chunks(rng, b"".join(sent)):
+                answers += len(codec.feed(chunk))
+        except PeerProtocolError:
+            refused += 1
+    return answers, refused

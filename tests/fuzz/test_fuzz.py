@@ -1,0 +1,34 @@
+"""The fuzzers at a size that a test run can afford; the full size is `python -m tests.fuzz --frames 1000000`."""
+
+import random
+
+import pytest
+
+from tests.fuzz.bookie import fuzz_bookie
+from tests.fuzz.codecs import fuzz_client_codec, fuzz_server_codec
+from tests.fuzz.frames import damaged, recorded
+
+FRESH = random.SystemRandom().randrange(2**32)
+
+
+@pytest.mark.parametrize("seed", [1, 2, FRESH])
+def test_damaged_requests_never_crash_the_codec(seed: int) -> None:
+    requests, refused = fuzz_server_codec(seed, 20_000)
+    assert requests > 1000 and refused > 100, f"seed {seed}: the damage was too harmless or too harsh"
+
+
+@pytest.mark.parametrize("seed", [1, 2, FRESH])
+def test_damaged_answers_never_crash_the_client_codec(seed: int) -> None:
+    answers, refused = fuzz_client_codec(seed, 20_000)
+    assert answers > 1000 and refused > 100, f"seed {seed}: the damage was too harmless or too harsh"
+
+
+@pytest.mark.parametrize("seed", [1, FRESH])
+async def test_damaged_requests_leave_a_bookie_as_it_was(seed: int) -> None:
+    outcome = await fuzz_bookie(seed, 4_000)
+    assert outcome.answer_bytes > 10_000, f"seed {seed}"
+
+
+def test_the_same_seed_makes_the_same_frames() -> None:
+    one, two = ([damaged(rng, recorded(">")) for _ in range(100)] for rng in (random.Random(5), random.Random(5)))
+    assert one == two
