@@ -78,8 +78,8 @@ def add_replies(length: int, header: int, code: int, ledger: int, first: int, co
     return b"".join([pack(length, header, code, ledger, entry) for entry in range(first, first + count)])
 
 
-def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffer]) -> Buffer:
-    """Copy entries into a chunk from `offset` on, which is `start` in the row of chunks; gives their places.
+def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffer]) -> bytes:
+    """Copy entries into a chunk from `offset` on, which is `start` in the row of chunks; their places.
 
     IndexError or ValueError where they do not fit: the chunk never grows.
     """
@@ -94,7 +94,7 @@ def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffe
             chunk[offset : offset + size] = entry
             offset += size
     starts = accumulate(sizes, initial=start)
-    return memoryview(array("q", [at << PLACE_SIZE_BITS | size for at, size in zip(starts, sizes, strict=False)]))
+    return array("q", [at << PLACE_SIZE_BITS | size for at, size in zip(starts, sizes, strict=False)]).tobytes()
 
 
 def encode_body(items: list[Run | bytes]) -> bytes:

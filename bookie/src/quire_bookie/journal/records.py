@@ -9,24 +9,20 @@ record     kind u8, zero u8 * 3, count u32, ledger i64, then by kind (little-end
  5 shutdown     nothing (count 0, ledger -1): the process closed the journal on purpose
 ```
 
-Owns these bytes and nothing else. Must never look into an entry: its header was checked when it came in.
+Owns these bytes and nothing else; a whole group is written in one step of `bulk`. Must never look into an entry: its
+header was checked when it came in.
 """
 
 import struct
-import sys
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quire_bookie.bulk import encode_body as encode_body
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run
 
 _HEAD = struct.Struct("<B3xIq")
-_RUN_HEAD = struct.Struct("<B3xIqqq")
-_RUN_HEAD_OF_ONE = struct.Struct("<B3xIqqqI")
 _IDS = struct.Struct("<qq")
 _ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
-_LITTLE_ENDIAN = sys.byteorder == "little"
-_LENGTH_TYPE = "I" if array("I").itemsize == 4 else "L"
 
 SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
 """The last record of a journal that was closed on purpose."""
@@ -73,34 +69,6 @@ class ShutdownRecord:
 
 JournalRecord = EntryRecord | MasterKeyRecord | FenceRecord | ExplicitLacRecord
 """What replay delivers."""
-
-
-def run_head(run: Run) -> bytes:
-    """Everything of an entries record but the entries themselves, which follow as they are."""
-    entries = run.entries
-    head = _RUN_HEAD.pack(_ENTRIES, len(entries), run.ledger, run.first, run.lac)
-    lengths = array(_LENGTH_TYPE, map(len, entries))
-    if not _LITTLE_ENDIAN:
-        lengths.byteswap()
-    return head + lengths.tobytes()
-
-
-def encode_body(items: Sequence[Run | bytes]) -> bytes:
-    """Runs and already encoded records, in order, as one body. The only copy that is made of an entry here."""
-    parts: list[Buffer] = []
-    add = parts.append
-    for item in items:
-        if isinstance(item, bytes):
-            add(item)
-        elif len(item.entries) == 1:
-            # Unbatched adds: a third of the cost of the general case.
-            entry = item.entries[0]
-            add(_RUN_HEAD_OF_ONE.pack(_ENTRIES, 1, item.ledger, item.first, item.lac, len(entry)))
-            add(entry)
-        else:
-            add(run_head(item))
-            parts.extend(item.entries)
-    return b"".join(parts)
 
 
 def master_key_record(ledger: LedgerId, key: bytes) -> bytes:

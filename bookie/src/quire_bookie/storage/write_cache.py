@@ -13,25 +13,23 @@ which under half is theirs; then they are copied. The whole retained buffer is c
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Final
 
+from quire_bookie.bulk import encode_records, store_entries
+from quire_bookie.bulk.plain import CHUNK_BYTES
+from quire_bookie.bulk.plain import PLACE_KEPT as _KEPT
+from quire_bookie.bulk.plain import PLACE_SIZE_BITS as _SIZE_BITS
+from quire_bookie.bulk.plain import PLACE_SIZE_MASK as _SIZE_MASK
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.ledger_states import LedgerInfo
 
-CHUNK_BYTES: Final = 1 << 20
 KEPT_ENTRY_BYTES_MIN: Final = 16 * 1024
 """From this size on an entry is kept as an object: copying costs more than the object."""
 ENTRY_OVERHEAD_BYTES: Final = 32
 KEPT_OVERHEAD_BYTES: Final = 200
 STRAY_OVERHEAD_BYTES: Final = 160
 LEDGER_OVERHEAD_BYTES: Final = 700
-_SIZE_BITS = 24
-_SIZE_MASK = (1 << _SIZE_BITS) - 1
-_KEPT = 1 << 62
-_JOIN_BYTES_MAX = 48 * 1024
-"""A larger join is a fresh mapping every time, and its page faults cost more than copying entry by entry."""
 
 
 class LedgerEntries:
@@ -135,6 +133,14 @@ class CacheHalf:
             return [view[start : start + (place & _SIZE_MASK)] for start, place in zip(starts, places, strict=True)]
         return [self._view(place) for place in places]
 
+    def write_records(
+        self, target: bytearray, at: int, salt: int, ledger: LedgerId, ids: Sequence[int], places: Sequence[int]
+    ) -> int:
+        """Write the log records of some entries into `target` from `at` on; gives the position behind them."""
+        ids = ids if isinstance(ids, array) else array("q", ids)
+        places = places if isinstance(places, array) else array("q", places)
+        return encode_records(target, at, salt, ledger, ids, places, self._chunks, self._kept)
+
     def _view(self, place: int) -> Buffer:
         if place & _KEPT:
             return self._kept[place ^ _KEPT]
@@ -172,19 +178,18 @@ class CacheHalf:
                     self._copy_one(entry) if len(entry) <= CHUNK_BYTES else self._keep_one(entry) for entry in entries
                 ]
             self._next_chunk()
-        sizes = list(map(len, entries))
-        end = self._end
-        offset = end % CHUNK_BYTES
-        chunk = self._chunks[-1]
-        if size_bytes <= _JOIN_BYTES_MAX:
-            chunk[offset : offset + size_bytes] = b"".join(entries)
-        else:
-            for entry, size in zip(entries, sizes, strict=True):
-                chunk[offset : offset + size] = entry
-                offset += size
-        self._end = end + size_bytes
+        places = array("q")
+        places.frombytes(
+            store_entries(
+                self._chunks[-1],
+                self._end % CHUNK_BYTES,
+                self._end,
+                entries if isinstance(entries, list) else list(entries),
+            )
+        )
+        self._end += size_bytes
         self.charged_bytes += size_bytes
-        return [start << _SIZE_BITS | size for start, size in zip(accumulate(sizes, initial=end), sizes, strict=False)]
+        return places
 
     def _next_chunk(self) -> None:
         self.charged_bytes += self._limit - self._end

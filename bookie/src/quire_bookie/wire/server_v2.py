@@ -1,12 +1,13 @@
 """The bookie's side of protocol V2: requests out of a buffer, answers as bytes. Keeps no state between calls.
 
-Adds are parsed in the tightest loop of the product: while frames continue a run, a frame costs one unpack, one compare
-of 32 bytes (header, key, ledger) and one view. Everything else takes the general path.
+Adds come in runs, and a run is taken from the buffer in one step (`bulk.take_adds`). Everything else takes the general
+path, frame by frame.
 """
 
 from collections.abc import Sequence
 from struct import Struct
 
+from quire_bookie.bulk import add_replies, take_adds
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.wire import v2
@@ -41,52 +42,31 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
     """
     end = len(data)
     view = memoryview(data)
-    unpack, fixed_bytes = v2.ADD_REQUEST.unpack_from, v2.ADD_REQUEST.size
+    unpack = v2.ADD_REQUEST.unpack_from
     open_runs: dict[bytes, AddRequest] = {}
-    run: Run | None = None
-    run_prefix: bytes | None = None
-    entries: list[Buffer] = []
-    next_entry = highest_lac = size_bytes = 0
-    try:
-        while end - position >= 8:
-            if end - position >= fixed_bytes:
-                length, prefix, entry, lac = unpack(data, position)
-                if prefix == run_prefix and entry == next_entry and _FULL_ADD_LENGTH <= length <= frame_bytes_max:
-                    stop = position + 4 + length
-                    if stop > end:
-                        return position
-                    entries.append(view[position + 28 : stop])
-                    next_entry += 1
-                    size_bytes += length - 24
-                    if lac > highest_lac:
-                        highest_lac = lac
-                    position = stop
-                    continue
-            if run is not None:
-                run.size_bytes, run.lac = size_bytes, EntryId(highest_lac)
-                run, run_prefix = None, None
-            length, header = v2.LENGTH_AND_HEADER.unpack_from(data, position)
-            check_length(length, frame_bytes_max)
-            stop = position + 4 + length
-            if stop > end:
-                return position
-            version, opcode, flags = v2.parse_header(header)
-            if opcode == v2.ADD and length >= _FULL_ADD_LENGTH and version <= v2.VERSION:
-                # The next turn of the loop takes the entry itself.
-                request = open_runs.get(prefix)
-                if request is None or request.reply_first + len(request.run.entries) != entry:
-                    request = open_runs[prefix] = _begin_adds(prefix, entry, version, flags)
-                    requests.append(request)
-                run, run_prefix, next_entry = request.run, prefix, entry
-                entries, size_bytes, highest_lac = run.entries, run.size_bytes, run.lac  # type: ignore[assignment]
-                continue
-            open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
-            requests.append(_decode_other(view[position:stop], version, opcode, flags))
-            position = stop
-        check_header_fits(data, position)
-    finally:
-        if run is not None:
-            run.size_bytes, run.lac = size_bytes, EntryId(highest_lac)
+    while end - position >= 8:
+        length, header = v2.LENGTH_AND_HEADER.unpack_from(data, position)
+        check_length(length, frame_bytes_max)
+        stop = position + 4 + length
+        if stop > end:
+            return position
+        version, opcode, flags = v2.parse_header(header)
+        if opcode == v2.ADD and length >= _FULL_ADD_LENGTH and version <= v2.VERSION:
+            _, prefix, entry, _ = unpack(data, position)
+            request = open_runs.get(prefix)
+            if request is None or request.reply_first + len(request.run.entries) != entry:
+                request = open_runs[prefix] = _begin_adds(prefix, entry, version, flags)
+                requests.append(request)
+            run = request.run
+            # Takes this add and those that continue its run.
+            position, size_bytes, lac = take_adds(data, position, frame_bytes_max, entry, run.lac, run.entries)  # type: ignore[arg-type]
+            run.size_bytes += size_bytes
+            run.lac = EntryId(lac)
+            continue
+        open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
+        requests.append(_decode_other(view[position:stop], version, opcode, flags))
+        position = stop
+    check_header_fits(data, position)
     return position
 
 
@@ -182,12 +162,10 @@ def _answer(header: int, status: Status, ledger: int, entry: int, more_bytes: in
 
 def encode_adds(request: AddRequest, status: Status) -> bytes:
     """The answers to every entry of a run, one after the other."""
-    pack, length, header, ledger = v2.RESPONSE.pack, v2.ADD_RESPONSE_LENGTH, request.header, request.reply_ledger
-    code, first = V2_CODES[status], request.reply_first
-    count = len(request.run.entries)
-    if count == 1:
-        return pack(length, header, code, ledger, first)
-    return b"".join([pack(length, header, code, ledger, entry) for entry in range(first, first + count)])
+    run, code = request.run, V2_CODES[status]
+    return add_replies(
+        v2.ADD_RESPONSE_LENGTH, request.header, code, request.reply_ledger, request.reply_first, len(run.entries)
+    )
 
 
 def encode_read(

@@ -54,17 +54,23 @@ def runs(requests: Sequence[Request]) -> list[tuple[int, int, int]]:
     return found
 
 
-def test_consecutive_adds_of_one_buffer_are_one_run_of_views_into_it() -> None:
+def test_consecutive_adds_of_one_buffer_are_one_run() -> None:
     data = b"".join(add(5, entry, b"x" * entry) for entry in range(10, 40))
     (request,) = ServerCodec().feed(data)
     assert isinstance(request, AddRequest)
     run = request.run
     assert (run.ledger, run.first, len(run.entries), run.lac) == (5, 10, 30, 38)
     assert run.size_bytes == sum(map(len, run.entries))
-    assert all(isinstance(entry, memoryview) and entry.obj is data for entry in run.entries)
     assert bytes(run.entries[3]) == entry_bytes(5, 13, b"x" * 13)
     assert request.master_key == KEY
     assert not request.recovery
+
+
+def test_large_entries_are_views_into_their_buffer() -> None:
+    data = b"".join(add(5, entry, bytes(20_000)) for entry in range(3))
+    (request,) = ServerCodec().feed(data)
+    assert isinstance(request, AddRequest)
+    assert all(isinstance(entry, memoryview) and entry.obj is data for entry in request.run.entries)
 
 
 def test_interleaved_ledgers_make_one_run_each() -> None:
