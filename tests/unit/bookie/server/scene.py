@@ -39,6 +39,7 @@ class Scene:
         """Send adds, make them durable, forget the answers."""
         await self.handle(b"".join(frames))
         self.journal.settle()
+        await self.turn()
         self.connection.sent.clear()
 
     def statuses(self, generation: int = 2) -> list[Status]:
