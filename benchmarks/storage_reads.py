@@ -38,7 +38,7 @@ async def open_storage(folder: str) -> tuple[RocksIndexStore, LedgerStorage[int]
     """A storage on the real disk."""
     index = await RocksIndexStore.open(f"{folder}/index")
     storage = await LedgerStorage.open(
-        disk=LocalDisk(), index=index, directory=f"{folder}/ledgers", settings=SETTINGS, marks=NoMarks()
+        disk=LocalDisk(), index=index, directories=[f"{folder}/ledgers"], settings=SETTINGS, marks=NoMarks()
     )
     return index, storage
 

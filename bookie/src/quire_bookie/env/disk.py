@@ -20,6 +20,8 @@ class DiskUsage:
 
     total_bytes: int
     free_bytes: int
+    file_system: int = 0
+    """Which file system it is: two folders with the same number share their bytes. 0: not known."""
 
 
 class DiskFile(Protocol):

@@ -288,9 +288,13 @@ class LocalDisk:
 
     async def usage(self, path: str) -> DiskUsage:
         """Space of the file system below `path`."""
-        found = await self._pool.run(path, os.statvfs, path)
-        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        return await self._pool.run(path, _usage, path)
 
     def lock_dir(self, path: str) -> DirectoryLock:
         """Lock a folder; raises BlockingIOError when another process (or this one) holds it."""
         return LocalDirectoryLock(path)
+
+
+def _usage(path: str) -> DiskUsage:
+    found = os.statvfs(path)
+    return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, os.stat(path).st_dev)

@@ -6,11 +6,12 @@ below what is committed, and never syncs twice after a failure.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskFile
-from quire_bookie.errors import DamagedError
+from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.log_catalog import LogState
@@ -31,6 +32,8 @@ class LogWriter:
         self._header = header
         self._spans = spans
         self.committed = state
+        self.out_of_space = False
+        """A write found no space since the last `rewind`."""
         self.salt = log_format.salt_of(header)
         self._begin()
 
@@ -95,8 +98,7 @@ class LogWriter:
             body = log_format.encode_map(self._whole(), 0)
         self._append_file_record(log_format.FOOTER_ENTRY, body)
         self._pad(LOG_ALIGNMENT_BYTES, 0)
-        await self._write_up_to(self.offset)
-        await self._file.sync()
+        await self._write_up_to(self.offset, sync=True)
         return replace(self.committed, durable_bytes=self.offset, pointer=footer)
 
     async def seal(self) -> LogState:
@@ -107,8 +109,7 @@ class LogWriter:
         size = self.offset + log_format.SEAL_BYTES
         self._pending.append(log_format.encode_seal(self.log, place, size))
         self.offset = size
-        await self._write_up_to(size)
-        await self._file.sync()
+        await self._write_up_to(size, sync=True)
         return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
 
     def _whole(self) -> LedgerMap:
@@ -127,6 +128,7 @@ class LogWriter:
     async def rewind(self) -> None:
         """Take back what was appended since the last commit, and give its space free."""
         self._begin()
+        self.out_of_space = False
         await self._file.truncate(self.committed.durable_bytes)
 
     async def close(self) -> None:
@@ -142,9 +144,17 @@ class LogWriter:
         self._pending.append(bytes(gap))
         self.offset += gap
 
-    async def _write_up_to(self, end: int) -> None:
-        if end <= self._written:
-            return
+    async def _write_up_to(self, end: int, *, sync: bool = False) -> None:
+        try:
+            if end > self._written:
+                await self._write(end)
+            if sync:
+                await self._file.sync()
+        except DiskFullError:
+            self.out_of_space = True
+            raise
+
+    async def _write(self, end: int) -> None:
         queued = memoryview(b"".join(self._pending))
         start = self._written
         self._pending = [queued[end - start :]]
@@ -157,15 +167,12 @@ class LogWriter:
 class LogFiles:
     """Handles for reading, at most `open_max` of them kept open."""
 
-    def __init__(self, disk: Disk, directory: str, open_max: int) -> None:
+    def __init__(self, disk: Disk, path_of: Callable[[int], str], open_max: int) -> None:
         self._disk = disk
-        self._directory = directory
+        self.path = path_of
+        """Where a log lies."""
         self._open_max = open_max
         self._open: OrderedDict[int, _Handle] = OrderedDict()
-
-    def path(self, log: int) -> str:
-        """Where a log lies."""
-        return log_path(self._directory, log)
 
     async def read(self, log: int, offset: int, size: int) -> bytes:
         """Exactly `size` bytes; DamagedError when the file is missing, too short or cannot be read."""

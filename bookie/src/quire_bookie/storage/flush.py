@@ -19,8 +19,8 @@ from quire_bookie.storage.entry_log import PIECE_BYTES
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, state_key
 from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
+from quire_bookie.storage.log_appender import LogAppender
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
-from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 
@@ -32,13 +32,15 @@ KEYS_PER_GET: Final = 512
 class Flush:
     """One attempt. The entries of a ledger that was deleted meanwhile are not written."""
 
-    def __init__(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], logs: EntryLogs) -> None:
+    def __init__(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], logs: LogAppender) -> None:
         self._half = half
         self._states = states
         self._logs = logs
         self._state_puts: list[tuple[bytes, bytes]] = []
         self._segments: dict[bytes, list[BlockSegment]] = {}
         self._since_turn = 0
+        self.found_full_folder = False
+        """After DiskFullError: a folder turned out full, so that another attempt may write to other ones."""
 
     async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats) -> None:
         """Make it durable. DiskFullError: nothing changed, try again after space was freed."""
@@ -48,7 +50,7 @@ class Flush:
             blocks = await self._merge(index)
             await commits.commit([*blocks, *self._state_puts, *log_states], next_log=self._logs.next_log)
         except DiskFullError:
-            await self._logs.rewind()
+            self.found_full_folder = await self._logs.rewind()
             raise
         await self._logs.committed()
         stats.flushes += 1

@@ -7,20 +7,19 @@ space is short the half stays readable in memory and the journal keeps it. An er
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DiskFullError, StorageError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.flush import Flush
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.log_appender import LogAppender
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
-from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.settings import StorageSettings, StorageStats
-from quire_bookie.storage.write_cache import WriteCache
+from quire_bookie.storage.write_cache import CacheHalf, WriteCache
 
 _log = logging.getLogger("quire.storage")
 M = TypeVar("M")
@@ -44,22 +43,20 @@ class FlushWorker(Generic[M]):
 
     def __init__(
         self,
-        disk: Disk,
         directory: str,
         index: IndexStore,
         commits: IndexCommits,
-        logs: EntryLogs,
+        appender: LogAppender,
         cache: WriteCache,
         states: LedgerStates,
         marks: Marks[M],
         settings: StorageSettings,
         stats: StorageStats,
     ) -> None:
-        self._disk = disk
         self._directory = directory
         self._index = index
         self._commits = commits
-        self._logs = logs
+        self._appender = appender
         self._cache = cache
         self._states = states
         self.marks = marks
@@ -155,7 +152,7 @@ class FlushWorker(Generic[M]):
             except DiskFullError:
                 raise
             except (StorageError, OSError) as error:
-                self._fail(error)
+                self.fail(error)
                 raise
 
     def _swap(self) -> None:
@@ -168,8 +165,7 @@ class FlushWorker(Generic[M]):
         assert half is not None and swapped is not None
         states, mark = swapped
         try:
-            await self._check_space(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
-            await Flush(half, states, self._logs).run(self._index, self._commits, self._stats)
+            await self._write(half, states)
         except DiskFullError as error:
             self._stats.flushes_failed += 1
             if not self.disk_full:
@@ -195,16 +191,21 @@ class FlushWorker(Generic[M]):
             raise
         self.disk_full = False
 
-    async def _check_space(self, needed_bytes: int) -> None:
-        """Refuse before the last bytes are gone: deletions need them to give space back."""
-        usage = await self._disk.usage(self._directory)
-        if usage.free_bytes - needed_bytes < self._settings.reserved_bytes:
-            raise DiskFullError(
-                f"{self._directory}: {usage.free_bytes} bytes free; a flush of {needed_bytes} must leave "
-                f"{self._settings.reserved_bytes}"
-            )
+    async def _write(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo]) -> None:
+        """Flush, as often as a folder turns out full on the way and others may have the room."""
+        await self._appender.begin()
+        while True:
+            self._appender.check_room(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
+            flush = Flush(half, states, self._appender)
+            try:
+                await flush.run(self._index, self._commits, self._stats)
+                return
+            except DiskFullError:
+                if not flush.found_full_folder:
+                    raise
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Nothing can be made durable any more; says so once."""
         if self.failure is None:
             self.failure = error
             self._room.set()
@@ -228,7 +229,7 @@ class FlushWorker(Generic[M]):
             except DiskFullError as error:
                 _log.debug("the flush will be tried again: %s", error)
             except Exception as error:  # noqa: BLE001 - the task's root: without it nothing is ever flushed again
-                self._fail(error)
+                self.fail(error)
 
     async def _flush_full_half(self) -> None:
         """What a put swapped; the active half goes on filling."""

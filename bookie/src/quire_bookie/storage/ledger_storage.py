@@ -14,6 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from quire_bookie.env.chance import Chance, SystemChance
+from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import (
@@ -39,8 +40,10 @@ from quire_bookie.storage.index_keys import (
     state_key,
 )
 from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, encode_state, is_deleted
+from quire_bookie.storage.log_directories import LogDirectories, home_of
 from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
+from quire_bookie.storage.quarantine import QuarantinedLog
 from quire_bookie.storage.read_cache import ReadCache
 from quire_bookie.storage.settings import StorageSettings, StorageStats
 from quire_bookie.storage.state_changes import StateChanges
@@ -74,29 +77,35 @@ class LedgerStorage(Generic[M]):
         *,
         disk: Disk,
         index: IndexStore,
-        directory: str,
+        directories: Sequence[str],
         settings: StorageSettings,
         marks: Marks[M],
         chance: Chance | None = None,
+        clock: WallClock | None = None,
     ) -> "LedgerStorage[M]":
-        """Open or create the storage in `directory`; the caller locked it, and closes `index` afterwards.
+        """Open or create the storage in `directories`; the caller locked them, and closes `index` afterwards.
 
-        Raises StartupError when folder and index do not belong together, DamagedError when the index lost commits.
+        Entry logs lie in all of them; what there is only one of lies in the one where it was found, or in the first.
+        Raises StartupError when folders and index do not belong together, DamagedError when the index lost commits.
         """
+        chance, clock = chance or SystemChance(), clock or SystemClock()
+        for path in directories:
+            await disk.make_dirs(path)
+        directory = await home_of(disk, directories)
         storage = cls(disk, index, directory, settings, marks)
-        chance = chance or SystemChance()
-        await disk.make_dirs(directory)
+        places = LogDirectories(disk, directories, settings.reserved_bytes)
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
         storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states)
         await storage._changes.restore_limbo()
-        storage._logs = await EntryLogs.open(disk, index, directory, settings, storage.stats, storage._commits, chance)
+        storage._logs = await EntryLogs.open(
+            disk, index, places, directory, settings, storage.stats, storage._commits, chance, clock
+        )
         storage._reader = LogReader(index, storage._logs, storage._read_cache, settings.read_ahead_bytes, storage.stats)
         storage._flushes = FlushWorker(
-            disk,
             directory,
             index,
             storage._commits,
-            storage._logs,
+            storage._logs.flushed,
             storage._cache,
             storage._states,
             marks,
@@ -116,6 +125,21 @@ class LedgerStorage(Generic[M]):
     def is_new(self) -> bool:
         """Whether index and folder were empty when they were opened."""
         return self._commits.is_new
+
+    @property
+    def directories(self) -> LogDirectories:
+        """The folders of entry logs, with their space as of the last look."""
+        return self._logs.directories
+
+    @property
+    def home(self) -> str:
+        """The folder that holds what there is only one of: proof, quarantine list, the operator's wishes."""
+        return self._directory
+
+    @property
+    def quarantined(self) -> list[QuarantinedLog]:
+        """Entry logs that are missing or damaged as files. What is intact in them is still read."""
+        return self._logs.quarantine.logs()
 
     @property
     def failure(self) -> BaseException | None:

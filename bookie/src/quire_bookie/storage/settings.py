@@ -19,6 +19,8 @@ class StorageSettings:
     ledger_states_max: int = limits.LEDGER_STATES_MAX
     reserved_bytes: int = limits.DISK_RESERVED_BYTES
     """A flush that would leave less than this free is refused with DiskFullError; deletions may use it."""
+    compaction_reserved_bytes: int = limits.DISK_COMPACTION_RESERVED_BYTES
+    """What compaction leaves free: less than the rest, since it gives back more than it takes."""
     disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
     open_logs_max: int = limits.OPEN_LOGS_MAX
 

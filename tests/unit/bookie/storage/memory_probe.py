@@ -78,7 +78,7 @@ async def main(folder: str, entries: int) -> None:
     index = await RocksIndexStore.open(f"{folder}/index", cache_bytes=INDEX_BYTES)
     settings = StorageSettings(write_cache_bytes=WRITE_CACHE_BYTES, read_cache_bytes=READ_CACHE_BYTES)
     storage = await LedgerStorage.open(
-        disk=disk, index=index, directory=f"{folder}/ledgers", settings=settings, marks=_NoMarks()
+        disk=disk, index=index, directories=[f"{folder}/ledgers"], settings=settings, marks=_NoMarks()
     )
     gc.collect()
     idle = _status("VmRSS")

@@ -92,5 +92,5 @@ async def open_store(disk: SimDisk | None = None, settings: StorageSettings = SM
     await disk.make_dirs("/data")
     index = SimIndexStore(disk)
     marks = SimMarks(disk)
-    storage = await LedgerStorage.open(disk=disk, index=index, directory=DIRECTORY, settings=settings, marks=marks)
+    storage = await LedgerStorage.open(disk=disk, index=index, directories=[DIRECTORY], settings=settings, marks=marks)
     return Store(disk, index, marks, storage)

@@ -90,7 +90,7 @@ async def test_a_log_cut_between_two_commits_is_found_out_by_the_proof(tmp_path:
     index = await _open(folder / "index")
     settings = StorageSettings(reserved_bytes=0)
     storage = await LedgerStorage.open(
-        disk=LocalDisk(), index=index, directory=str(folder / "ledgers"), settings=settings, marks=_NoMarks()
+        disk=LocalDisk(), index=index, directories=[str(folder / "ledgers")], settings=settings, marks=_NoMarks()
     )
     await storage.load_ledger(LedgerId(1))
     info = storage.create_ledger(LedgerId(1), b"k" * 20)
@@ -116,7 +116,11 @@ async def test_a_log_cut_between_two_commits_is_found_out_by_the_proof(tmp_path:
         try:
             with pytest.raises((DamagedError, StartupError)):
                 await LedgerStorage.open(
-                    disk=LocalDisk(), index=again, directory=str(copy / "ledgers"), settings=settings, marks=_NoMarks()
+                    disk=LocalDisk(),
+                    index=again,
+                    directories=[str(copy / "ledgers")],
+                    settings=settings,
+                    marks=_NoMarks(),
                 )
             refused += 1
         finally:

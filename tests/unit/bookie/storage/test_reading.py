@@ -148,7 +148,7 @@ async def test_a_log_of_very_many_flushes_is_continued_with_its_whole_map() -> N
         await store.put_ids(entry % 7, [entry])
         await store.storage.flush()
     store = await store.restart()
-    writer = store.storage._logs._writer
+    writer = store.storage._logs.flushed._writer
     assert writer is not None
     assert sum(span.entries for span in writer._spans.values()) == 150
     assert set(writer._spans) == set(range(7))
