@@ -20,16 +20,23 @@ class RefusedError(QuireError):
 
 def get(http: str, path: str) -> Any:
     """The decoded JSON of `path`. RefusedError with the server's reason; ConfigError for a wrong address."""
+    return ask(http, "GET", path)
+
+
+def ask(http: str, method: str, path: str, body: Any = None) -> Any:
+    """As `get`, with any method and a body that is sent as JSON."""
     if not http.startswith(("http://", "https://")):
         raise ConfigError(f"--http {http}: expected http://host:port")
     try:
-        with urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S) as answer:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(http.rstrip("/") + path, data, method=method)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         raise RefusedError(_reason(error)) from error
     except urllib.error.URLError as error:
         reason = getattr(error.reason, "strerror", None) or error.reason
-        raise RefusedError(f"{http} does not answer ({reason}); is `quire standalone` running?") from error
+        raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
     except (OSError, ValueError) as error:
         raise RefusedError(f"{http} is no Quire: {error}") from error
 
