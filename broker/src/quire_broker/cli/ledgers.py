@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
+from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_broker.cli.tables import Form, FormOption, print_facts, print_json, print_table
 
 PAGE_LEDGERS = 1000
