@@ -1,13 +1,15 @@
 """One cluster of three bookies on a real etcd, and one JVM with the stock Java client, for all tests of this folder."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.etcd_cluster import EtcdCluster
+from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver, class_path
 
 GENERATIONS = {"v2": "true", "v3": "false"}
+REACHED_TIMEOUT_S = 30
 TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
 
 
@@ -16,6 +18,17 @@ def open_clients(java: JavaDriver, cluster: EtcdCluster, **settings: str) -> Non
     for name, v2 in GENERATIONS.items():
         wanted = {"useV2WireProtocol": v2, **TIMEOUTS, **settings}
         java.call("open_client", client=name, uri=cluster.java_uri, settings=wanted)
+
+
+def wait_reached(java: JavaDriver, client: str, bookie: ClusterBookie) -> None:
+    """Until that Java client gets answers from a bookie that was started again.
+
+    The registration of the killed run is deleted and made anew, and the client learns both by events.
+    """
+    deadline = time.monotonic() + REACHED_TIMEOUT_S
+    while java.call("bookie_info", client=client, bookie=bookie.bookie_id, requested=1)["code"] != "OK":
+        assert time.monotonic() < deadline, f"{client} does not reach {bookie.bookie_id}"
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")
