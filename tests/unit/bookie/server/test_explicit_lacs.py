@@ -52,3 +52,19 @@ async def test_keys_and_packets_that_no_state_can_hold_are_bad_requests(scene: S
     ):
         assert [answer.status for answer in await scene.ask_v3(frame)] == [Status.BAD_REQUEST]
     assert scene.journal.appended == [] and scene.storage.infos == {}
+
+
+async def test_an_explicit_lac_creates_its_ledger_and_is_taken_by_a_fenced_one(scene: Scene) -> None:
+    packet = DIGEST.encode_lac(LEDGER, EntryId(9))
+    await scene.stored(client_codec.v3_write_lac(1, LEDGER, EntryId(9), KEY, packet))
+    info = scene.storage.infos[LEDGER]
+    info.fenced = True
+    await scene.handle(client_codec.v3_write_lac(2, LEDGER, EntryId(10), KEY, DIGEST.encode_lac(LEDGER, EntryId(10))))
+    scene.journal.settle()
+    assert scene.statuses(3) == [Status.OK]
+    info.deleted = True
+    assert [
+        one.status for one in await scene.ask_v3(client_codec.v3_write_lac(3, LEDGER, EntryId(9), KEY, packet))
+    ] == [Status.NO_LEDGER]
+    stats = scene.bookie.stats
+    assert (stats.lac_writes, stats.lac_writes_failed, stats.write_lac_seconds.total) == (3, 1, 2)
