@@ -113,6 +113,13 @@ def list_entries(transaction: int, ledger: LedgerId) -> bytes:
     return frame(request)
 
 
+def start_tls(transaction: int) -> bytes:
+    """A request to go on in TLS: the last bytes in clear."""
+    request = _request(pb.START_TLS, transaction)
+    request.startTLSRequest.SetInParent()
+    return frame(request)
+
+
 def auth(transaction: int, plugin: str, payload: bytes) -> bytes:
     """A step of an authentication exchange."""
     request = _request(pb.AUTH, transaction)

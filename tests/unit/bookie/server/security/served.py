@@ -1,0 +1,146 @@
+"""A bookie's port with a handler that says OK to everything, and a client that speaks bytes."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server.connections import Connection, OpenConnections
+from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.wire import client_codec, client_v3, server_codec
+from quire_bookie.wire.messages import AddRequest, AuthRequest, ReadRequest, RefusedRequest, Request, Response, Status
+from quire_bookie.wire.proto import bookkeeper_pb2 as pb
+
+LEDGER = LedgerId(7)
+FIRST = EntryId(0)
+ENTRY = bytes(7) + b"\x07" + bytes(8) + b"\xff" * 8 + bytes(8) + b"payload"
+
+
+class Agreeable:
+    """Answers adds and reads with OK, in the turn in which they came, and remembers all."""
+
+    def __init__(self) -> None:
+        self.stats = BookieStats()
+        self.requests: list[Request] = []
+
+    def handle(self, connection: Connection, requests: list[Request]) -> None:
+        """Answer."""
+        for request in requests:
+            self.requests.append(request)
+            if isinstance(request, AddRequest):
+                connection.unanswered += len(request.run.entries)
+                connection.send((server_codec.encode_adds(request, Status.OK),), len(request.run.entries))
+                continue
+            connection.unanswered += 1
+            if isinstance(request, ReadRequest):
+                connection.send(server_codec.encode_read(request, Status.OK, ENTRY))
+            elif isinstance(request, AuthRequest):
+                connection.send((server_codec.encode_auth_disabled(request),))
+            elif isinstance(request, RefusedRequest):
+                connection.send((request.answer,))
+            else:
+                raise AssertionError(request)
+
+    def flush_soon(self, connection: Connection) -> None:
+        """In the next turn."""
+        asyncio.get_running_loop().call_soon(connection.flush)
+
+    def leaving(self, connection: Connection) -> None:
+        """Not looked at."""
+
+
+class Port:
+    """The port and what is behind it."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.handler = Agreeable()
+        self.open = OpenConnections()
+        self.number = 0
+
+    async def client(self) -> "Client":
+        """A new connection."""
+        return Client(*await asyncio.open_connection("127.0.0.1", self.number))
+
+
+class Client:
+    """Sends frames and takes answers of one generation at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def frame(self) -> bytes:
+        """The next frame without its length; b"" at the end."""
+        try:
+            head = await self.reader.readexactly(4)
+            return await self.reader.readexactly(int.from_bytes(head, "big"))
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+            return b""
+
+    async def ask_v3(self, request: bytes) -> pb.Response:
+        """Send, and the answer as a message."""
+        self.writer.write(request)
+        return pb.Response.FromString(await self.frame())
+
+    async def ask_v2(self, *request: bytes) -> Response | None:
+        """Send, and the answer; None when the connection ends instead."""
+        self.writer.write(b"".join(request))
+        body = await self.frame()
+        if not body:
+            return None
+        (response,) = client_codec.ClientCodec(2).feed(len(body).to_bytes(4, "big") + body)
+        return response
+
+    async def start_tls(self, context: ssl.SSLContext, transaction: int = 1) -> None:
+        """Ask for TLS, and begin it."""
+        answer = await self.ask_v3(start_tls(transaction))
+        assert answer.status == pb.EOK, answer
+        assert answer.HasField("startTLSResponse")
+        await self.writer.start_tls(context, server_hostname="localhost")
+
+    async def is_closed(self) -> bool:
+        """Whether the other side hung up; waits for it."""
+        return not await self.frame()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.writer.transport.abort()
+
+
+def start_tls(transaction: int = 1) -> bytes:
+    """The request."""
+    return client_v3.start_tls(transaction)
+
+
+def v2_add(payload: bytes = b"payload") -> bytes:
+    """An add of entry 0."""
+    return b"".join(client_codec.v2_adds(bytes(20), [(ENTRY[:32], payload)]))
+
+
+def v2_read() -> bytes:
+    """A read of entry 0."""
+    return client_codec.v2_read(LEDGER, FIRST)
+
+
+@asynccontextmanager
+async def served(guard: Guard, settings: ServiceSettings | None = None) -> AsyncIterator[Port]:
+    """Listen on a free port; at the end every connection and every task of the guard is gone."""
+    port = Port(guard)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(port.handler, port.open, settings or ServiceSettings(), guard), "127.0.0.1", 0
+    )
+    port.number = server.sockets[0].getsockname()[1]
+    try:
+        yield port
+    finally:
+        server.close()
+        for connection in list(port.open):
+            connection.abort()
+        async with asyncio.timeout(5):
+            await port.open.wait_until_none()
+        await guard.close()
+        assert port.handler.stats.connections_open == 0
+        assert guard.stats.tls_connections_open == 0
