@@ -48,6 +48,7 @@ class ReadLane(Generic[R]):
         self._queues: WeakKeyDictionary[Connection, _Queue[R]] = WeakKeyDictionary()
         self._turns: deque[tuple[Connection, _Queue[R]]] = deque()
         self._workers = 0
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, connection: Connection, request: R) -> None:
@@ -65,7 +66,8 @@ class ReadLane(Generic[R]):
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Drop everything that is under way."""
+        """Drop everything that is under way and take no more."""
+        self._closed = True
         self._turns.clear()
         for task in list(self._tasks):
             task.cancel()
@@ -73,7 +75,8 @@ class ReadLane(Generic[R]):
 
     def _list(self, connection: Connection, queue: _Queue[R]) -> None:
         """Give the connection a turn if it has something for it and is within its bound."""
-        if not queue.waiting or queue.listed or queue.held_back or queue.at_work >= self._at_once_per_connection_max:
+        full = queue.at_work >= self._at_once_per_connection_max
+        if not queue.waiting or queue.listed or queue.held_back or full or self._closed:
             return
         queue.listed = True
         self._turns.append((connection, queue))

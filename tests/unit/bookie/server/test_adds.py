@@ -6,7 +6,7 @@ from quire_bookie.server.replaying import ReplayTarget
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import AddResponse, Status
-from tests.unit.bookie.server.fakes import FakeConnection, FakeJournal, FakeStorage
+from tests.unit.bookie.server.fakes import FakeJournal, FakeStorage
 from tests.unit.bookie.server.scene import KEY, LEDGER, Scene, adds, entry_bytes, fencing_read
 
 
@@ -179,7 +179,6 @@ async def test_recovery_adds_have_a_budget_of_their_own() -> None:
     assert len(scene.journal.appended) == 4
     scene.journal.settle()
     assert scene.statuses() == [Status.OK, Status.OK]
-    scene.bookie.flush_soon(FakeConnection().real)
     await scene.bookie.close()
 
 

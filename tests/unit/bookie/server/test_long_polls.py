@@ -273,6 +273,7 @@ async def test_above_the_bound_of_a_connection_polls_are_refused_and_other_conne
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0) + poll(0, transaction=2) + poll(0, transaction=3))
     (refused,) = scene.connection.responses(3)
+    assert isinstance(refused, ReadResponse)
     assert (refused.status, refused.transaction) == (Status.TOO_MANY_REQUESTS, 3)
     assert await polls_of(scene, FakeConnection(), poll(0)) == []
     assert parked(scene) == 3

@@ -140,7 +140,7 @@ async def test_damage_in_memory_is_left_to_the_long_way(scene: Scene) -> None:
     def damaged(info: object, entry: object) -> None:
         raise DamagedError("cache", 0, "bits")
 
-    scene.storage.read_cached = damaged  # type: ignore[method-assign, assignment]
+    scene.storage.read_cached = damaged  # type: ignore[method-assign]
     await scene.handle(read(0))
     assert scene.storage.reads == [(LEDGER, 0)]
     assert scene.statuses() == [Status.OK]
