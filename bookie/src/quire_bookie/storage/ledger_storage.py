@@ -26,6 +26,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.block_index import known_top
+from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
@@ -113,7 +114,10 @@ class LedgerStorage(Generic[M]):
             storage.stats,
         )
         storage._flushes.start()
+        storage.compaction = Compaction(index, storage._commits, storage._logs, storage._flushes)
         return storage
+
+    compaction: Compaction
 
     _commits: IndexCommits
     _changes: StateChanges
@@ -291,6 +295,7 @@ class LedgerStorage(Generic[M]):
         self._read_cache.forget_ledger(ledger)
         await self._commits.commit([(state_key(ledger), encode_state(info))])
         await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
+        self.compaction.usages.note_deleted(ledger)
         self.stats.ledgers_deleted += 1
 
     # ---- limbo, and keys that were lost: see `limbo` and `state_changes`

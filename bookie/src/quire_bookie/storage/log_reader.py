@@ -107,7 +107,7 @@ class LogReader:
             if later not in self._pending:
                 self._pending[later] = mine
                 keys.append(later)
-        extent = await self._read_extent(info, plan)
+        extent = await self._read_where_it_is(info, entry, window, plan)
         body = extent.body(entry)
         info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
         if info.rewrites != rewrites:
@@ -163,6 +163,19 @@ class LogReader:
                     return
         except DamagedError:
             return
+
+    async def _read_where_it_is(self, info: LedgerInfo, entry: EntryId, window: int, plan: _Plan) -> Extent:
+        """Read by a plan; by a new one when compaction moved the entry and removed its log meanwhile."""
+        while True:
+            try:
+                return await self._read_extent(info, plan)
+            except DamagedError:
+                gone = plan.log
+                if gone in self._logs:
+                    raise
+                plan = await self._plan(info, entry, window)
+                if plan.log == gone:
+                    raise
 
     async def _read_extent(self, info: LedgerInfo, plan: _Plan) -> Extent:
         path, salt = self._logs.files.path(plan.log), self._logs.salt(plan.log)
