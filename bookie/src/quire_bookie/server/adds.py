@@ -9,6 +9,7 @@ An add with DEFERRED_SYNC is answered in that very step; its record goes the sam
 
 import asyncio
 from functools import partial
+from hmac import compare_digest
 
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
@@ -86,7 +87,7 @@ class Adds:
                 self._answer(connection, request, Status.FENCED)
                 return
             info = self._loading.create(request.run.ledger, request.master_key)
-        if info.master_key != request.master_key:
+        if not compare_digest(info.master_key, request.master_key):
             self._answer(connection, request, wrong_key_status(info))
         elif request.short:
             self._answer(connection, request, Status.BAD_REQUEST)

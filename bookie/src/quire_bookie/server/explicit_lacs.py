@@ -5,6 +5,7 @@ Owns the rules of WRITE_LAC. Never looks into a packet beyond its ids: the diges
 
 import asyncio
 from functools import partial
+from hmac import compare_digest
 
 from quire_bookie.limits import EXPLICIT_LAC_BYTES_MAX, MASTER_KEY_BYTES_MAX
 from quire_bookie.model import EntryId
@@ -60,7 +61,7 @@ class ExplicitLacs:
     def _keep(self, connection: Connection, request: WriteLacRequest, info: LedgerInfo | None) -> None:
         if info is None:
             info = self._loading.create(request.ledger, request.master_key)
-        if info.deleted or info.master_key != request.master_key:
+        if info.deleted or not compare_digest(info.master_key, request.master_key):
             status = Status.NO_LEDGER if info.deleted else wrong_key_status(info)
             self._answer(connection, request, status)
             return

@@ -6,6 +6,7 @@ Flag and journal queue change in one loop step, as those of an add do.
 
 import asyncio
 from functools import partial
+from hmac import compare_digest
 
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.model import LedgerId
@@ -71,7 +72,7 @@ class Fences:
         """
         if info is None:
             info = self._loading.create(request.ledger, master_key)
-        if info.master_key != master_key:
+        if not compare_digest(info.master_key, master_key):
             self._reads.refuse(connection, request, wrong_key_status(info))
             return
         if not info.fenced:
