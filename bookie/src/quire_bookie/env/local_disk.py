@@ -8,6 +8,7 @@ import asyncio
 import errno
 import fcntl
 import logging
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,10 @@ log = logging.getLogger("quire.disk")
 
 JournalSubmit = Literal["auto", "aio", "thread"]
 T = TypeVar("T")
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _ZEROS = bytes(4 * MIB)
 _BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
+_DIRECT_BYTES_MIN = 64 * 1024  # below it the page cache is as cheap
 
 
 @contextmanager
@@ -148,13 +151,51 @@ class _Pool:
         self._executor.shutdown(wait=True)
 
 
+class _DirectWrites:
+    """A second handle of a file for writes around the page cache: no copy of the bytes, and no burst of them at the
+    sync. Only for pages of memory at offsets of pages; everything else is refused. Used on one thread at a time.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._direct_fd: int | None = None
+        self._works = hasattr(os, "O_DIRECT")
+
+    def takes(self, offset: int, buffers: Sequence[Buffer]) -> bool:
+        """Whether these bytes lie on pages, and may be worth it."""
+        if not self._works or len(buffers) != 1:
+            return False
+        buffer = buffers[0]
+        if not isinstance(buffer, memoryview) or not isinstance(buffer.obj, mmap.mmap):
+            return False
+        return len(buffer) >= _DIRECT_BYTES_MIN and not (len(buffer) % mmap.PAGESIZE or offset % mmap.PAGESIZE)
+
+    def write(self, offset: int, buffer: memoryview) -> int:
+        """Bytes written; the rest is the caller's, all of it where the file system refuses."""
+        try:
+            if self._direct_fd is None:
+                self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+            return os.pwrite(self._direct_fd, buffer, offset)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTSUP):
+                raise
+            self._works = False  # not here, or memory that does not begin on a page
+            return 0
+
+    def close(self) -> None:
+        if self._direct_fd is not None:
+            os.close(self._direct_fd)
+            self._direct_fd = None
+
+
 class LocalFile:
     """Implements `DiskFile`. A cancelled call may still happen; wait for all calls before `close`."""
 
-    def __init__(self, pool: _Pool, path: str, fd: int) -> None:
+    def __init__(self, pool: _Pool, path: str, fd: int, *, direct_writes: bool = False) -> None:
         self._pool = pool
         self._path = path
         self._fd = fd
+        self._direct = _DirectWrites(fd) if direct_writes else None
 
     @property
     def path(self) -> str:
@@ -170,8 +211,17 @@ class LocalFile:
         return await self._pool.run(self._path, _read_all, self._fd, offset, size)
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers one after the other. Not durable before `sync`."""
-        await self._pool.run(self._path, _write_all, self._fd, offset, buffers)
+        """Write all buffers one after the other. Not durable before `sync`. Whole pages go around the page cache."""
+        if self._direct is not None and self._direct.takes(offset, buffers):
+            await self._pool.run(self._path, self._write_pages, offset, buffers[0])
+        else:
+            await self._pool.run(self._path, _write_all, self._fd, offset, buffers)
+
+    def _write_pages(self, offset: int, buffer: memoryview) -> None:
+        assert self._direct is not None
+        written = self._direct.write(offset, buffer)
+        if written < len(buffer):
+            _write_all(self._fd, offset + written, [buffer[written:]])
 
     async def sync(self) -> None:
         """Make everything written durable, the length included."""
@@ -185,7 +235,12 @@ class LocalFile:
         """Release the handle. Says nothing about durability."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            await self._pool.run(self._path, os.close, fd)
+            await self._pool.run(self._path, self._close, fd)
+
+    def _close(self, fd: int) -> None:
+        if self._direct is not None:
+            self._direct.close()
+        os.close(fd)
 
 
 class LocalDirectoryLock:
@@ -207,9 +262,17 @@ class LocalDirectoryLock:
 
 
 class LocalDisk:
-    """Implements `Disk`. `journal_submit` chooses how groups are submitted; see docs/decisions/0002."""
+    """Implements `Disk`. `journal_submit` chooses how groups are submitted; see docs/decisions/0002. `direct_writes`:
+    whole pages of other files go around the page cache."""
 
-    def __init__(self, *, journal_submit: JournalSubmit = "auto", threads: int = LOCAL_DISK_THREADS) -> None:
+    def __init__(
+        self,
+        *,
+        journal_submit: JournalSubmit = "auto",
+        direct_writes: bool = True,
+        threads: int = LOCAL_DISK_THREADS,
+    ) -> None:
+        self._direct_writes = direct_writes
         self._pool = _Pool(threads)
         self._journal_submit = journal_submit
         self._aio_works: dict[int, bool] = {}
@@ -237,7 +300,8 @@ class LocalDisk:
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing. `create` makes an empty file and fails where one exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return LocalFile(self._pool, path, await self._pool.run(path, os.open, path, flags, 0o644))
+        fd = await self._pool.run(path, os.open, path, flags, 0o644)
+        return LocalFile(self._pool, path, fd, direct_writes=self._direct_writes)
 
     async def open_read_only(self, path: str) -> DiskFile:
         """Open for reading."""
@@ -247,11 +311,21 @@ class LocalDisk:
         """Make a file of `size` zeros, all written and durable, and its name too. Nothing is left on an error."""
         await self._pool.run(path, _create_journal, path, size)
 
-    async def open_journal(self, path: str) -> JournalFile:
+    async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """Open an existing preallocated file for durable submissions, in the way that was chosen."""
+        if not synced:
+            return ThreadJournalFile(path, synced=False)
         if self._journal_submit != "thread" and await self._aio_is_possible(os.path.dirname(path)):
             return AioJournalFile(path)
         return ThreadJournalFile(path)
+
+    def boot_id(self) -> str | None:
+        """The kernel's id of this boot; None where it has none."""
+        try:
+            with open(_BOOT_ID_FILE, encoding="ascii") as file:
+                return file.read().strip() or None
+        except OSError:
+            return None
 
     async def _aio_is_possible(self, folder: str) -> bool:
         device = (await self._pool.run(folder, os.stat, folder)).st_dev

@@ -1,25 +1,43 @@
 """One entry log: appending to it, and reading what was appended. See `log_format` for the bytes.
 
-Owns the file of the log being written and the handles of those being read. Bytes are written in aligned pieces of
-1 MiB; a flush ends with a footer, so that it is known what the log holds without reading its entries. Never writes
-below what is committed, and never syncs twice after a failure.
+Owns the file of the log being written and the handles of those being read. Bytes are collected in page-aligned memory
+(`log_window`) and written in aligned pieces of 1 MiB; a flush ends with a footer, so that it is known what the log
+holds without reading its entries. Never writes below what is committed, and never syncs twice after a failure.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from mmap import mmap
+from typing import Protocol
 
-from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.log_catalog import LogState
 from quire_bookie.storage.log_format import LOG_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, LedgerMap, LogHeader
+from quire_bookie.storage.log_window import PIECE_BYTES as PIECE_BYTES
+from quire_bookie.storage.log_window import LogWindow
 
-PIECE_BYTES = limits.ENTRY_LOG_WRITE_BYTES
 FOOTER_CHAIN_MAX = 64
 """After so many footers one counts the whole log, so that a start reads a bounded number of them."""
+
+
+class RecordSource(Protocol):
+    """Whoever holds entries and writes them as records: a half of the write cache."""
+
+    def write_records(
+        self,
+        target: bytearray | memoryview | mmap,
+        at: int,
+        salt: int,
+        ledger: LedgerId,
+        ids: Sequence[int],
+        places: Sequence[int],
+    ) -> int:
+        """Write the records into `target` from `at` on; gives the position behind them."""
+        ...
 
 
 class LogWriter:
@@ -39,11 +57,14 @@ class LogWriter:
 
     def _begin(self) -> None:
         self._fresh: LedgerMap = {}
-        self._pending: list[Buffer] = []
-        self._written = self.offset = self.committed.durable_bytes
+        self._window = LogWindow(self.committed.durable_bytes)
         if self.offset == 0:
-            self._pending.append(log_format.encode_header(self._header))
-            self.offset = log_format.LOG_HEADER_BYTES
+            self._window.add(log_format.encode_header(self._header))
+
+    @property
+    def offset(self) -> int:
+        """Where the next record goes."""
+        return self._window.end
 
     @property
     def log(self) -> int:
@@ -69,9 +90,20 @@ class LogWriter:
     ) -> int:
         """Queue encoded records of one ledger; returns the offset of the first. Not written before `drain`."""
         base = self.offset
-        self._pending.extend(records)
-        self.offset = base + size_bytes
+        self._window.add(b"".join(records))
+        assert self.offset == base + size_bytes
         log_format.note_entries(self._fresh, ledger, first, last, entries, size_bytes)
+        return base
+
+    def append_entries(
+        self, ledger: LedgerId, ids: Sequence[int], places: Sequence[int], source: RecordSource, size_bytes: int
+    ) -> int:
+        """Queue the records of entries that `source` holds, `size_bytes` in all; returns the offset of the first."""
+        base = self.offset
+        memory, at = self._window.reserve(size_bytes)
+        end = source.write_records(memory, at, self.salt, ledger, ids, places)
+        assert end == at + size_bytes
+        log_format.note_entries(self._fresh, ledger, EntryId(ids[0]), EntryId(ids[-1]), len(ids), size_bytes)
         return base
 
     def append_state(self, ledger: LedgerId, state: bytes) -> None:
@@ -83,7 +115,7 @@ class LogWriter:
     @property
     def pending_bytes(self) -> int:
         """Queued and not yet handed to the disk."""
-        return self.offset - self._written
+        return self._window.pending_bytes
 
     async def drain(self) -> None:
         """Hand whole pieces to the disk: up to the last multiple of 1 MiB of the file."""
@@ -107,8 +139,7 @@ class LogWriter:
         self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(self._whole(), 0))
         self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
         size = self.offset + log_format.SEAL_BYTES
-        self._pending.append(log_format.encode_seal(self.log, place, size))
-        self.offset = size
+        self._window.add(log_format.encode_seal(self.log, place, size))
         await self._write_up_to(size, sync=True)
         return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
 
@@ -136,32 +167,23 @@ class LogWriter:
         await self._file.close()
 
     def _append_file_record(self, kind: EntryId, body: bytes) -> None:
-        log_format.encode_records(self.salt, log_format.FILE_LEDGER, (kind,), (body,), self._pending)
-        self.offset += len(body) + RECORD_HEADER_BYTES
+        records: list[Buffer] = []
+        log_format.encode_records(self.salt, log_format.FILE_LEDGER, (kind,), (body,), records)
+        self._window.add(b"".join(records))
 
     def _pad(self, alignment: int, keep_bytes: int) -> None:
-        gap = log_format.padding_to(self.offset + keep_bytes, alignment)
-        self._pending.append(bytes(gap))
-        self.offset += gap
+        self._window.add(bytes(log_format.padding_to(self.offset + keep_bytes, alignment)))
 
     async def _write_up_to(self, end: int, *, sync: bool = False) -> None:
         try:
-            if end > self._written:
-                await self._write(end)
+            for offset, piece in self._window.pieces(end):
+                await self._file.write(offset, [piece])
+            self._window.forget(max(end, self._window.start))
             if sync:
                 await self._file.sync()
         except DiskFullError:
             self.out_of_space = True
             raise
-
-    async def _write(self, end: int) -> None:
-        queued = memoryview(b"".join(self._pending))
-        start = self._written
-        self._pending = [queued[end - start :]]
-        while self._written < end:
-            size = min(end, self._written - self._written % PIECE_BYTES + PIECE_BYTES) - self._written
-            await self._file.write(self._written, [queued[self._written - start : self._written - start + size]])
-            self._written += size
 
 
 class LogFiles:

@@ -12,8 +12,7 @@ from typing import Final
 
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError
-from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
+from quire_bookie.model import LedgerId
 from quire_bookie.storage.block_index import BlockSegment, merge_block
 from quire_bookie.storage.entry_log import PIECE_BYTES
 from quire_bookie.storage.index_commits import IndexCommits
@@ -85,11 +84,11 @@ class Flush:
         while start < len(ids):
             end, size = _piece(sizes, start)
             writer = await self._logs.writer_with_room(size)
-            records: list[Buffer] = []
-            bodies = self._half.bodies(places[start:end])
-            log_format.encode_records(writer.salt, ledger, ids[start:end], bodies, records)
-            base = writer.append(ledger, EntryId(ids[start]), EntryId(ids[end - 1]), end - start, records, size)
-            lows = [entry & BLOCK_MASK for entry in ids[start:end]]
+            taken = ids[start:end]
+            base = writer.append_entries(ledger, taken, places[start:end], self._half, size)
+            lows: Sequence[int] = range(taken[0] & BLOCK_MASK, (taken[-1] & BLOCK_MASK) + 1)
+            if len(lows) != len(taken):  # with gaps
+                lows = [entry & BLOCK_MASK for entry in taken]
             segments.append(BlockSegment(writer.log, base, lows, sizes[start:end]))
             self._since_turn += end - start
             start = end

@@ -13,6 +13,7 @@ which under half is theirs; then they are copied. The whole retained buffer is c
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from mmap import mmap
 from typing import Final
 
 from quire_bookie.bulk import encode_records, store_entries
@@ -134,7 +135,13 @@ class CacheHalf:
         return [self._view(place) for place in places]
 
     def write_records(
-        self, target: bytearray, at: int, salt: int, ledger: LedgerId, ids: Sequence[int], places: Sequence[int]
+        self,
+        target: bytearray | memoryview | mmap,
+        at: int,
+        salt: int,
+        ledger: LedgerId,
+        ids: Sequence[int],
+        places: Sequence[int],
     ) -> int:
         """Write the log records of some entries into `target` from `at` on; gives the position behind them."""
         ids = ids if isinstance(ids, array) else array("q", ids)
