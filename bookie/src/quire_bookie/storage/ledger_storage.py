@@ -71,6 +71,8 @@ class LedgerStorage(Generic[M]):
         self._cache = WriteCache(settings.write_cache_bytes)
         self._read_cache = ReadCache(settings.read_cache_bytes)
         self._states = LedgerStates(settings.ledger_states_max)
+        self.on_deleted: Callable[[LedgerId], None] | None = None
+        """Called in the step in which a deletion counts: whoever waits for news of the ledger should look again."""
 
     @classmethod
     async def open(
@@ -293,6 +295,8 @@ class LedgerStorage(Generic[M]):
         info.deleted = info.fenced = True
         self._states.mark_dirty(info)
         self._read_cache.forget_ledger(ledger)
+        if self.on_deleted is not None:
+            self.on_deleted(ledger)
         await self._commits.commit([(state_key(ledger), encode_state(info))])
         await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
         self.compaction.usages.note_deleted(ledger)
