@@ -10,6 +10,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 /** Stock clients by the names that the test gave them, and the bytes that tests write. */
 final class Clients {
     private final Map<String, BookKeeper> byName = new ConcurrentHashMap<>();
+    private final Map<String, ClientConfiguration> settingsByName = new ConcurrentHashMap<>();
 
     void register(Map<String, Driver.Operation> operations) {
         operations.put("open_client", this::open);
@@ -24,12 +25,17 @@ final class Clients {
         return client;
     }
 
+    ClientConfiguration settings(JsonNode arguments) {
+        return settingsByName.get(arguments.get("client").asText());
+    }
+
     /** {client, uri, settings: {key: value}}: settings under the names of ClientConfiguration. */
     private Object open(JsonNode arguments) throws Exception {
         ClientConfiguration settings = new ClientConfiguration();
         settings.setMetadataServiceUri(arguments.get("uri").asText());
         arguments.path("settings").fields().forEachRemaining(
                 setting -> settings.setProperty(setting.getKey(), setting.getValue().asText()));
+        settingsByName.put(arguments.get("client").asText(), settings);
         byName.put(arguments.get("client").asText(), new BookKeeper(settings));
         return null;
     }

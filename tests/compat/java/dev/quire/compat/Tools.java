@@ -102,7 +102,7 @@ final class Tools {
 
     /** {client, ledger, lost}: copies what bookie `lost` held of the ledger to others, and names those instead. */
     private Object replicate(JsonNode arguments) throws Exception {
-        try (BookKeeperAdmin admin = new BookKeeperAdmin(clients.named(arguments))) {
+        try (BookKeeperAdmin admin = new BookKeeperAdmin(clients.named(arguments), clients.settings(arguments))) {
             admin.recoverBookieData(arguments.get("ledger").asLong(),
                     Set.of(BookieId.parse(arguments.get("lost").asText())), false, false);
         }
