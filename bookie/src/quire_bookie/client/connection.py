@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer
+from quire_bookie.client.security import ClientSecurity, Greeting
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
 from quire_bookie.limits import KIB
@@ -23,6 +24,7 @@ from quire_bookie.wire.messages import AddResponse, BatchReadResponse, ReadRespo
 
 _log = logging.getLogger("quire.client.connection")
 _V2 = 2
+_V3_FIRST_BYTE = b"\x0a"
 _COPY_BYTES_MAX = 32 * KIB  # buffers that are larger on average are not copied to be sent as one
 
 
@@ -61,6 +63,8 @@ class ConnectionHooks:
     """Something is outstanding: have `check_overdue` called from time to time."""
     reached: Callable[[BookieId, bool], None]
     """A connection was made (True) or could not be made or broke (False)."""
+    security: ClientSecurity | None = None
+    """What a new connection goes through before its first request."""
 
 
 class BookieConnection:
@@ -158,16 +162,15 @@ class BookieConnection:
             if address is None:
                 raise OSError("it is not registered and never was")
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                transport, wire = await self._loop.create_connection(
-                    lambda: _Wire(self, self._settings.frame_bytes_max), address.host, address.port
-                )
+                transport, wire = await self._open(address)
             if wire.lost:
                 raise OSError("it hung up at once")
         except (OSError, TimeoutError, ValueError, OverflowError) as error:
             # ValueError and OverflowError: a registration with a host or a port that cannot be.
             self._connecting = False
             self.stats.connect_failures += 1
-            lost = BookieUnavailableError(f"cannot reach bookie {self.bookie} at {address}: {error or 'timed out'}")
+            reason = str(error) or "timed out"
+            lost = BookieUnavailableError(f"cannot reach bookie {self.bookie} at {address}: {reason}")
             lost.__cause__ = error
             self._fail_all(lost)
             return
@@ -181,6 +184,19 @@ class BookieConnection:
         self._wire = wire
         self._hooks.reached(self.bookie, True)
         self._flush()
+
+    async def _open(self, address: BookieAddress) -> "tuple[asyncio.Transport, _Wire]":
+        """A socket that may carry requests. OSError."""
+        security = self._hooks.security
+        greeting = None if security is None else Greeting()
+        transport, wire = await self._loop.create_connection(
+            lambda: _Wire(self, self._settings.frame_bytes_max, greeting), address.host, address.port
+        )
+        if security is not None and greeting is not None:
+            timeout_s = self._settings.connect_timeout_s
+            transport = await security.secure(transport, wire, greeting, address.host, timeout_s)
+            wire.greeting = None
+        return transport, wire
 
     def probe(self) -> None:
         """Connect unless connected, to learn whether the bookie can be reached."""
@@ -231,8 +247,12 @@ class BookieConnection:
         try:
             self._dispatch(wire.codec.feed(data))
         except PeerProtocolError as error:
-            _log.warning("bookie %s broke the protocol: %s", self.bookie, error)
-            self._break(BookieUnavailableError(f"bookie {self.bookie} broke the protocol: {error}"))
+            reason = f"broke the protocol: {error}"
+            if self._hooks.security is not None and data[4:5] == _V3_FIRST_BYTE:
+                # What BookKeeper and we send after a handshake whose certificate has no role that may connect.
+                reason = "refuses our certificate or its role"
+            _log.warning("bookie %s %s", self.bookie, reason)
+            self._break(BookieUnavailableError(f"bookie {self.bookie} {reason}"))
 
     def lost(self, wire: "_Wire", error: BaseException | None) -> None:
         """A socket ended."""
@@ -322,16 +342,22 @@ class BookieConnection:
 class _Wire(asyncio.Protocol):
     """One socket's life."""
 
-    def __init__(self, owner: BookieConnection, frame_bytes_max: int) -> None:
+    def __init__(self, owner: BookieConnection, frame_bytes_max: int, greeting: Greeting | None) -> None:
         self._owner = owner
+        self.greeting = greeting
         self.codec = ClientCodec(_V2, frame_bytes_max)
         self.lost = False
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        self._owner.received(self, data)
+        if self.greeting is not None:
+            self.greeting.received(data)
+        else:
+            self._owner.received(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self.lost = True
+        if self.greeting is not None:
+            self.greeting.lost(exc)
         self._owner.lost(self, exc)

@@ -13,6 +13,7 @@ from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.ledger_writer import LedgerWriter
 from quire_bookie.client.pool import ConnectionPool
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -48,6 +49,7 @@ class LedgerClient:
         settings: ClientSettings,
         clock: WallClock,
         chance: Chance,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Use `open`."""
         self._settings = settings
@@ -56,7 +58,7 @@ class LedgerClient:
         self._nodes = LedgerNodes(metadata)
         self._ids = LedgerIds(metadata)
         self._registry = registry
-        self._pool = ConnectionPool(registry.address_of, settings)
+        self._pool = ConnectionPool(registry.address_of, settings, security)
         self._writers: dict[LedgerId, LedgerWriter] = {}
         self._recovering: dict[LedgerId, tuple[asyncio.Lock, int]] = {}
         self._known_writable = registry.writable
@@ -70,9 +72,11 @@ class LedgerClient:
     async def open(
         cls, metadata: MetadataStore, settings: ClientSettings | None = None, *, clock: WallClock, chance: Chance
     ) -> "LedgerClient":
-        """A client that knows the registered bookies. MetadataUnavailableError."""
+        """A client that knows the registered bookies. MetadataUnavailableError. ConfigError: its TLS files."""
+        settings = settings or ClientSettings()
+        security = await ClientSecurity.open(settings.security, clock)
         registry = await BookieRegistry.open(metadata)
-        return cls(metadata, registry, settings or ClientSettings(), clock, chance)
+        return cls(metadata, registry, settings, clock, chance, security)
 
     async def close(self) -> None:
         """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""

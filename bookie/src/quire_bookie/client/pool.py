@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.connection import BookieConnection, ConnectionHooks
+from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId
@@ -22,12 +23,17 @@ _PROBE_INTERVAL_S = 1.0
 class ConnectionPool:
     """See the module's text. `resolve` gives a bookie's address, or None when it was never seen."""
 
-    def __init__(self, resolve: Callable[[BookieId], BookieAddress | None], settings: ClientSettings) -> None:
+    def __init__(
+        self,
+        resolve: Callable[[BookieId], BookieAddress | None],
+        settings: ClientSettings,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._connections: dict[tuple[BookieId, Purpose], BookieConnection] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._hooks = ConnectionHooks(resolve, self._spawn, self._watch, self._reached)
+        self._hooks = ConnectionHooks(resolve, self._spawn, self._watch, self._reached, security)
         self._check_s = min(settings.add_timeout_s, settings.read_timeout_s) / _CHECKS_PER_TIMEOUT
         self._checking: asyncio.TimerHandle | None = None
         self._suspects: dict[BookieId, tuple[float, asyncio.TimerHandle]] = {}

@@ -1,7 +1,8 @@
 """Settings of the ledger client. Owns the checks between them; reads no file and no environment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import (
     ADD_TIMEOUT_S,
@@ -38,6 +39,7 @@ class ClientSettings:
     """First and longest wait before adds are repeated at a bookie that answered ETOOMANYREQUESTS."""
     suspect_s: float = SUSPECT_BOOKIE_S
     """How long a bookie that could not be reached is avoided for new ledgers, though still registered."""
+    security: ClientSecuritySettings = field(default_factory=ClientSecuritySettings)
 
     def __post_init__(self) -> None:
         """Check what belongs together. ConfigError."""

@@ -82,6 +82,7 @@ v3_force = client_v3.force
 v3_bookie_info = client_v3.bookie_info
 v3_list_entries = client_v3.list_entries
 v3_auth = client_v3.auth
+v3_start_tls = client_v3.start_tls
 
 
 class ClientCodec:

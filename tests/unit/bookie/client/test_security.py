@@ -1,0 +1,237 @@
+"""Our client at a secured port of ours, over real sockets: TLS, certificates, tokens, and what is said when refused."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import jwt
+import pytest
+
+from quire_bookie.client import ClientSettings
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.pool import ConnectionPool
+from quire_bookie.client.security import ClientSecurity, ClientSecuritySettings
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.tls import TlsContext, TlsFiles, server_context
+from quire_bookie.errors import BookieUnavailableError, ConfigError, LedgerError
+from quire_bookie.metadata.service_info import BookieAddress
+from quire_bookie.model import BookieId, Buffer
+from quire_bookie.server.security.auth import AuthProvider
+from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.security.roles import CertificateRoles
+from quire_bookie.server.security.settings import ConnectionLimitSettings
+from quire_bookie.server.security.tokens import SignedTokens, TokenAuthentication, secret_algorithms
+from tests.support.certificates import Authority, Pem
+from tests.support.loops import LOOPS, run_on
+from tests.unit.bookie.server.security.served import ENTRY, FIRST, LEDGER, Port, served
+
+SECRET = b"a secret that nobody should ever see in a log"
+TOKEN = jwt.encode({"sub": "broker"}, SECRET, "HS256")
+BOOKIE = BookieId("bookie")
+Read: TypeAlias = Callable[[], Awaitable[Buffer | LedgerError]]
+both_loops = pytest.mark.parametrize("loop", LOOPS)
+
+
+def tokens() -> AuthProvider:
+    """Tokens signed with SECRET."""
+    return TokenAuthentication(SignedTokens(SECRET, secret_algorithms(), SystemClock()))
+
+
+@asynccontextmanager
+async def reader(port: Port, security: ClientSecuritySettings, host: str = "localhost"):  # type: ignore[no-untyped-def]
+    """A function that reads the entry through a pool of its own."""
+    pool = ConnectionPool(
+        lambda _: BookieAddress(host, port.number),
+        ClientSettings(connect_timeout_s=5),
+        await ClientSecurity.open(security, SystemClock()),
+    )
+
+    async def read() -> Buffer | LedgerError:
+        answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result)
+        return await answer
+
+    try:
+        yield read
+    finally:
+        await pool.close()
+
+
+def first_answers(
+    loop: str,
+    security: ClientSecuritySettings,
+    *,
+    pem: Pem | None = None,
+    trust: str = "",
+    provider: AuthProvider | None = None,
+    required: bool = False,
+    host: str = "localhost",
+    reads: int = 1,
+    limits: ConnectionLimitSettings | None = None,
+) -> list[bytes | str]:
+    """What reads of the entry one after the other give: its bytes, or the error's words."""
+
+    async def go() -> list[bytes | str]:
+        tls = None
+        if pem is not None:
+            make = partial(server_context, client_certificates=bool(trust))
+            tls = TlsContext(TlsFiles(pem.certificate, pem.key, trust=trust), make, 0, SystemClock())
+            await tls.open()
+        found: list[bytes | str] = []
+        guard = Guard(limits, tls=tls, provider=provider, tls_required=required)
+        async with served(guard) as port, reader(port, security, host) as read:
+            for _ in range(reads):
+                answer = await read()
+                if isinstance(answer, LedgerError):
+                    assert isinstance(answer, BookieUnavailableError), answer
+                    found.append(str(answer))
+                else:
+                    found.append(bytes(answer))
+        return found
+
+    return run_on(loop, go())
+
+
+@both_loops
+def test_with_tls_and_a_token(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    security = ClientSecuritySettings(TlsFiles(trust=authority.trust), token=TOKEN)
+    answers = first_answers(loop, security, pem=authority.issue("bookie"), provider=tokens(), required=True, reads=3)
+    assert answers == [ENTRY] * 3
+
+
+@both_loops
+def test_with_a_certificate_that_has_the_role(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("client", unit="0:broker")
+    security = ClientSecuritySettings(TlsFiles(own.certificate, own.key, trust=authority.trust))
+    pem = authority.issue("bookie")
+    answers = first_answers(loop, security, pem=pem, trust=authority.trust, provider=CertificateRoles(("broker",)))
+    assert answers == [ENTRY]
+
+
+@both_loops
+def test_a_certificate_without_the_role_is_named_as_the_reason(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("client", unit="0:guest")
+    security = ClientSecuritySettings(TlsFiles(own.certificate, own.key, trust=authority.trust))
+    pem = authority.issue("bookie")
+    (answer,) = first_answers(loop, security, pem=pem, trust=authority.trust, provider=CertificateRoles(("broker",)))
+    assert isinstance(answer, str) and "our certificate or its role" in answer
+
+
+@both_loops
+def test_a_bookie_that_is_not_whom_we_trust_gets_no_token(
+    loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    authority = Authority(tmp_path)
+    foreign = Authority(tmp_path, "foreign").issue("stranger")
+    elsewhere = authority.issue("elsewhere", "elsewhere.example")
+    security = ClientSecuritySettings(TlsFiles(trust=authority.trust), token=TOKEN)
+    for pem, words in ((foreign, "unable to get local issuer"), (elsewhere, "Hostname mismatch")):
+        (answer,) = first_answers(loop, security, pem=pem, provider=tokens())
+        assert isinstance(answer, str) and words in answer
+    assert "authenticated" not in caplog.text
+    lax = ClientSecuritySettings(TlsFiles(trust=authority.trust), check_host_name=False)
+    assert first_answers(loop, lax, pem=elsewhere) == [ENTRY]
+
+
+def test_a_bookie_without_tls_is_not_spoken_to_in_clear_where_tls_is_wanted(tmp_path: Path) -> None:
+    security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust), token=TOKEN)
+    (answer,) = first_answers("asyncio", security, provider=tokens())
+    assert isinstance(answer, str) and "does not offer TLS" in answer
+
+
+def test_a_token_in_clear_where_nothing_else_is_offered() -> None:
+    assert first_answers("asyncio", ClientSecuritySettings(token=TOKEN), provider=tokens(), reads=2) == [ENTRY] * 2
+
+
+def test_a_bookie_without_authentication_takes_a_client_with_a_token() -> None:
+    assert first_answers("asyncio", ClientSecuritySettings(token=TOKEN)) == [ENTRY]
+
+
+def test_a_refused_token_is_named_as_the_reason_and_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    bad = jwt.encode({"sub": "x"}, SECRET[::-1], "HS256")
+    (answer,) = first_answers("asyncio", ClientSecuritySettings(token=bad), provider=tokens())
+    assert isinstance(answer, str) and "refused our token" in answer
+    assert not any(part in caplog.text + answer for part in bad.split("."))
+    assert bad not in repr(ClientSettings(security=ClientSecuritySettings(token=bad)))
+
+
+def test_another_plugin_is_named_as_the_reason() -> None:
+    security = ClientSecuritySettings(token=TOKEN, plugin="riddle")
+    (answer,) = first_answers("asyncio", security, provider=tokens())
+    assert isinstance(answer, str) and "refused our token" in answer
+
+
+def test_a_token_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt.encode({"sub": "x"}, SECRET[::-1], "HS256"))
+
+    async def go() -> None:
+        security = ClientSecuritySettings(token_path=str(file))
+        async with served(Guard(provider=tokens())) as port, reader(port, security) as read:
+            assert isinstance(await read(), LedgerError)
+            await asyncio.to_thread(file.write_text, TOKEN + "\n")
+            assert bytes(await read()) == ENTRY
+            await asyncio.to_thread(file.unlink)
+            for connection in list(port.open):
+                connection.abort()
+            await port.open.wait_until_none()
+            failure = await read()
+            while "No such file" not in str(failure):
+                failure = await read()  # the first may still have met the connection that ended
+
+    run_on("asyncio", go())
+
+
+@both_loops
+def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path: Path) -> None:
+    security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust))
+
+    class Deaf(asyncio.Protocol):
+        """Never answers."""
+
+    class Rude(asyncio.Protocol):
+        """Hangs up at the first byte."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            """Remember the socket."""
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            """Hang up."""
+            self.transport.close()
+
+    async def go(kind: type[asyncio.Protocol]) -> str:
+        server = await asyncio.get_running_loop().create_server(kind, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        pool = ConnectionPool(
+            lambda _: BookieAddress("localhost", port),
+            ClientSettings(connect_timeout_s=0.1),
+            await ClientSecurity.open(security, SystemClock()),
+        )
+        answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result)
+        found = await answer
+        await pool.close()
+        server.close()
+        assert isinstance(found, BookieUnavailableError)
+        return str(found)
+
+    assert "timed out" in run_on(loop, go(Deaf))
+    assert "hung up" in run_on(loop, go(Rude))
+
+
+async def test_nothing_asked_for_is_no_security_at_all(tmp_path: Path) -> None:
+    assert await ClientSecurity.open(ClientSecuritySettings(), SystemClock()) is None
+    with pytest.raises(ConfigError, match="not both"):
+        ClientSecuritySettings(token="a", token_path="b")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await ClientSecurity.open(ClientSecuritySettings(TlsFiles(trust=str(tmp_path / "none"))), SystemClock())
