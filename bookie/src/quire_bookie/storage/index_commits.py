@@ -124,7 +124,8 @@ class IndexCommits:
 
     async def _write_proof(self) -> None:
         unsealed = tuple((log, size) for log, size in sorted(self._durable_bytes.items()) if size is not None)
-        proof = Proof(self._state.storage_uuid, self._state.number, *self._tops, self._runs, unsealed)
+        short, long = self._tops
+        proof = Proof(self._state.storage_uuid, self._state.number, short, long, self._runs, unsealed)
         await self._disk.replace_file(self._proof, encode_proof(proof))
 
     async def _load_catalog(self) -> None:

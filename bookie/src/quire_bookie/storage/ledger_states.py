@@ -137,6 +137,23 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
     return info
 
 
+def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
+    """One state out of two records of it: a fence, a tombstone or the end of limbo is never undone, a LAC never lower.
+
+    The order of the two hardly matters, as that of records in several entry logs is not certain.
+    """
+    known = older if newer.key_unknown else newer
+    merged = LedgerInfo(newer.ledger_id, known.master_key)
+    merged.key_unknown = known.key_unknown
+    merged.fenced = older.fenced or newer.fenced
+    merged.deleted = older.deleted or newer.deleted
+    merged.limbo_ended = max(older.limbo_ended, newer.limbo_ended)
+    merged.contents_lost = newer.contents_lost
+    later = older if older.explicit_lac_entry > newer.explicit_lac_entry else newer
+    merged.explicit_lac, merged.explicit_lac_entry = later.explicit_lac, later.explicit_lac_entry
+    return encode_state(merged)
+
+
 def is_deleted(ledger: LedgerId, value: Buffer) -> bool:
     """Whether a state value is a tombstone. DamagedError when it is not intact."""
     return decode_state(ledger, value).deleted

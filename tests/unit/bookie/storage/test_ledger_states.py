@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, encode_state, is_deleted
+from quire_bookie.storage.ledger_states import (
+    LedgerInfo,
+    LedgerStates,
+    decode_state,
+    encode_state,
+    is_deleted,
+    merge_states,
+)
 
 
 def add(states: LedgerStates, ledger: int) -> LedgerInfo:
@@ -108,3 +115,42 @@ def test_a_ledger_is_created_only_where_its_absence_was_proved() -> None:
     states.note_absent(LedgerId(1))
     first = states.create(LedgerId(1), b"key")
     assert states.create(LedgerId(1), b"other") is first and first.master_key == b"key"
+
+
+def state(
+    *, fenced: bool = False, deleted: bool = False, lac: int = -1, key: bytes = b"k", ended: int = 0
+) -> LedgerInfo:
+    info = LedgerInfo(LedgerId(5), key)
+    info.fenced, info.deleted, info.limbo_ended, info.key_unknown = fenced, deleted, ended, key == b"?"
+    if lac >= 0:
+        info.explicit_lac, info.explicit_lac_entry = b"lac%d" % lac, EntryId(lac)
+    return info
+
+
+@given(st.booleans(), st.booleans(), st.integers(-1, 5), st.integers(-1, 5), st.integers(0, 3), st.integers(0, 3))
+def test_merged_states_keep_fences_tombstones_and_the_higher_lac_in_either_order(
+    fenced: bool, deleted: bool, lac: int, other: int, ended: int, other_ended: int
+) -> None:
+    one, two = state(fenced=fenced, lac=lac, ended=ended), state(deleted=deleted, lac=other, ended=other_ended)
+    for pair in ((one, two), (two, one)):
+        merged = decode_state(LedgerId(5), merge_states(*pair))
+        assert (merged.fenced, merged.deleted) == (fenced, deleted)
+        assert merged.explicit_lac_entry == max(lac, other) and merged.limbo_ended == max(ended, other_ended)
+        assert merged.explicit_lac == (None if max(lac, other) < 0 else b"lac%d" % max(lac, other))
+
+
+def test_a_known_key_wins_over_an_unknown_one_in_either_order() -> None:
+    for pair in ((state(key=b"?"), state(key=b"known")), (state(key=b"known"), state(key=b"?"))):
+        merged = decode_state(LedgerId(5), merge_states(*pair))
+        assert merged.master_key == b"known" and not merged.key_unknown
+
+
+def test_a_state_that_version_1_can_say_is_written_as_version_1_and_the_others_read_back() -> None:
+    assert encode_state(state(fenced=True, lac=3))[4] == 1
+    for name in ("contents_lost", "key_unknown", "limbo_ended"):
+        info = state(lac=3, key=b"key")
+        setattr(info, name, 7 if name == "limbo_ended" else True)
+        value = encode_state(info)
+        found = decode_state(LedgerId(5), value)
+        assert value[4] == 2 and getattr(found, name) == getattr(info, name)
+        assert (found.master_key, found.explicit_lac, found.explicit_lac_entry) == (b"key", b"lac3", 3)
