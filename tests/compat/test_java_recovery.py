@@ -93,6 +93,27 @@ def test_two_recoveries_at_once_agree(java: JavaDriver, client: str) -> None:
     assert read(java, found[0], 0, found[0]["lac"]) == entries(ledger, [SIZE] * (found[0]["lac"] + 1))
 
 
+def test_bookies_killed_all_at_once_have_every_acknowledged_entry(java: JavaDriver, cluster: EtcdCluster) -> None:
+    ledgers = {name: create(java, name, (3, 2, 2)) for name in ("v2", "v3")}
+    running = {
+        name: java.send("write_until_error", handle=ledger["handle"], size=SIZE) for name, ledger in ledgers.items()
+    }
+    for ledger in ledgers.values():
+        java.wait_acked(ledger["ledger"], 300)
+    for bookie in cluster.bookies:
+        bookie.kill()
+    acked = {name: writing.result(90)["last"] for name, writing in running.items()}
+    for bookie in cluster.bookies:
+        bookie.start()
+    for name, ledger in ledgers.items():
+        for bookie in cluster.bookies:
+            wait_reached(java, name, bookie)
+        recovered = open_ledger(java, name, ledger["ledger"], recovery=True)
+        assert recovered["lac"] >= acked[name] >= 300
+        found = read(java, recovered, 0, recovered["lac"])
+        assert found == [described(ledger["ledger"], entry, SIZE) for entry in range(recovered["lac"] + 1)]
+
+
 @pytest.fixture(scope="module")
 def larger(cluster: EtcdCluster) -> Iterator[EtcdCluster]:
     """The cluster with a fourth bookie: the Java client gives up where it cannot replace one that fails."""
@@ -164,24 +185,3 @@ def test_the_admin_copies_what_a_dead_bookie_held(java: JavaDriver, larger: Etcd
     finally:
         larger.bookie(lost).start()
     wait_reached(java, client, larger.bookie(lost))
-
-
-def test_bookies_killed_all_at_once_have_every_acknowledged_entry(java: JavaDriver, cluster: EtcdCluster) -> None:
-    ledgers = {name: create(java, name, (3, 2, 2)) for name in ("v2", "v3")}
-    running = {
-        name: java.send("write_until_error", handle=ledger["handle"], size=SIZE) for name, ledger in ledgers.items()
-    }
-    for ledger in ledgers.values():
-        java.wait_acked(ledger["ledger"], 300)
-    for bookie in cluster.bookies:
-        bookie.kill()
-    acked = {name: writing.result(90)["last"] for name, writing in running.items()}
-    for bookie in cluster.bookies:
-        bookie.start()
-    for name, ledger in ledgers.items():
-        for bookie in cluster.bookies:
-            wait_reached(java, name, bookie)
-        recovered = open_ledger(java, name, ledger["ledger"], recovery=True)
-        assert recovered["lac"] >= acked[name] >= 300
-        found = read(java, recovered, 0, recovered["lac"])
-        assert found == [described(ledger["ledger"], entry, SIZE) for entry in range(recovered["lac"] + 1)]
