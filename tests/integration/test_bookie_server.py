@@ -274,8 +274,9 @@ async def test_a_bookie_whose_journal_or_ledgers_were_deleted_refuses_to_start(w
     await kept.sync_dir(folder)
     if lost == "ledgers":
         kept.indexes.clear()
-    with pytest.raises(StartupError, match=f"the folder {folder} of bookie .* has lost its files"):
-        await world.restart()
+    for _ in range(2):  # the first refusal must not leave anything that hides the loss from the second
+        with pytest.raises(StartupError, match=f"the folder {folder} of bookie .* has lost its files"):
+            await world.restart()
 
 
 async def test_a_crash_at_any_step_of_the_first_start_is_not_taken_for_lost_files() -> None:
@@ -284,17 +285,18 @@ async def test_a_crash_at_any_step_of_the_first_start_is_not_taken_for_lost_file
         world.disk.crash_after(step)
         try:
             await world.start()
+            await world.stop()
+            return
         except (OSError, StartupError):
-            world.disk = world.disk.crash()
-            assert world.session is not None
-            world.session.cut_for_good()
-            world.session.lease_ran_out()
+            if world.running is not None:
+                await world.crash()
+            else:
+                world.disk = world.disk.crash()
+                assert world.session is not None
+                world.session.cut_for_good()
+                world.session.lease_ran_out()
             await world.restart()
             await world.stop()
-            continue
-        world.disk.crash_after(1 << 30)
-        await world.stop()
-        return
     raise AssertionError("the start never got through")
 
 

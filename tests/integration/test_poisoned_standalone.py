@@ -55,9 +55,9 @@ class FailingDisk(LocalDisk):
 
     broken = False
 
-    async def open_journal(self, path: str) -> JournalFile:
+    async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """The real file behind the failure."""
-        return FailingFile(await super().open_journal(path), self)
+        return FailingFile(await super().open_journal(path, synced=synced), self)
 
 
 async def append(factory: ManagedLedgerFactory, payload: bytes) -> Position:

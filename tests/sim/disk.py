@@ -81,6 +81,12 @@ class SimDisk:
         self.steps = 0
         self.crashed = False
         self.capacity_bytes = 1 << 40
+        self._mounts: dict[str, int] = {}
+        self.boot: str | None = "boot-1"
+
+    def mount(self, folder: str, capacity_bytes: int) -> None:
+        """Make a folder a file system of its own; its files no longer count against `capacity_bytes`."""
+        self._mounts[folder] = capacity_bytes
 
     # ---- faults
     def crash_after(self, steps: int) -> None:
@@ -129,8 +135,20 @@ class SimDisk:
         heir._durable_names = dict(heir._names)
         heir._folders = set(self._folders)
         heir.capacity_bytes = self.capacity_bytes
+        heir._mounts = dict(self._mounts)
+        heir.boot = None if self.boot is None else f"boot-{int(self.boot.removeprefix('boot-')) + 1}"
         for path, index in self.indexes.items():
             heir.indexes[path] = index.survivor(survival, chance)  # type: ignore[attr-defined]
+        return heir
+
+    def kill(self) -> "SimDisk":
+        """Kill this disk's process, but not the machine: what it wrote and did not sync is still in memory."""
+        self.crashed = True
+        heir = SimDisk(chance=self._chance, latency_s=self._latency_s)
+        heir._names, heir._durable_names = dict(self._names), dict(self._durable_names)
+        heir._folders, heir.indexes = set(self._folders), dict(self.indexes)
+        heir._mounts = dict(self._mounts)
+        heir.capacity_bytes, heir.boot = self.capacity_bytes, self.boot
         return heir
 
     def step(self, operation: str, path: str) -> bool:
@@ -206,7 +224,7 @@ class SimDisk:
     async def create_journal(self, path: str, size: int) -> None:
         """A file of durable zeros with a durable name; a crash in the middle leaves a short file or none."""
         await self.pause()
-        self.reserve(size)
+        self.reserve(size, path)
         died = self.step("create", path)
         inode = _Inode(bytearray(size), bytearray(size if not died else self._chance.randrange(size)))
         self._names[path] = inode
@@ -214,10 +232,14 @@ class SimDisk:
             raise SimCrashError(path)
         self._durable_names[path] = inode
 
-    async def open_journal(self, path: str) -> JournalFile:
-        """Open a preallocated file for durable submissions."""
+    async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
+        """Open a preallocated file for durable submissions, or for such that are durable after `close`."""
         await self.pause()
-        return SimJournalFile(self, path, self._inode(path))
+        return SimJournalFile(self, path, self._inode(path), synced)
+
+    def boot_id(self) -> str | None:
+        """Another one after each power cut."""
+        return self.boot
 
     async def read_file(self, path: str) -> bytes:
         """All bytes."""
@@ -228,7 +250,7 @@ class SimDisk:
     async def replace_file(self, path: str, content: bytes) -> None:
         """Old or new content survives, never a mixture."""
         await self.pause()
-        self.reserve(len(content))
+        self.reserve(len(content), path)
         if self.step("replace", path):
             raise SimCrashError(path)
         self._names[path] = self._durable_names[path] = _Inode(bytearray(content), bytearray(content))
@@ -261,9 +283,13 @@ class SimDisk:
         self._durable_names.update({p: i for p, i in self._names.items() if p.rpartition("/")[0] == folder})
 
     async def usage(self, path: str) -> DiskUsage:
-        """All files count against one capacity."""
+        """Of the file system below; files outside of all mounts count against one capacity."""
         await self.pause()
-        return DiskUsage(self.capacity_bytes, max(0, self.capacity_bytes - self._used_bytes()))
+        self.raise_planned("usage", path)
+        mount = self._mount_of(path)
+        capacity = self.capacity_bytes if mount is None else self._mounts[mount]
+        number = 1 if mount is None else 2 + sorted(self._mounts).index(mount)
+        return DiskUsage(capacity, max(0, capacity - self._used_bytes(mount)), number)
 
     def lock_dir(self, path: str) -> DirectoryLock:
         """One holder at a time."""
@@ -272,13 +298,22 @@ class SimDisk:
         self._locked.add(path)
         return SimDirectoryLock(self._locked, path)
 
-    def reserve(self, growth_bytes: int) -> None:
-        """Raise DiskFullError when that much more does not fit."""
-        if growth_bytes > 0 and self._used_bytes() + growth_bytes > self.capacity_bytes:
+    def reserve(self, growth_bytes: int, path: str = "/") -> None:
+        """Raise DiskFullError when that much more does not fit the file system of a path."""
+        mount = self._mount_of(path)
+        capacity = self.capacity_bytes if mount is None else self._mounts[mount]
+        if growth_bytes > 0 and self._used_bytes(mount) + growth_bytes > capacity:
             raise DiskFullError("no space left on the simulated disk")
 
-    def _used_bytes(self) -> int:
-        return sum(len(inode.current) for inode in self._names.values())
+    def _mount_of(self, path: str) -> str | None:
+        """The longest mount that holds a path."""
+        found = [mount for mount in self._mounts if path == mount or path.startswith(mount + "/")]
+        return max(found, key=len, default=None)
+
+    def _used_bytes(self, mount: str | None = None) -> int:
+        if not self._mounts:
+            return sum(len(inode.current) for inode in self._names.values())
+        return sum(len(inode.current) for path, inode in self._names.items() if self._mount_of(path) == mount)
 
     def _inode(self, path: str) -> _Inode:
         if path not in self._names:
@@ -326,7 +361,7 @@ class SimFile:
         """A death in the middle leaves a part of the bytes, unsynced."""
         data = b"".join(buffers)
         await self._disk.pause()
-        self._disk.reserve(offset + len(data) - len(self._inode.current))
+        self._disk.reserve(offset + len(data) - len(self._inode.current), self._path)
         if self._disk.step("write", self._path):
             self._inode.write(offset, data[: len(data) // 2])
             raise SimCrashError(self._path)
@@ -342,7 +377,7 @@ class SimFile:
     async def truncate(self, size: int) -> None:
         """Durable with the next sync."""
         await self._disk.pause()
-        self._disk.reserve(size - len(self._inode.current))
+        self._disk.reserve(size - len(self._inode.current), self._path)
         if self._disk.step("truncate", self._path):
             raise SimCrashError(self._path)
         current = self._inode.current
@@ -359,10 +394,11 @@ class SimFile:
 class SimJournalFile:
     """Implements `JournalFile`."""
 
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode, synced: bool = True) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
+        self._synced = synced
         self._in_flight = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -403,11 +439,16 @@ class SimJournalFile:
         if died:
             done(SimCrashError(self._path))
             return
-        self._inode.unsynced.remove((offset, data))
         _put(self._inode.current, offset, data)
-        _put(self._inode.durable, offset, data)
+        if self._synced:
+            self._inode.unsynced.remove((offset, data))
+            _put(self._inode.durable, offset, data)
         done(None)
 
     async def close(self) -> None:
-        """Wait until nothing is in flight."""
+        """Wait until nothing is in flight; what was not synced is, as with `SimFile.sync`."""
         await self._idle.wait()
+        if not self._synced and self._inode.unsynced:
+            if self._disk.step("sync", self._path):
+                raise SimCrashError(self._path)
+            self._inode.sync()

@@ -143,9 +143,11 @@ class SimLoop(asyncio.BaseEventLoop):
         return super().call_at(when, _guard(callback, context), *args, context=context)
 
     # ---- network
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Listen at the current node's address."""
-        return self.network.listen(current_node(), protocol_factory, port)
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, start_serving: bool = True, **_: Any
+    ) -> Any:
+        """Listen at the current node's address; without `start_serving` the port is taken and everybody refused."""
+        return self.network.listen(current_node(), protocol_factory, port, serving=start_serving)
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect from the current node."""

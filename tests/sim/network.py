@@ -69,13 +69,20 @@ class SimNetwork:
         return delay_s
 
     # ---- the loop's two entries
-    def listen(self, node: "Node | None", factory: Callable[[], asyncio.BaseProtocol], port: int | None) -> "SimServer":
+    def listen(
+        self,
+        node: "Node | None",
+        factory: Callable[[], asyncio.BaseProtocol],
+        port: int | None,
+        *,
+        serving: bool = True,
+    ) -> "SimServer":
         """Register a listener; port 0 or None draws one."""
         host = node.host if node else "outside"
         chosen = port or self._draw_port()
         if (host, chosen) in self._listeners:
             raise OSError(98, f"address {host}:{chosen} already in use")
-        server = SimServer(self, node, host, chosen, factory)
+        server = SimServer(self, node, host, chosen, factory, serving)
         self._listeners[(host, chosen)] = server
         return server
 
@@ -89,7 +96,7 @@ class SimNetwork:
             await asyncio.sleep(self.reset_after_s)
             raise TimeoutError(f"no route from {source} to {host}")
         server = self._listeners.get((host, int(port)))
-        if server is None:
+        if server is None or not server.is_serving():
             raise ConnectionRefusedError(f"nothing listens at {host}:{port}")
         near_name, far_name = (source, self._draw_port()), (host, int(port))
         near = SimTransport(self, node, near_name, far_name, contextvars.copy_context())
@@ -124,6 +131,7 @@ class SimServer:
         host: str,
         port: int,
         factory: Callable[[], asyncio.BaseProtocol],
+        serving: bool = True,
     ) -> None:
         self._network = network
         self.node = node
@@ -131,6 +139,10 @@ class SimServer:
         self.port = port
         self.factory = factory
         self.context = contextvars.copy_context()
+        self._serving = serving
+
+    async def start_serving(self) -> None:
+        """Accept from now on."""
         self._serving = True
 
     @property
@@ -153,9 +165,6 @@ class SimServer:
 
     async def wait_closed(self) -> None:
         """Closed at once."""
-
-    async def start_serving(self) -> None:
-        """It does from the start."""
 
 
 class SimTransport(asyncio.Transport):

@@ -37,6 +37,7 @@ OPEN_LOGS_MAX = 256  # file handles kept for reads
 DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
 DISK_COMPACTION_RESERVED_BYTES = 16 * MIB  # what compaction leaves of it: the index still has to commit deletions
 DISK_USAGE_THRESHOLD = 0.95
+DISK_USAGE_WARN_THRESHOLD = 0.90  # of a ledger folder: almost full
 DISK_USAGE_LOW_WATERMARK = 0.90
 DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
@@ -53,6 +54,8 @@ COMPACTION_RATE_BYTES_S = 16 * MIB  # bytes of living records that are moved in 
 COMPACTION_RATE_ENTRIES_S = 1000  # the same in entries, where the rate is by entries
 COMPACTION_LATENCY_MAX_S = 0.1  # compaction pauses while the p99 of adds or reads is above
 COMPACTION_PAUSE_S = 1.0  # so long at a time
+COMPACTION_PAUSES_MAX = 30  # in a row; then one batch goes on, so that a bookie that is always slow gets its space back
+COMPACTION_TICK_S = 30.0  # between two looks at what is due
 LOG_USAGE_LINES_MAX = 1_000_000  # ledgers of entry logs, counted per log, whose living bytes are kept in memory
 
 # Bookie process

@@ -118,8 +118,18 @@ class Disk(Protocol):
         """Make a file of `size` zeros, all written (not merely allocated) and durable, and its name too."""
         ...
 
-    async def open_journal(self, path: str) -> JournalFile:
-        """Open an existing preallocated file for durable submissions."""
+    async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
+        """Open an existing preallocated file for durable submissions.
+
+        Without `synced` a submission is done once written; it is durable after `close` of the file at the earliest.
+        """
+        ...
+
+    def boot_id(self) -> str | None:
+        """Names the memory that holds what was written and not synced: another one, and that is lost.
+
+        It outlives a process, and changes when the machine restarts. None: not known.
+        """
         ...
 
     async def read_file(self, path: str) -> bytes:

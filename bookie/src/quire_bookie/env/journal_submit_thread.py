@@ -21,23 +21,27 @@ _Done = Callable[[BaseException | None], None]
 _Job = tuple[int, Sequence[Buffer], _Done]
 
 
-def write_durably(fd: int, offset: int, buffers: Sequence[Buffer]) -> None:
-    """Blocks until all of it is durable. OSError as the system gives it; the state is then unknown."""
-    flags = getattr(os, "RWF_DSYNC", 0)
+def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bool = True) -> None:
+    """Blocks until all of it is durable. OSError as the system gives it; the state is then unknown.
+
+    Without `synced` it blocks until all of it is written.
+    """
+    flags = getattr(os, "RWF_DSYNC", 0) if synced else 0
     size = sum(map(len, buffers))
     written = os.pwritev(fd, buffers, offset, flags)
     while written < size:
         rest = b"".join(buffers)[written:]
         written += os.pwritev(fd, [rest], offset + written, flags)
-    if not flags:
+    if synced and not flags:
         os.fsync(fd)
 
 
 class ThreadJournalFile:
     """Implements `JournalFile` for a preallocated file. Open and use it on one event loop."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, synced: bool = True) -> None:
         self._path = path
+        self._synced = synced
         self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -70,7 +74,7 @@ class ThreadJournalFile:
             offset, buffers, _ = job
             failure: OSError | None = None
             try:
-                write_durably(self._fd, offset, buffers)
+                write_durably(self._fd, offset, buffers, synced=self._synced)
             except OSError as error:
                 failure = error
             try:
@@ -89,4 +93,8 @@ class ThreadJournalFile:
         await self._idle.wait()
         self._jobs.put(None)
         self._thread.join()  # it has nothing left to do: returns at once
-        os.close(self._fd)
+        try:
+            if not self._synced:
+                await self._loop.run_in_executor(None, os.fsync, self._fd)
+        finally:
+            os.close(self._fd)

@@ -130,7 +130,7 @@ class Journal:
         last = self._files.live.get(end.generation)
         if last is None or end.offset != DATA_START:
             return False
-        file = await self._disk.open_journal(last.path)
+        file = await self._open_file(last.path)
         if file.alignment_bytes != last.header.alignment_bytes:
             await file.close()
             return False
@@ -263,9 +263,12 @@ class Journal:
                 log.info("%s: there is space for journal files again", self._directory)
             self._writer.prepared(file, self._settings.file_bytes)
 
+    async def _open_file(self, path: str) -> JournalFile:
+        return await self._disk.open_journal(path, synced=self._settings.sync_data)
+
     async def _open_spare(self, path: str) -> JournalFile:
         try:
-            return await self._disk.open_journal(path)
+            return await self._open_file(path)
         except DiskFullError:
             self._files.put_back(path)
             raise

@@ -111,6 +111,16 @@ class Cookies:
             if node is None or node.value != value:
                 raise
 
+    async def update(self, cookie: Cookie, *, expected: int) -> None:
+        """Replace the cookie that was read at version `expected`. BadVersionError when it is another one by now."""
+        path, value = layout.cookie_path(cookie.bookie), encode_cookie(cookie)
+        try:
+            await self._store.put(path, value, expected=expected)
+        except (BadVersionError, MetadataUnknownError):
+            node = await self._store.get(path)
+            if node is None or node.value != value:
+                raise
+
     async def bookies(self) -> list[BookieId]:
         """Every bookie that was ever stamped and not deleted: *all known bookies*, registered or not."""
         return [BookieId(name) for name in await self._store.children(layout.COOKIES)]

@@ -8,10 +8,9 @@ on for `poisoned_reads_s` at most. The owner of the process learns it from `fail
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -20,9 +19,7 @@ from typing import Any
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
-from quire_bookie.env.index_store import IndexStore
-from quire_bookie.errors import DiskFullError, StartupError
-from quire_bookie.journal import JournalPositions, Journals
+from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
@@ -30,20 +27,18 @@ from quire_bookie.model import BookieId
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.disk_monitor import DiskMonitor
-from quire_bookie.server.garbage_collection import GarbageCollection
+from quire_bookie.server.opening import BookieData, OpenIndex, open_data
+from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
+from quire_bookie.server.reclaiming import compaction_of, garbage_collection_of
 from quire_bookie.server.registration import BookieRegistration
-from quire_bookie.server.replaying import JournalMarks, ReplayTarget
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.storage_identity import StorageFolders, StorageIdentity, claim_storage
+from quire_bookie.server.storage_folders import StorageFolders
+from quire_bookie.server.storage_identity import ClaimOptions, claim_storage
 from quire_bookie.storage.index_rocksdb import RocksIndexStore
-from quire_bookie.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger("quire.server")
-
-OpenIndex = Callable[[str], Awaitable[IndexStore]]
-"""Opens the index store in a folder."""
 
 
 class BookieState(Enum):
@@ -59,10 +54,9 @@ class BookieState(Enum):
 class _Parts:
     """What was opened so far, to be closed in the other direction when a later step fails."""
 
-    identity: StorageIdentity
-    index: IndexStore | None = None
-    journal: Journals | None = None
-    storage: LedgerStorage[JournalPositions] | None = None
+    data: BookieData
+    disk: Disk
+    clock: WallClock
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
     guard: Guard = field(default_factory=Guard)
@@ -72,15 +66,22 @@ class RunningBookie:
     """A bookie that serves. Made by `start_bookie`."""
 
     def __init__(
-        self, settings: BookieSettings, parts: _Parts, bookie: Bookie, metadata: MetadataStore, port: int
+        self,
+        settings: BookieSettings,
+        parts: _Parts,
+        bookie: Bookie,
+        metadata: MetadataStore,
+        disk: Disk,
+        clock: WallClock,
+        port: int,
     ) -> None:
-        assert parts.journal is not None and parts.storage is not None
+        assert parts.data.journals is not None and parts.data.storage is not None
         self.settings = settings
-        self.bookie_id: BookieId = parts.identity.bookie
+        self.bookie_id: BookieId = parts.data.identity.bookie
         self.port = port
         self.bookie = bookie
-        self.journal = parts.journal
-        self.storage = parts.storage
+        self.journal = parts.data.journals
+        self.storage = parts.data.storage
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the bookie cannot go on: stop it and start it anew, or end the process."""
         self.guard = parts.guard
@@ -88,14 +89,18 @@ class RunningBookie:
         if settings.http_port > 0:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port))
         self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
-        self.garbage_collection = GarbageCollection(
-            parts.storage, metadata, parts.identity.instance_id, settings.garbage_collection
+        self.garbage_collection = garbage_collection_of(
+            self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
+        )
+        self.compaction = compaction_of(
+            self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings
         )
         self._parts = parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._stopped = asyncio.Event()
         self.disk_monitor: DiskMonitor | None = None
+        self.read_only_mode = ReadOnlyMode(parts.disk, settings.ledger_paths, parts.clock, self._apply_read_only)
 
     @property
     def state(self) -> BookieState:
@@ -132,9 +137,19 @@ class RunningBookie:
         _log.info("bookie %s stopped", self.bookie_id)
 
     async def set_read_only(self, read_only: bool) -> None:
-        """Take no normal adds, or take them again, and say so in the metadata."""
-        self.bookie.read_only = read_only
-        await self.registration.set_read_only(read_only)
+        """The operator's wish to take no normal adds, kept over restarts. OSError, DiskFullError: it was not kept."""
+        await self.read_only_mode.set(ReadOnlyReason.OPERATOR, read_only)
+
+    async def _apply_read_only(self) -> None:
+        """Do as the reasons say, and say so in the metadata."""
+        self.bookie.read_only = self.read_only_mode.on
+        self._note_disks()
+        await self.registration.set_read_only(self.read_only_mode.on)
+
+    def _note_disks(self) -> None:
+        if self.disk_monitor is not None:
+            self.read_only_mode.disk_accepts_high_priority = self.disk_monitor.accepts_high_priority
+        self.bookie.accepts_high_priority = self.read_only_mode.accepts_high_priority
 
     def _fail(self, error: BaseException) -> None:
         """Journal or storage cannot be trusted any more."""
@@ -183,14 +198,17 @@ class RunningBookie:
     async def _begin(self, disk: Disk) -> None:
         """Everything that runs beside the requests."""
         settings = self.settings
+        mode = self.read_only_mode
         monitor = DiskMonitor(
             disk,
-            (*settings.journal_paths, *settings.ledger_paths),
-            self.set_read_only,
-            threshold=settings.disk_usage_threshold,
-            low_watermark=settings.disk_usage_low_watermark,
-            interval_s=settings.disk_check_interval_s,
-            out_of_space=lambda: self.storage.disk_full,
+            self.storage.directories,
+            settings.disk_rules,
+            partial(mode.set, ReadOnlyReason.DISK),
+            journal_folders=settings.journal_paths,
+            journal_needs_bytes=settings.journal.file_bytes + settings.journal.reserved_bytes,
+            storage_full=lambda: self.storage.disk_full,
+            on_failure=self._fail,
+            on_look=self._note_disks,
         )
         self.disk_monitor = monitor
         self.journal.on_poison = self._fail
@@ -201,10 +219,17 @@ class RunningBookie:
         if self.storage.failure is not None or self.journal.poisoned:
             cause = self.storage.failure or "its journal cannot be written"
             raise StartupError(f"bookie {self.bookie_id} failed while starting: {cause}")
-        self.bookie.read_only = await monitor.first_look()
-        await self.registration.start(read_only=self.bookie.read_only)
+        await mode.load(forced=settings.force_read_only)
+        if await monitor.first_look():
+            mode.note_at_start(ReadOnlyReason.DISK)
+        self.bookie.read_only = mode.on
+        self._note_disks()
+        assert self._parts.server is not None
+        await self._parts.server.start_serving()
+        await self.registration.start(read_only=mode.on)
         self._spawn(monitor.run(), "disk monitor")
         self._spawn(self.garbage_collection.run(), "garbage collection")
+        self._spawn(self.compaction.run(), "compaction")
 
 
 async def start_bookie(
@@ -224,15 +249,26 @@ async def start_bookie(
     settings.service.check()
     guard = await open_guard(settings.security, disk, clock)
     instance_id = await initialise(metadata, chance)
-    folders = StorageFolders(settings.journal_paths, settings.ledger_paths)
+    folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
     identity = await claim_storage(
-        disk, metadata, folders, instance_id=instance_id, host_name=settings.advertise, chance=chance
+        disk,
+        metadata,
+        folders,
+        instance_id=instance_id,
+        host_name=settings.advertise,
+        chance=chance,
+        options=ClaimOptions(settings.allow_storage_expansion, settings.accept_lost_volumes),
     )
-    parts = _Parts(identity, guard=guard)
+    parts = _Parts(BookieData(identity), disk, clock, guard=guard)
     try:
+        answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
+        await _listen(settings, parts, answering)
         open_index = open_index or partial(RocksIndexStore.open, cache_bytes=settings.index_cache_bytes)
-        await _open_data(settings, parts, disk, chance, open_index)
-        running = await _serve(settings, parts, metadata)
+        await open_data(
+            settings, parts.data, metadata=metadata, disk=disk, clock=clock, chance=chance, open_index=open_index
+        )
+        running = _make_bookie(settings, parts, metadata, disk, clock)
+        answering.set_result(running.bookie)
         await running._begin(disk)
     except BaseException:
         await _close(parts)
@@ -241,59 +277,29 @@ async def start_bookie(
     return running
 
 
-async def _open_data(
-    settings: BookieSettings, parts: _Parts, disk: Disk, chance: Chance, open_index: OpenIndex
-) -> None:
-    """Journal, storage, and replay of the one into the other."""
-    parts.journal = await Journals.open(disk, settings.journal_paths, settings.journal, chance=chance)
-    parts.index = await open_index(settings.index_path)
-    parts.storage = await LedgerStorage.open(
-        disk=disk,
-        index=parts.index,
-        directories=settings.ledger_paths,
-        settings=settings.storage,
-        marks=JournalMarks(parts.journal),
-        chance=chance,
-    )
-    _refuse_lost_half(settings, parts.identity, parts.journal, parts.storage)
-    target = ReplayTarget(parts.storage)
-    summary = await parts.journal.replay(target.deliver, target.again)
-    if summary.records:
-        _log.info(
-            "replayed %d entries in %d journal groups%s%s",
-            target.entries,
-            summary.groups,
-            "" if summary.clean else " after an unclean end",
-            f"; {target.orphans} entries of deleted ledgers" if target.orphans else "",
+async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> None:
+    """Take the port, so that a wrong one shows at once; nobody is let in before `start_serving`."""
+    connections, guard, service = parts.open_connections, parts.guard, settings.service
+    try:
+        parts.server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(answering.result(), connections, service, guard),
+            settings.listen,
+            settings.port,
+            start_serving=False,
         )
-        try:
-            await parts.storage.flush()
-        except DiskFullError as error:
-            _log.warning("what was replayed stays in memory and in the journal: %s", error)
-
-
-def _refuse_lost_half(
-    settings: BookieSettings, identity: StorageIdentity, journals: Journals, storage: LedgerStorage[JournalPositions]
-) -> None:
-    """An emptied folder beside one with data lost entries that were acknowledged: they must not become *no such entry*.
-
-    A first start makes the journal's mark, then the storage, then the journal's first file: a crash in between leaves
-    neither of the two states that are refused.
-    """
-    lost = None
-    if not storage.is_new and any(journal.is_new for journal in journals.journals):
-        lost = settings.journal_paths[0]
-    elif storage.is_new and any(mark.generation > 0 for mark in journals.mark):
-        lost = settings.ledger_paths[0]
-    if lost is not None:
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartupError(
-            f"the folder {lost} of bookie {identity.bookie} has lost its files; put them back, or empty all folders "
-            "to start a new bookie"
-        )
+            f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
+            "stop the other process or choose another port"
+        ) from error
 
 
-async def _serve(settings: BookieSettings, parts: _Parts, metadata: MetadataStore) -> RunningBookie:
-    assert parts.journal is not None and parts.storage is not None
+def _make_bookie(
+    settings: BookieSettings, parts: _Parts, metadata: MetadataStore, disk: Disk, clock: WallClock
+) -> RunningBookie:
+    data, server = parts.data, parts.server
+    assert data.journals is not None and data.storage is not None and server is not None
     running: RunningBookie | None = None
 
     def disk_space() -> tuple[int, int]:
@@ -304,37 +310,17 @@ async def _serve(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
         if running is not None and running.disk_monitor is not None:
             running.disk_monitor.disk_full()
 
-    bookie = Bookie(parts.journal, parts.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full)
-    loop = asyncio.get_running_loop()
-    try:
-        parts.server = await loop.create_server(
-            lambda: Connection(bookie, parts.open_connections, settings.service, parts.guard),
-            settings.listen,
-            settings.port,
-        )
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise StartupError(
-            f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
-            "stop the other process or choose another port"
-        ) from error
-    port = parts.server.sockets[0].getsockname()[1]
-    running = RunningBookie(settings, parts, bookie, metadata, port)
+    bookie = Bookie(data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full)
+    port = server.sockets[0].getsockname()[1]
+    running = RunningBookie(settings, parts, bookie, metadata, disk, clock, port)
     return running
 
 
 async def _close(parts: _Parts) -> None:
-    """Release everything, the last opened first. A flush that fails is logged: the journal has it all."""
+    """Release everything, the last opened first."""
     if parts.server is not None:
         parts.server.close()
     for connection in list(parts.open_connections):
         connection.abort()
     await parts.guard.close()
-    async with contextlib.AsyncExitStack() as closing:  # what fails to close keeps nothing else open
-        closing.callback(parts.identity.release)
-        if parts.index is not None:
-            closing.push_async_callback(parts.index.close)
-        if parts.journal is not None:
-            closing.push_async_callback(parts.journal.close)
-        if parts.storage is not None:
-            closing.push_async_callback(parts.storage.close)
+    await parts.data.close()

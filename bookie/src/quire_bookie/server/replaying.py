@@ -45,18 +45,22 @@ class FlushableStorage(StoragePort, Protocol):
 
 
 class JournalMarks:
-    """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position."""
+    """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position.
 
-    def __init__(self, journals: MarkedJournals) -> None:
-        self._journals = journals
+    Until `journals` is set no mark moves: storage is opened, and may be filled, before the journals are.
+    """
+
+    def __init__(self, journals: MarkedJournals | None = None) -> None:
+        self.journals = journals
 
     def capture(self) -> JournalPositions:
         """Called at the cache swap."""
-        return self._journals.position()
+        return () if self.journals is None else self.journals.position()
 
     async def commit(self, captured: JournalPositions, /) -> None:
         """Called after the flush is durable."""
-        await self._journals.set_mark(captured)
+        if captured and self.journals is not None:
+            await self.journals.set_mark(captured)
 
 
 class ReplayTarget:

@@ -7,6 +7,8 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.server.compaction_schedule import CompactionSettings
+from quire_bookie.server.disk_monitor import DiskRules
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.security.settings import SecuritySettings
 from quire_bookie.storage.settings import StorageSettings
@@ -59,10 +61,21 @@ class BookieSettings:
     """Folders of entry logs; empty: `ledgers` in `data_dir`."""
     index_dir: str | None = None
     """Folder of the index; None: `index` in the first ledger folder."""
+    allow_storage_expansion: bool = False
+    """Empty folders behind the known ones become the bookie's at this start."""
+    accept_lost_volumes: bool = False
+    """Emptied folders are taken as they are at this start, and the bookie comes up in limbo."""
     index_cache_bytes: int = limits.INDEX_CACHE_BYTES
     disk_usage_threshold: float = limits.DISK_USAGE_THRESHOLD
+    disk_usage_warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
     disk_usage_low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
     disk_check_interval_s: float = limits.DISK_CHECK_INTERVAL_S
+    high_priority_bytes_min: int | None = None
+    """A read-only bookie takes adds with high priority while a folder has so much free; None: an entry log's size."""
+    read_only_enabled: bool = True
+    """False: a bookie without space ends instead of turning read-only."""
+    read_only_on_any_disk_full: bool = False
+    force_read_only: bool = False
     drain_timeout_s: float = limits.BOOKIE_DRAIN_TIMEOUT_S
     poisoned_reads_s: float = limits.POISONED_READS_S
     service: ServiceSettings = field(default_factory=ServiceSettings)
@@ -71,6 +84,7 @@ class BookieSettings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
     garbage_collection: GarbageCollectionSettings = field(default_factory=GarbageCollectionSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
 
     @property
     def journal_paths(self) -> tuple[str, ...]:
@@ -81,6 +95,20 @@ class BookieSettings:
     def ledger_paths(self) -> tuple[str, ...]:
         """Folders of the entry logs."""
         return self.ledger_dirs or (f"{self.data_dir}/ledgers",)
+
+    @property
+    def disk_rules(self) -> DiskRules:
+        """When a folder is full."""
+        needed = self.high_priority_bytes_min
+        return DiskRules(
+            threshold=self.disk_usage_threshold,
+            warn_threshold=self.disk_usage_warn_threshold,
+            low_watermark=self.disk_usage_low_watermark,
+            interval_s=self.disk_check_interval_s,
+            high_priority_bytes_min=self.storage.entry_log_bytes_max if needed is None else needed,
+            on_any_full=self.read_only_on_any_disk_full,
+            read_only_enabled=self.read_only_enabled,
+        )
 
     @property
     def index_path(self) -> str:

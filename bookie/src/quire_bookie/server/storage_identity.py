@@ -2,15 +2,17 @@
 
 A bookie's id belongs to its storage. An empty bookie that came up under an id that ledgers name would answer *no such
 entry* for entries that were acknowledged, and recovery would truncate those ledgers. Hence: an id is drawn only when
-every volume is empty, and one missing or empty volume beside stamped ones is a refusal.
+every volume is empty, and a missing or emptied volume beside surviving ones is a refusal, or, when a person accepts the
+loss, a storage that comes up in limbo (`StorageIdentity.lost`). Folder names in the cookie carry the prefix `quire1:`,
+the version of the formats on disk; files of a Java bookie, which has no such prefix, are neither read nor written.
 
-In each folder, `current/VERSION` is the cookie (quire_bookie.metadata.cookies) and `current/PLACE` the roles of this
-folder, one per line (`journal 0`), so that volumes mounted in each other's place are found out and moved ones are not
-refused. Folder names in the cookie carry the prefix `quire1:`, the version of the formats on disk; files of a Java
-bookie, which has no such prefix, are neither read nor written.
+The store's cookie says which folders count. Orders that no crash may break:
 
-Order when stamping: folders first, the store last. A crash in between leaves stamped folders without data and no
-cookie in the store; no ledger can name that id yet, so the stamping is completed at the next start.
+* a new bookie: folders first, the store last. Stamped folders without data and without a cookie in the store are no
+  ledger's yet: the stamping is completed at the next start;
+* more folders: the new ones are stamped, then the store's cookie names them, then the cookies of the old ones do. A
+  folder beyond the store's cookie is not in use; one whose cookie is older than the store's is brought up to it;
+* a lost folder is stamped as `lost` and stays so until limbo is durable.
 """
 
 import contextlib
@@ -20,36 +22,24 @@ from dataclasses import dataclass, field, replace
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import DirectoryLock, Disk
-from quire_bookie.errors import BadVersionError, MetadataFormatError, StartupError
-from quire_bookie.metadata.cookies import Cookie, Cookies, decode_cookie, encode_cookie
+from quire_bookie.errors import BadVersionError, StartupError
+from quire_bookie.metadata.cookies import Cookie, Cookies
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId
+from quire_bookie.server.storage_folders import (
+    CURRENT,
+    FORMAT_PREFIX,
+    FolderState,
+    FoundFolder,
+    StorageFolders,
+    inspect,
+    stamp,
+    write_cookie,
+    write_state,
+)
 
-FORMAT_PREFIX = "quire1:"
-_ANY_FORMAT = re.compile(r"quire[0-9]+:")
-_CURRENT = "current"
-_COOKIE_FILE = "VERSION"
-_PLACE_FILE = "PLACE"
-# Names that say nothing about data; the prefixes also cover what a crash left of replacing those files.
-_NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE).*")
-_JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _ID_SUFFIX_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StorageFolders:
-    """The folders of one bookie, in the order of its configuration. Absolute paths."""
-
-    journal_dirs: tuple[str, ...]
-    ledger_dirs: tuple[str, ...]
-
-    def places(self) -> dict[str, str]:
-        """What PLACE says in each folder. A folder may have several roles."""
-        roles: dict[str, list[str]] = {}
-        for role, folders in (("journal", self.journal_dirs), ("ledgers", self.ledger_dirs)):
-            for index, folder in enumerate(folders):
-                roles.setdefault(folder, []).append(f"{role} {index}\n")
-        return {folder: "".join(lines) for folder, lines in roles.items()}
 
 
 @dataclass(slots=True)
@@ -60,6 +50,15 @@ class StorageIdentity:
     instance_id: str
     is_new: bool
     locks: list[DirectoryLock] = field(default_factory=list)
+    lost: tuple[str, ...] = ()
+    """Folders whose content was lost and which were accepted empty: the bookie must come up in limbo."""
+    unsettled: tuple[str, ...] = ()
+
+    async def settle(self, disk: Disk) -> None:
+        """From here on every folder counts as used. After limbo is durable, before anything is acknowledged."""
+        for path in self.unsettled:
+            await write_state(disk, path, FolderState.USED)
+        self.unsettled = ()
 
     def release(self) -> None:
         """Release the folder locks. Calling it again does nothing."""
@@ -68,13 +67,13 @@ class StorageIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Folder:
-    """What a folder holds. `cookie` None: no VERSION file."""
+class ClaimOptions:
+    """What a person allowed for this start."""
 
-    path: str
-    cookie: Cookie | None
-    place: str | None
-    has_data: bool
+    allow_expansion: bool = False
+    """Empty folders behind the known ones become the bookie's."""
+    accept_lost: bool = False
+    """Emptied folders of the bookie are taken as they are, and the bookie comes up in limbo."""
 
 
 async def claim_storage(
@@ -85,6 +84,7 @@ async def claim_storage(
     instance_id: str,
     host_name: str,
     chance: Chance,
+    options: ClaimOptions = ClaimOptions(),
 ) -> StorageIdentity:
     """Recognise or stamp the folders, lock them, and see that the store has the cookie.
 
@@ -93,7 +93,7 @@ async def claim_storage(
     """
     try:
         # Looked at before anything is created: a foreign folder stays as it is.
-        await _inspect(disk, folders)
+        await inspect(disk, folders)
         locks = await _lock(disk, folders)
     except OSError as error:
         raise StartupError(_os_error_line(error, folders)) from error
@@ -101,14 +101,18 @@ async def claim_storage(
     with contextlib.ExitStack() as undo:
         undo.callback(identity.release)
         try:
-            found = await _inspect(disk, folders)
+            found = await inspect(disk, folders)
             if not any(folder.cookie for folder in found):
-                identity.bookie = await _stamp_new(disk, metadata, folders, found, instance_id, host_name, chance)
+                identity.bookie = draw_bookie_id(host_name, chance)
                 identity.is_new = True
+                await _stamp_new(disk, metadata, folders, _new_cookie(identity.bookie, folders, instance_id))
             else:
-                identity.bookie = await _recognise(disk, metadata, folders, found, instance_id)
+                identity.bookie = await _recognise(disk, metadata, folders, found, instance_id, options)
+            found = await inspect(disk, folders)
         except OSError as error:
             raise StartupError(_os_error_line(error, folders)) from error
+        identity.lost = tuple(folder.path for folder in found if folder.state is FolderState.LOST)
+        identity.unsettled = tuple(folder.path for folder in found if folder.state is not FolderState.USED)
         undo.pop_all()
     return identity
 
@@ -117,9 +121,9 @@ async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:
     locks: list[DirectoryLock] = []
     with contextlib.ExitStack() as undo:
         for path in folders.places():
-            await disk.make_dirs(f"{path}/{_CURRENT}")
+            await disk.make_dirs(f"{path}/{CURRENT}")
             try:
-                lock = disk.lock_dir(f"{path}/{_CURRENT}")
+                lock = disk.lock_dir(f"{path}/{CURRENT}")
             except BlockingIOError as error:
                 raise StartupError(f"the folder {path} is in use by another process; stop it first") from error
             undo.callback(lock.release)
@@ -128,87 +132,25 @@ async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:
     return locks
 
 
-async def _inspect(disk: Disk, folders: StorageFolders) -> list[_Folder]:
-    return [await _inspect_folder(disk, path) for path in folders.places()]
-
-
-async def _inspect_folder(disk: Disk, path: str) -> _Folder:
-    """Read a folder without changing it. StartupError for what Quire did not write."""
-    names: set[str] = set()
-    for each in (path, f"{path}/{_CURRENT}"):
-        if await disk.exists(each):
-            names.update(await disk.list_dir(each))
-    data = sorted(name for name in names if not _NOT_DATA.fullmatch(name))
-    if _COOKIE_FILE not in names:
-        java = next((name for name in data if _JAVA_FILE.fullmatch(name)), None)
-        if java is not None:
-            raise StartupError(
-                f"the folder {path} holds {java}, a file of a Java bookie; Quire needs a folder of its own"
-            )
-        if data:
-            raise StartupError(
-                f"the folder {path} holds {data[0]} but no {_CURRENT}/{_COOKIE_FILE}: "
-                "it is not a bookie's folder, or is damaged; use an empty one"
-            )
-        return _Folder(path, None, None, False)
-    try:
-        cookie = decode_cookie(await disk.read_file(f"{path}/{_CURRENT}/{_COOKIE_FILE}"))
-    except MetadataFormatError as error:
-        raise StartupError(f"{path}/{_CURRENT}/{_COOKIE_FILE} cannot be read: {error}") from error
-    _refuse_foreign_format(path, cookie)
-    place = (await disk.read_file(f"{path}/{_CURRENT}/{_PLACE_FILE}")).decode() if _PLACE_FILE in names else None
-    return _Folder(path, cookie, place, bool(data))
-
-
-def _refuse_foreign_format(path: str, cookie: Cookie) -> None:
-    for named in (*cookie.journal_dirs, *cookie.ledger_dirs):
-        if named.startswith(FORMAT_PREFIX):
-            continue
-        version = _ANY_FORMAT.match(named)
-        if version is not None:
-            raise StartupError(f"the folder {path} has format {version[0][:-1]}; this version of Quire reads quire1")
-        raise StartupError(
-            f"the folder {path} belongs to the Java bookie {cookie.bookie}; Quire neither reads nor writes its files"
-        )
-
-
-async def _stamp_new(
-    disk: Disk,
-    metadata: MetadataStore,
-    folders: StorageFolders,
-    found: Sequence[_Folder],
-    instance_id: str,
-    host_name: str,
-    chance: Chance,
-) -> BookieId:
-    bookie = draw_bookie_id(host_name, chance)
-    cookie = Cookie(
-        bookie=bookie,
-        journal_dirs=tuple(FORMAT_PREFIX + path for path in folders.journal_dirs),
-        ledger_dirs=tuple(FORMAT_PREFIX + path for path in folders.ledger_dirs),
-        instance_id=instance_id,
-    )
-    await _stamp(disk, folders, [folder.path for folder in found], cookie)
-    await _publish(metadata, cookie)
-    return bookie
-
-
 def draw_bookie_id(host_name: str, chance: Chance) -> BookieId:
     """`<host name>-<8 hex>`; characters that an id must not have become `-`."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", host_name) or "bookie"
     return BookieId(f"{name}-{chance.token(_ID_SUFFIX_BYTES).hex()}")
 
 
-async def _stamp(disk: Disk, folders: StorageFolders, paths: Sequence[str], cookie: Cookie) -> None:
-    try:
-        value = encode_cookie(cookie)
-    except ValueError as error:
-        raise StartupError(str(error)) from error
-    places = folders.places()
-    for path in paths:
-        # PLACE first: a folder with VERSION has both.
-        await disk.replace_file(f"{path}/{_CURRENT}/{_PLACE_FILE}", places[path].encode())
-        await disk.replace_file(f"{path}/{_CURRENT}/{_COOKIE_FILE}", value)
+def _prefixed(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(FORMAT_PREFIX + path for path in paths)
+
+
+def _new_cookie(bookie: BookieId, folders: StorageFolders, instance_id: str) -> Cookie:
+    index_dirs = None if folders.index_dir is None else _prefixed((folders.index_dir,))
+    return Cookie(bookie, _prefixed(folders.journal_dirs), _prefixed(folders.ledger_dirs), instance_id, index_dirs)
+
+
+async def _stamp_new(disk: Disk, metadata: MetadataStore, folders: StorageFolders, cookie: Cookie) -> None:
+    for path in folders.places():
+        await stamp(disk, folders, path, cookie, FolderState.NEW)
+    await _publish(metadata, cookie)
 
 
 async def _publish(metadata: MetadataStore, cookie: Cookie) -> None:
@@ -221,59 +163,188 @@ async def _publish(metadata: MetadataStore, cookie: Cookie) -> None:
 
 
 async def _recognise(
-    disk: Disk, metadata: MetadataStore, folders: StorageFolders, found: Sequence[_Folder], instance_id: str
+    disk: Disk,
+    metadata: MetadataStore,
+    folders: StorageFolders,
+    found: Sequence[FoundFolder],
+    instance_id: str,
+    options: ClaimOptions,
 ) -> BookieId:
-    """The checks on stamped folders, in the order in which their messages help most."""
-    cookie = _agreed_cookie(found)
-    if cookie.instance_id != instance_id:
-        raise StartupError(
-            f"the folder {found[0].path} belongs to bookie {cookie.bookie} of cluster {cookie.instance_id}; "
-            f"this metadata store is of cluster {instance_id}"
-        )
-    counts = (len(cookie.journal_dirs), len(cookie.ledger_dirs))
-    if counts != (len(folders.journal_dirs), len(folders.ledger_dirs)):
-        raise StartupError(
-            f"bookie {cookie.bookie} has {counts[0]} journal and {counts[1]} ledger folders, but "
-            f"{len(folders.journal_dirs)} and {len(folders.ledger_dirs)} are configured; configure all of them"
-        )
-    stored = await Cookies(metadata).read(cookie.bookie)
-    if stored is None and any(folder.has_data for folder in found):
+    bookie = _agreed_bookie(found, instance_id)
+    stored = await Cookies(metadata).read(bookie)
+    if stored is None:
+        await _complete_new(disk, metadata, folders, found)
+        return bookie
+    plan = plan_claim(folders, found, stored.value, options)
+    # The order of the module's text. Each step may be the last one: the next start plans the rest.
+    for path in plan.added:
+        await stamp(disk, folders, path, plan.cookie, FolderState.NEW)
+    for path in plan.lost:
+        await stamp(disk, folders, path, plan.stored, FolderState.LOST)
+    for path in plan.emptied:
+        await write_state(disk, path, FolderState.LOST)
+    if plan.cookie != plan.stored:
+        await _update(metadata, plan.cookie, stored)
+    for path in plan.outdated:
+        await write_cookie(disk, path, plan.cookie)
+    return bookie
+
+
+def _agreed_bookie(found: Sequence[FoundFolder], instance_id: str) -> BookieId:
+    stamped = [(folder.path, folder.cookie) for folder in found if folder.cookie is not None]
+    first_path, first = stamped[0]
+    for path, cookie in stamped[1:]:
+        if cookie.bookie != first.bookie:
+            raise StartupError(
+                f"the folder {path} belongs to bookie {cookie.bookie} and {first_path} to bookie {first.bookie}; "
+                "configure the folders of one bookie"
+            )
+    for path, cookie in stamped:
+        if cookie.instance_id != instance_id:
+            raise StartupError(
+                f"the folder {path} belongs to bookie {cookie.bookie} of cluster {cookie.instance_id}; "
+                f"this metadata store is of cluster {instance_id}"
+            )
+    return first.bookie
+
+
+async def _complete_new(
+    disk: Disk, metadata: MetadataStore, folders: StorageFolders, found: Sequence[FoundFolder]
+) -> None:
+    """The bookie was being stamped when its process died: nothing was ever acknowledged."""
+    cookies = {folder.path: folder.cookie for folder in found if folder.cookie is not None}
+    first_path, cookie = next(iter(cookies.items()))
+    if any(folder.has_data or folder.state is not FolderState.NEW for folder in found):
         raise StartupError(
             f"bookie {cookie.bookie} is no longer part of the cluster (its cookie was deleted); "
             "empty its folders to start a new bookie"
         )
-    if stored is not None and replace(stored.value, format_version=cookie.format_version) != cookie:
-        raise StartupError(f"the cookie of bookie {cookie.bookie} in the cluster is not the one in {found[0].path}")
-    unstamped = [folder.path for folder in found if folder.cookie is None]
-    if stored is not None and unstamped:
-        raise StartupError(
-            f"the folder {unstamped[0]} of bookie {cookie.bookie} is empty: its volume is missing or lost; "
-            "mount it, or empty all folders to start a new bookie"
-        )
+    other = next((path for path, each in cookies.items() if each != cookie), None)
+    if other is not None:
+        raise StartupError(f"the cookies in {first_path} and {other} differ; empty both folders to start a new bookie")
+    if _folders_of(cookie).counts != folders.counts:
+        raise StartupError(_counts_line(cookie, folders, "configure all of them"))
     _check_places(folders, found)
-    if stored is None:
-        await _stamp(disk, folders, unstamped, cookie)
-        await _publish(metadata, cookie)
-    return cookie.bookie
+    for folder in found:
+        if folder.cookie is None:
+            await stamp(disk, folders, folder.path, cookie, FolderState.NEW)
+    await _publish(metadata, cookie)
 
 
-def _agreed_cookie(found: Sequence[_Folder]) -> Cookie:
-    stamped = [folder for folder in found if folder.cookie is not None]
-    first = stamped[0]
-    assert first.cookie is not None
-    for folder in stamped[1:]:
-        assert folder.cookie is not None
-        if folder.cookie.bookie != first.cookie.bookie:
+async def _update(metadata: MetadataStore, cookie: Cookie, stored: Versioned[Cookie]) -> None:
+    try:
+        await Cookies(metadata).update(cookie, expected=stored.version)
+    except BadVersionError as error:
+        raise StartupError(
+            f"the cookie of bookie {cookie.bookie} in the cluster was changed meanwhile; start again"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """What has to be done to folders and store before the bookie may use them."""
+
+    stored: Cookie
+    cookie: Cookie
+    """What store and folders say in the end."""
+    added: tuple[str, ...]
+    lost: tuple[str, ...]
+    emptied: tuple[str, ...]
+    outdated: tuple[str, ...]
+    """Folders whose cookie is still another one once the others were stamped."""
+
+
+def plan_claim(
+    folders: StorageFolders, found: Sequence[FoundFolder], stored: Cookie, options: ClaimOptions
+) -> ClaimPlan:
+    """Compare what is configured, what the folders say and what the store says. StartupError: a refusal."""
+    stored = replace(stored, format_version=_newest_format(found))
+    _check_counts(folders, stored, options)
+    known = folders.first(len(stored.journal_dirs), len(stored.ledger_dirs))
+    members = [folder for folder in found if folder.path in known.places()]
+    for folder in members:
+        if folder.cookie is not None and not _is_part(folder.cookie, stored):
             raise StartupError(
-                f"the folder {folder.path} belongs to bookie {folder.cookie.bookie} "
-                f"and {first.path} to bookie {first.cookie.bookie}"
+                f"the cookie of bookie {stored.bookie} in the cluster is not the one in {folder.path}; "
+                "configure the folders that belong together"
             )
-        if folder.cookie != first.cookie:
-            raise StartupError(f"the cookies in {first.path} and {folder.path} differ")
-    return first.cookie
+    lost = tuple(folder.path for folder in members if folder.cookie is None)
+    emptied = tuple(folder.path for folder in members if folder.emptied)
+    _check_places(folders, members)
+    _check_lost(lost, emptied, stored, options)
+    added = [folder for folder in found if folder.path not in known.places()]
+    for folder in added:
+        if folder.has_data or folder.state is not FolderState.NEW:
+            raise StartupError(
+                f"the folder {folder.path} holds data; only an empty one can be added to {stored.bookie}"
+            )
+    cookie = replace(
+        stored,
+        journal_dirs=stored.journal_dirs + _prefixed(folders.journal_dirs[len(stored.journal_dirs) :]),
+        ledger_dirs=stored.ledger_dirs + _prefixed(folders.ledger_dirs[len(stored.ledger_dirs) :]),
+    )
+    outdated = (folder.path for folder in members if (folder.cookie or stored) != cookie)
+    return ClaimPlan(stored, cookie, tuple(folder.path for folder in added), lost, emptied, tuple(outdated))
 
 
-def _check_places(folders: StorageFolders, found: Sequence[_Folder]) -> None:
+def _newest_format(found: Sequence[FoundFolder]) -> int:
+    """The store may say another version of the cookie's format than the folders do."""
+    return max(folder.cookie.format_version for folder in found if folder.cookie is not None)
+
+
+def _folders_of(cookie: Cookie) -> StorageFolders:
+    index_dir = cookie.index_dirs[0] if cookie.index_dirs else None
+    return StorageFolders(cookie.journal_dirs, cookie.ledger_dirs, index_dir)
+
+
+def _counts_line(cookie: Cookie, folders: StorageFolders, remedy: str) -> str:
+    return f"bookie {cookie.bookie} has {_folders_of(cookie).counts}, but {folders.counts} are configured; {remedy}"
+
+
+def _check_counts(folders: StorageFolders, stored: Cookie, options: ClaimOptions) -> None:
+    had = _folders_of(stored)
+    if had.index_dir is None and folders.index_dir is not None:
+        raise StartupError(
+            f"bookie {stored.bookie} has its index in {folders.ledger_dirs[0]}, not in {folders.index_dir}; "
+            "remove indexDirectories"
+        )
+    if had.index_dir is not None and folders.index_dir is None:
+        was = had.index_dir.removeprefix(FORMAT_PREFIX)
+        raise StartupError(f"bookie {stored.bookie} has its index in {was}; set indexDirectories to that folder")
+    more = (
+        len(folders.journal_dirs) - len(had.journal_dirs),
+        len(folders.ledger_dirs) - len(had.ledger_dirs),
+    )
+    if min(more) < 0:
+        raise StartupError(_counts_line(stored, folders, "a folder cannot be taken away, configure all of them"))
+    if max(more) > 0 and not options.allow_expansion:
+        remedy = "to add empty folders behind the others set allowStorageExpansion=true"
+        raise StartupError(_counts_line(stored, folders, remedy))
+
+
+def _is_part(cookie: Cookie, stored: Cookie) -> bool:
+    """Whether a member's cookie is the store's, or the one from before the last expansion."""
+    journals, ledgers = len(cookie.journal_dirs), len(cookie.ledger_dirs)
+    return cookie == replace(
+        stored,
+        journal_dirs=stored.journal_dirs[:journals],
+        ledger_dirs=stored.ledger_dirs[:ledgers],
+        format_version=cookie.format_version,
+    )
+
+
+def _check_lost(lost: Sequence[str], emptied: Sequence[str], stored: Cookie, options: ClaimOptions) -> None:
+    if not (lost or emptied) or options.accept_lost:
+        return
+    folder, what = (lost[0], "is empty: its volume is missing or lost; mount it") if lost else (emptied[0], "")
+    raise StartupError(
+        f"the folder {folder} of bookie {stored.bookie} {what or 'has lost its files; put them back'}, or start once "
+        "with acceptLostVolumes=true (--accept-lost-volumes) to come up in limbo with what is left, or empty all "
+        "folders to start a new bookie"
+    )
+
+
+def _check_places(folders: StorageFolders, found: Sequence[FoundFolder]) -> None:
     places = folders.places()
     for folder in found:
         if folder.cookie is not None and folder.place != places[folder.path]:
@@ -286,4 +357,4 @@ def _check_places(folders: StorageFolders, found: Sequence[_Folder]) -> None:
 
 def _os_error_line(error: OSError, folders: StorageFolders) -> str:
     where = error.filename or ", ".join(folders.places())
-    return f"the folder {where} cannot be used: {error.strerror or error}"
+    return f"the folder {where} cannot be used: {error.strerror or error}; see to its rights and its volume"

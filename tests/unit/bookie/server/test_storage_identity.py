@@ -9,7 +9,8 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.cookies import Cookie, Cookies, decode_cookie, encode_cookie
 from quire_bookie.model import BookieId
-from quire_bookie.server.storage_identity import StorageFolders, StorageIdentity, claim_storage, draw_bookie_id
+from quire_bookie.server.storage_folders import StorageFolders
+from quire_bookie.server.storage_identity import ClaimOptions, StorageIdentity, claim_storage, draw_bookie_id
 from tests.sim.disk import SimCrashError, SimDisk
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
@@ -26,19 +27,46 @@ class Machine:
         self.server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
         self.store = SimMetadataStore(self.server)
 
-    async def claim(self, folders: StorageFolders = FOLDERS, instance_id: str = INSTANCE) -> StorageIdentity:
-        """Start and, for the next start, stop."""
+    async def claim(
+        self,
+        folders: StorageFolders = FOLDERS,
+        instance_id: str = INSTANCE,
+        *,
+        expand: bool = False,
+        accept_lost: bool = False,
+        settle: bool = False,
+    ) -> StorageIdentity:
+        """Start and, for the next start, stop. `settle`: the bookie came to serve."""
         identity = await claim_storage(
-            self.disk, self.store, folders, instance_id=instance_id, host_name="pod-0", chance=SystemChance()
+            self.disk,
+            self.store,
+            folders,
+            instance_id=instance_id,
+            host_name="pod-0",
+            chance=SystemChance(),
+            options=ClaimOptions(expand, accept_lost),
         )
-        identity.release()
+        try:
+            if settle:
+                await self.write("/d/journal/last-mark")
+                await self.write("/d/ledgers0/index.proof")
+                await identity.settle(self.disk)
+        finally:
+            identity.release()
         return identity
 
-    async def refused(self, *words: str, folders: StorageFolders = FOLDERS, instance_id: str = INSTANCE) -> None:
+    async def refused(
+        self,
+        *words: str,
+        folders: StorageFolders = FOLDERS,
+        instance_id: str = INSTANCE,
+        expand: bool = False,
+        accept_lost: bool = False,
+    ) -> None:
         """A start must fail with one line that has these words, and change nothing in the store."""
         before = len(self.server.history)
         with pytest.raises(StartupError) as raised:
-            await self.claim(folders, instance_id)
+            await self.claim(folders, instance_id, expand=expand, accept_lost=accept_lost)
         for word in words:
             assert word in str(raised.value)
         assert "\n" not in str(raised.value)

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.auth import Admitted, Peer, Refused
+from quire_bookie.server.security.key_urls import file_path, inline_data
 from quire_bookie.server.security.tokens import (
     OpaqueTokens,
     SignedTokens,
     TokenAuthentication,
     TokenCheck,
     TokenError,
-    file_path,
-    inline_data,
     parse_tokens,
     public_algorithm,
     public_key_of,

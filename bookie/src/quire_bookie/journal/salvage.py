@@ -1,0 +1,135 @@
+"""What is left of a journal that was written without a sync when the machine lost power: everything intact, no proof.
+
+Groups may be missing anywhere, and headers too, so that none of `replay`'s proofs hold: every group of this journal
+from the mark on whose checksum is right is delivered, in order, and the rest is *unknown*. Only for a bookie that is in
+limbo already. Afterwards the journal begins anew, under another uuid: nothing stale can ever look like its own.
+
+Must never be used on a journal whose groups were synced before they were acknowledged: there a hole is damage.
+"""
+
+import re
+from dataclasses import dataclass
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.disk import Disk, DiskFile
+from quire_bookie.journal.format import (
+    DATA_START,
+    GROUP_HEAD_BYTES,
+    GROUP_MAGIC,
+    GroupHead,
+    Mark,
+    group_is_valid,
+    parse_group_head,
+)
+from quire_bookie.journal.mark import create_mark, load_mark
+from quire_bookie.journal.records import RecordFormatError, ShutdownRecord, decode_body
+from quire_bookie.journal.replay import Deliver
+from quire_bookie.journal.scan import SCAN_STEP_BYTES, WINDOW_BYTES
+
+_FILE = re.compile(r"journal-\d{8}\.log(\.new)?")
+
+
+@dataclass(slots=True)
+class SalvageSummary:
+    """What was found."""
+
+    groups: int = 0
+    records: int = 0
+    invalid_groups: int = 0
+    """Heads of this journal whose body did not arrive, or not whole."""
+
+
+async def salvage(disk: Disk, directory: str, deliver: Deliver) -> SalvageSummary:
+    """Deliver what is intact, in the order in which it was written. DamagedError for a wrong mark, OSError."""
+    summary = SalvageSummary()
+    mark = await load_mark(disk, directory) if await disk.exists(directory) else None
+    if mark is None:
+        return summary
+    found: list[tuple[int, int, str, int]] = []
+    for path in await _files(disk, directory):
+        file = await disk.open_read_only(path)
+        try:
+            heads = await _groups(file, mark, summary)
+        finally:
+            await file.close()
+        found += [(head.generation, head.sequence, path, offset) for head, offset in heads]
+    for _, _, path, offset in sorted(found):
+        file = await disk.open_read_only(path)
+        try:
+            await _deliver(file, offset, deliver, summary)
+        finally:
+            await file.close()
+    return summary
+
+
+async def begin_anew(disk: Disk, directory: str, chance: Chance) -> None:
+    """Remove the files and start a journal of another uuid; what they held is durable in the storage by now."""
+    for path in await _files(disk, directory):
+        await disk.remove(path)
+    await disk.sync_dir(directory)
+    await create_mark(disk, directory, chance)
+
+
+async def sync_files(disk: Disk, directory: str) -> None:
+    """Make what an earlier process wrote durable, while the machine that took it still runs."""
+    if not await disk.exists(directory):
+        return
+    for path in await _files(disk, directory):
+        file = await disk.open(path)
+        try:
+            await file.sync()
+        finally:
+            await file.close()
+    await disk.sync_dir(directory)
+
+
+async def _files(disk: Disk, directory: str) -> list[str]:
+    return [f"{directory}/{name}" for name in await disk.list_dir(directory) if _FILE.fullmatch(name)]
+
+
+async def _groups(file: DiskFile, mark: Mark, summary: SalvageSummary) -> list[tuple[GroupHead, int]]:
+    """Heads and offsets of the valid groups that the mark does not cover."""
+    found: list[tuple[GroupHead, int]] = []
+    end = await file.size()
+    offset = DATA_START
+    while offset < end:
+        # A whole window is looked through before the next is read; heads lie at multiples of the step.
+        data = await file.read(offset, min(WINDOW_BYTES, end - offset) + GROUP_HEAD_BYTES)
+        place = data.find(GROUP_MAGIC)
+        after = offset + WINDOW_BYTES
+        while 0 <= place < WINDOW_BYTES:
+            step = 1
+            head = parse_group_head(data, place) if (offset + place) % SCAN_STEP_BYTES == 0 else None
+            if head is not None and _is_wanted(head, mark):
+                if group_is_valid(head, await file.read(offset + place + GROUP_HEAD_BYTES, head.body_bytes)):
+                    found.append((head, offset + place))
+                    step = GROUP_HEAD_BYTES + head.body_bytes  # what an entry holds is not looked at
+                    after = max(after, (offset + place + step) // SCAN_STEP_BYTES * SCAN_STEP_BYTES)
+                else:
+                    summary.invalid_groups += 1
+            place = data.find(GROUP_MAGIC, place + step)
+        offset = after
+    return found
+
+
+def _is_wanted(head: GroupHead, mark: Mark) -> bool:
+    return head.uuid == mark.uuid and (head.generation, head.sequence) >= (
+        mark.position.generation,
+        mark.position.sequence,
+    )
+
+
+async def _deliver(file: DiskFile, offset: int, deliver: Deliver, summary: SalvageSummary) -> None:
+    head = parse_group_head(await file.read(offset, GROUP_HEAD_BYTES))
+    assert head is not None
+    body = await file.read(offset + GROUP_HEAD_BYTES, head.body_bytes)
+    summary.groups += 1
+    try:
+        for record in decode_body(body):
+            if isinstance(record, ShutdownRecord):
+                continue
+            summary.records += 1
+            if (waiting := deliver(record)) is not None:
+                await waiting
+    except RecordFormatError:
+        summary.invalid_groups += 1

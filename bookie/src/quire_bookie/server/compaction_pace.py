@@ -1,0 +1,95 @@
+"""How fast compaction may go: a rate, a time budget, and pauses while clients suffer. Never moves a byte itself."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from quire_bookie import limits
+from quire_bookie.metrics import LatencyHistogram, quantile_s
+
+OBSERVATIONS_MIN = 20
+"""Fewer requests than this since the last look say nothing about the 99th percentile."""
+
+
+class LatencyWatch:
+    """Whether adds or reads were slow lately. `histograms` are read when asked, because their owner may replace them.
+
+    `bound_s`: the p99 above which they count as slow; 0 never does.
+    """
+
+    def __init__(self, histograms: Callable[[], Sequence[LatencyHistogram]], bound_s: float) -> None:
+        self._histograms = histograms
+        self._bound_s = bound_s
+        self._before: list[list[int]] = []
+
+    def is_slow(self) -> bool:
+        """Judge what was answered since the last call."""
+        if self._bound_s <= 0:
+            return False
+        now = [list(histogram.counts) for histogram in self._histograms()]
+        before, self._before = self._before, now
+        if len(before) != len(now):
+            return False
+        for old, new in zip(before, now, strict=True):
+            counts = [count - was for count, was in zip(new, old, strict=True)]
+            if min(counts) < 0 or sum(counts) < OBSERVATIONS_MIN:
+                continue
+            p99_s = quantile_s(counts, 0.99)
+            if p99_s is not None and p99_s > self._bound_s:
+                return True
+        return False
+
+
+class RatePace:
+    """The pace of one run: implements `storage.compaction.Pace`. `rate` is in bytes or in entries a second; 0: none.
+
+    `until_s`: loop time at which the budget ends, None: no end. `stop`: whether somebody suspended it.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: float,
+        by_bytes: bool,
+        until_s: float | None,
+        stop: Callable[[], bool],
+        slow: Callable[[], bool],
+        pause_s: float = limits.COMPACTION_PAUSE_S,
+    ) -> None:
+        self._rate = rate
+        self._by_bytes = by_bytes
+        self._until_s = until_s
+        self._stop = stop
+        self._slow = slow
+        self._pause_s = pause_s
+        self._free_s: float | None = None
+        self.pauses = 0
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the budget is used up, or somebody wants it to end."""
+        return self._stop() or (self._until_s is not None and asyncio.get_running_loop().time() >= self._until_s)
+
+    async def spend(self, size_bytes: int, entries: int, /) -> None:
+        """Wait until so much more fits the rate, and as long as clients suffer."""
+        loop = asyncio.get_running_loop()
+        if self._rate > 0:
+            now_s = loop.time()
+            spent_s = (size_bytes if self._by_bytes else entries) / self._rate
+            # What was lost to pauses is not caught up: the rate is a bound, not an average.
+            self._free_s = max(now_s, self._free_s or now_s) + spent_s
+            await self._wait_until(self._free_s)
+        for _ in range(limits.COMPACTION_PAUSES_MAX):
+            if self.stopping or not self._slow():
+                return
+            self.pauses += 1
+            await self._wait_until(loop.time() + self._pause_s)
+
+    async def _wait_until(self, when_s: float) -> None:
+        """In short steps, so that a suspension is noticed."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)
+        while not self.stopping:
+            left_s = when_s - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, self._pause_s))

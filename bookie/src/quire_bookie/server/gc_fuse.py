@@ -1,0 +1,127 @@
+"""The fuse of garbage collection: when too many ledgers are gone at once, nothing is deleted until a person looked.
+
+Owns the decision, and the small file beside the entry logs in which a blown fuse and a hold outlive the process. Never
+deletes anything. Blown is judged against the ledgers held when it blew: new ledgers that arrive later cannot dilute the
+share below the limit. It mends itself only when the metadata names the ledgers again.
+
+    file    first line `quire gc 1`, then at most one line each:
+            `blown <ms since the epoch> <ledgers missing> <ledgers held>` and `hold <reason>`
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from quire_bookie import limits
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import ConfigError, DamagedError
+
+_log = logging.getLogger("quire.server.garbage_collection")
+_HEAD = "quire gc 1"
+FILE_NAME: Final = "gc.state"
+
+
+@dataclass(frozen=True, slots=True)
+class FuseSettings:
+    """`share`: of the ledgers held, 0 to 1; 1 turns the fuse off. Fewer missing ledgers than `ledgers_min` are fine."""
+
+    share: float = limits.GC_FUSE_SHARE
+    ledgers_min: int = limits.GC_FUSE_LEDGERS_MIN
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise ConfigError(f"gcFuseShare is {self.share}; take more than 0 and at most 1")
+
+    def blows(self, missing: int, held: int) -> bool:
+        """Whether so many missing of so many held are too many to be true."""
+        return missing >= self.ledgers_min and missing > self.share * held
+
+
+@dataclass(frozen=True, slots=True)
+class BlownFuse:
+    """Why nothing is deleted. `since_ms` is wall-clock time in milliseconds."""
+
+    missing: int
+    held: int
+    since_ms: int
+
+    @property
+    def reason(self) -> str:
+        """One line for a person."""
+        return (
+            f"{self.missing} of {self.held} ledgers held here are gone from the metadata at once: nothing is deleted "
+            "until the metadata names them again or a person resets the fuse"
+        )
+
+
+class GcFuse:
+    """Fuse and hold of one bookie. `directory`: where the file lies."""
+
+    def __init__(self, disk: Disk, directory: str, clock: WallClock, settings: FuseSettings | None = None) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._clock = clock
+        self._settings = settings or FuseSettings()
+        self._loaded = False
+        self.blown: BlownFuse | None = None
+        self.hold: str | None = None
+        """Why a person wants nothing deleted here, if so."""
+
+    async def load(self) -> None:
+        """Read the file once. DamagedError when it does not parse: then nothing may be deleted either."""
+        if self._loaded:
+            return
+        if await self._disk.exists(self._path):
+            self._parse((await self._disk.read_file(self._path)).decode("utf-8", "replace"))
+        self._loaded = True
+
+    async def judge(self, missing: int, held: int) -> BlownFuse | None:
+        """After a listing: whether the fuse is blown now. OSError when that cannot be kept."""
+        await self.load()
+        if self.blown is None:
+            if not self._settings.blows(missing, held):
+                return None
+            self.blown = BlownFuse(missing, held, self._clock.now_ms())
+            _log.error("%s", self.blown.reason)
+            await self._save()
+        elif not self._settings.blows(missing, self.blown.held):
+            _log.warning("the metadata names the ledgers again that were gone: garbage collection goes on")
+            await self.reset()
+        return self.blown
+
+    async def reset(self) -> None:
+        """The fuse is whole again."""
+        await self.load()
+        self.blown = None
+        await self._save()
+
+    async def set_hold(self, reason: str | None) -> None:
+        """Durably: delete nothing here until None is given."""
+        await self.load()
+        self.hold = None if reason is None else " ".join(reason.split()) or "no reason given"
+        await self._save()
+
+    async def _save(self) -> None:
+        lines = [_HEAD]
+        if self.blown is not None:
+            lines.append(f"blown {self.blown.since_ms} {self.blown.missing} {self.blown.held}")
+        if self.hold is not None:
+            lines.append(f"hold {self.hold}")
+        await self._disk.replace_file(self._path, "\n".join([*lines, ""]).encode())
+
+    def _parse(self, text: str) -> None:
+        head, *lines = text.splitlines() or [""]
+        if head != _HEAD:
+            raise DamagedError(self._path, 0, "no state of garbage collection; put it right or remove it")
+        for line in lines:
+            word, _, rest = line.partition(" ")
+            if word == "hold":
+                self.hold = rest
+            elif word == "blown" and len(rest.split()) == 3 and all(part.isdigit() for part in rest.split()):
+                since_ms, missing, held = map(int, rest.split())
+                self.blown = BlownFuse(missing, held, since_ms)
+            elif line:
+                raise DamagedError(
+                    self._path, 0, f"the line {line[:60]!r} is not understood; put it right or remove it"
+                )

@@ -1,0 +1,255 @@
+"""From a bookie's folders to what it may answer from: index, storage, journals, replay, and limbo where it is due.
+
+Owns the order in which these are opened at a start and closed at a stop, each order chosen so that a crash between any
+two steps is one that the next start understands:
+
+    note of earlier runs -> index (rebuilt when a ledger volume was lost) -> storage -> limbo, durable
+    -> what an unsynced journal left, flushed -> note of this run -> journals replayed, flushed -> folders count as used
+
+Nothing is acknowledged before the last step. Says in one line of the log what it found and did.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.disk import Disk
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import DiskFullError, QuireError, StartupError
+from quire_bookie.journal import JournalPositions, Journals
+from quire_bookie.journal.salvage import begin_anew, salvage, sync_files
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import LedgerId
+from quire_bookie.server.limbo_bounds import existing_bounds
+from quire_bookie.server.replaying import JournalMarks, ReplayTarget
+from quire_bookie.server.run_notes import Judgement, RunNotes, judge
+from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.storage_identity import StorageIdentity
+from quire_bookie.storage.ledger_storage import LedgerStorage
+from quire_bookie.storage.log_directories import home_of
+from quire_bookie.storage.rebuild import rebuild_index
+
+_log = logging.getLogger("quire.server")
+
+OpenIndex = Callable[[str], Awaitable[IndexStore]]
+"""Opens the index store in a folder."""
+
+
+@dataclass(slots=True)
+class BookieData:
+    """What was opened of a bookie's folders so far. `close` works after any step."""
+
+    identity: StorageIdentity
+    index: IndexStore | None = None
+    storage: LedgerStorage[JournalPositions] | None = None
+    journals: Journals | None = None
+    run: RunNotes | None = None
+    opened: bool = False
+    """The start came to its end: from here on a clean stop settles what this run risks."""
+    found: list[str] = field(default_factory=list)
+    """What this start recovered, or found damaged or lost; for people."""
+
+    async def close(self) -> None:
+        """Flush, write the end of the journals, release everything; the last opened first.
+
+        A flush that fails is logged: the journals have it all. Only when nothing failed did the run end cleanly.
+        """
+        clean = await self._flush()
+        async with contextlib.AsyncExitStack() as closing:  # what fails to close keeps nothing else open
+            closing.callback(self.identity.release)
+            if self.index is not None:
+                closing.push_async_callback(self.index.close)
+            if clean:
+                # Runs after the journals are closed, and not at all when that failed.
+                closing.push_async_exit(self._end_run)
+            if self.journals is not None:
+                closing.push_async_callback(self.journals.close)
+            if self.storage is not None:
+                closing.push_async_callback(self.storage.close)
+
+    async def _flush(self) -> bool:
+        """Whether everything that was ever answered is durable in storage now."""
+        if self.storage is None or self.journals is None or not self.opened:
+            return False
+        if self.journals.poisoned or self.storage.failure is not None:
+            return False
+        try:
+            await self.storage.flush()
+        except (QuireError, OSError) as error:
+            _log.warning("the last flush failed, what is missing is in the journal: %s", error)
+            return False
+        return True
+
+    async def _end_run(self, kind: object, error: BaseException | None, _: object) -> None:
+        if error is None and self.run is not None:
+            await self.run.write(self.run.note.settled())
+
+
+@dataclass(slots=True)
+class _Opening:
+    """One start. The steps of `run` in their order."""
+
+    settings: BookieSettings
+    data: BookieData
+    metadata: MetadataStore
+    disk: Disk
+    clock: WallClock
+    chance: Chance
+    open_index: OpenIndex
+    bounds: list[LedgerId] = field(default_factory=list)
+
+    async def run(self) -> None:
+        settings, data, disk = self.settings, self.data, self.disk
+        data.run = run = await RunNotes.open(disk, settings.ledger_paths[0])
+        judgement = judge(run.note, disk.boot_id())
+        lost = data.identity.lost
+        if lost or judgement.limbo:
+            # Before anything else: without the metadata there is no start, and nothing was touched.
+            self.bounds = await existing_bounds(self.metadata)
+        if judgement.sync_first:
+            for path in settings.journal_paths:
+                await sync_files(disk, path)
+        marks = JournalMarks()
+        if judgement.salvage:
+            storage = await self._open_storage(marks)
+            await self._enter_limbo(storage, judgement)
+            await self._salvage(storage)
+            data.journals = await self._open_journals()
+        else:
+            # The folders do not know of each other: both at once.
+            storage, data.journals = await _both(self._open_storage(marks), self._open_journals())
+            await self._enter_limbo(storage, judgement)
+        marks.journals = data.journals
+        await run.write(run.note.settled().begun(settings.journal, disk.boot_id()))
+        await self._replay(storage, data.journals)
+        await data.identity.settle(disk)
+        data.opened = True
+
+    async def _open_journals(self) -> Journals:
+        settings = self.settings
+        return await Journals.open(self.disk, settings.journal_paths, settings.journal, chance=self.chance)
+
+    async def _open_storage(self, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
+        data, settings = self.data, self.settings
+        data.index = await self.open_index(settings.index_path)
+        if any(folder in settings.ledger_paths for folder in data.identity.lost):
+            await self._rebuild_index(data.index)
+        data.storage = await LedgerStorage.open(
+            disk=self.disk,
+            index=data.index,
+            directories=settings.ledger_paths,
+            settings=settings.storage,
+            marks=marks,
+            chance=self.chance,
+            clock=self.clock,
+        )
+        return data.storage
+
+    async def _rebuild_index(self, index: IndexStore) -> None:
+        """With a ledger volume gone the index names logs that are not there: it is made anew from those that are."""
+        await index.delete_range(b"", b"\xff" * 32)
+        folders = self.settings.ledger_paths
+        for path in folders:
+            await self.disk.make_dirs(path)
+        home = await home_of(self.disk, folders)
+        report = await rebuild_index(
+            self.disk, index, folders, home, chance=self.chance, accept_limbo=True, limbo_bounds=self.bounds
+        )
+        self.data.found.append(f"the index was rebuilt from {report.logs} entry logs with {report.entries} entries")
+        self.data.found += [f"{each.path}: {each.what}" for each in report.damage]
+
+    async def _enter_limbo(self, storage: LedgerStorage[JournalPositions], judgement: Judgement) -> None:
+        lost = self.data.identity.lost
+        if not lost and judgement.limbo is None:
+            return
+        why = ", ".join([f"{folder} was lost" for folder in lost] + ([judgement.limbo] if judgement.limbo else []))
+        if self.bounds:
+            await storage.enter_limbo(self.bounds)
+        # Only now may the note go that told of it.
+        assert self.data.run is not None
+        if not judgement.salvage:
+            await self.data.run.write(self.data.run.note.settled())
+        self.data.found.append(
+            f"in limbo up to ledger {max(self.bounds, default=-1)} ({why}): what is absent is unknown until recovered"
+        )
+
+    async def _salvage(self, storage: LedgerStorage[JournalPositions]) -> None:
+        """Bring what an unsynced journal left into storage, durably, and begin it anew."""
+        target = ReplayTarget(storage)
+        for _ in range(2):
+            found = [await salvage(self.disk, path, target.deliver) for path in self.settings.journal_paths]
+            if not target.again():
+                break
+        try:
+            await storage.flush()
+        except DiskFullError as error:
+            raise StartupError(f"no space to bring the journal into the ledgers: {error}; free some first") from error
+        for path in self.settings.journal_paths:
+            await begin_anew(self.disk, path, self.chance)
+        self.data.found.append(
+            f"{target.entries} entries of an unsynced journal were intact, "
+            f"{sum(each.invalid_groups for each in found)} of its groups were not"
+        )
+
+    async def _replay(self, storage: LedgerStorage[JournalPositions], journals: Journals) -> None:
+        target = ReplayTarget(storage)
+        summary = await journals.replay(target.deliver, target.again)
+        if not summary.records:
+            return
+        orphans = f", {target.orphans} of deleted ledgers left out" if target.orphans else ""
+        ended = "" if summary.clean else " after an unclean end"
+        torn = ", a torn last group dropped" if summary.torn else ""
+        self.data.found.append(
+            f"{target.entries} entries in {summary.groups} journal groups replayed{ended}{orphans}{torn}"
+        )
+        try:
+            await storage.flush()
+        except DiskFullError as error:
+            _log.warning("what was replayed stays in memory and in the journal: %s", error)
+
+
+async def _both(
+    storage: "Awaitable[LedgerStorage[JournalPositions]]", journals: Awaitable[Journals]
+) -> tuple[LedgerStorage[JournalPositions], Journals]:
+    """Wait for both also when one fails, so that nothing is half open behind the error; what did open is closed."""
+    opened, logged = await asyncio.gather(storage, journals, return_exceptions=True)
+    if isinstance(logged, BaseException):
+        raise logged
+    if isinstance(opened, BaseException):
+        await logged.close()
+        raise opened
+    return opened, logged
+
+
+async def open_data(
+    settings: BookieSettings,
+    data: BookieData,
+    *,
+    metadata: MetadataStore,
+    disk: Disk,
+    clock: WallClock,
+    chance: Chance,
+    open_index: OpenIndex,
+) -> None:
+    """Fill `data`; after an error the caller closes it.
+
+    StartupError, DamagedError, MetadataUnavailableError, DiskFullError, OSError.
+    """
+    began_s = asyncio.get_running_loop().time()
+    await _Opening(settings, data, metadata, disk, clock, chance, open_index).run()
+    took_s = asyncio.get_running_loop().time() - began_s
+    assert data.run is not None
+    modes = data.run.note.modes
+    before = [f"it was run in risky modes before ({', '.join(modes)})"] if modes else []
+    found = "; ".join([*data.found, *before]) or "nothing to recover"
+    _log.log(
+        logging.WARNING if data.storage is not None and data.storage.in_limbo else logging.INFO,
+        "bookie %s opened its folders in %.2f s: %s",
+        data.identity.bookie,
+        took_s,
+        found,
+    )
