@@ -10,6 +10,7 @@ from quire_bookie.cli.main import run
 from quire_bookie.config import BookieConfig, ProcessConfig
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -20,6 +21,7 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Standalone": StandaloneConfig,
     "Bookie": BookieConfig,
     "Bookie security": BookieSecurityConfig,
+    "Secured bookies": ClientSecurityConfig,
     "Broker": BrokerConfig,
 }
 
@@ -35,7 +37,7 @@ def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
 
 def expected_rows(section: str) -> list[str]:
     """Shared settings stand once, in the sections of what shares them."""
-    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig)
+    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig)
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
     return rows_of(model, set() if model in shared_models else shared)

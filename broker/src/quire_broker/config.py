@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from quire_bookie.config.bookie import Port, StorageConfig
+from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
 from quire_broker.limits import CONNECTION_PUBLISH_BYTES_MAX, FRAME_PADDING_BYTES, PUBLISH_BYTES_MAX
@@ -120,7 +121,7 @@ class ServingConfig(ManagedLedgerConfig):
     )
 
 
-class BrokerConfig(ServingConfig):
+class BrokerConfig(ClientSecurityConfig, ServingConfig):
     """`quire broker start`."""
 
     metadata: str = Field(

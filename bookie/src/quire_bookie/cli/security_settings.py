@@ -2,8 +2,11 @@
 
 from os.path import abspath
 
+from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.config.bookie_security import ROLE_PROVIDERS, TOKEN_PROVIDERS, BookieSecurityConfig
+from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
 from quire_bookie.env.tls import TlsFiles
+from quire_bookie.server.security.key_urls import file_path
 from quire_bookie.server.security.settings import (
     AuthKind,
     ConnectionLimitSettings,
@@ -32,6 +35,28 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
             unauthenticated_frame_bytes_max=config.unauthenticated_frame_bytes,
             handshake_timeout_s=config.tls_handshake_timeout_ms / 1000,
         ),
+    )
+
+
+def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySettings:
+    """How our ledger client speaks to bookies."""
+    tls: TlsFiles | None = None
+    if config.uses_bookie_tls:
+        with_certificate = config.bookkeeper_tls_client_authentication
+        tls = TlsFiles(
+            certificate=path_of(config.bookkeeper_tls_certificate_file_path) if with_certificate else "",
+            key=path_of(config.bookkeeper_tls_key_file_path) if with_certificate else "",
+            key_password=path_of(config.bookkeeper_tls_key_store_password_path) if with_certificate else "",
+            trust=path_of(config.bookkeeper_tls_trust_certs_file_path),
+        )
+    given = config.bookkeeper_auth_parameters if config.bookkeeper_auth_plugin in TOKEN_PLUGINS else ""
+    from_file = given.startswith("file:")
+    return ClientSecuritySettings(
+        tls=tls,
+        check_host_name=config.bookkeeper_tls_host_name_verification,
+        refresh_s=float(config.bookkeeper_tls_refresh_seconds),
+        token="" if from_file else given.removeprefix("token:"),
+        token_path=path_of(file_path(given)) if from_file else "",
     )
 
 

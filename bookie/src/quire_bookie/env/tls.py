@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography import x509
-
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
 
@@ -93,6 +91,8 @@ def client_context(files: TlsFiles, *, check_host_name: bool) -> ssl.SSLContext:
 
 def certificate_end_ms(path: str) -> int:
     """When the first certificate of a PEM file runs out, in ms since the epoch. ConfigError."""
+    from cryptography import x509  # slow to load, and few need it
+
     try:
         certificate = x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from quire_bookie.admin import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
-from quire_bookie.client import LedgerClient
+from quire_bookie.cli.security_settings import client_security_settings
+from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
@@ -63,7 +64,8 @@ async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
         undo.push_async_callback(metadata.close)
-        client = await LedgerClient.open(metadata, clock=clock, chance=chance)
+        bookies = ClientSettings(security=client_security_settings(config))
+        client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
         undo.push_async_callback(client.close)
         needed = settings.topics.ledger.ensemble_size
         if len(client.writable_bookies) < needed:

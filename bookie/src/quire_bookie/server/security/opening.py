@@ -2,15 +2,16 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 from functools import partial
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.tls import TlsContext, server_context
 from quire_bookie.errors import ConfigError
-from quire_bookie.server.security import tokens
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.security.key_urls import file_path, inline_data
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import AuthKind, SecuritySettings, TokenSettings
 
@@ -35,15 +36,17 @@ async def _provider(settings: SecuritySettings, disk: Disk, clock: WallClock) ->
         return CertificateRoles(tuple(settings.authorized_roles))
     if settings.auth is AuthKind.TOKEN:
         assert settings.token is not None
-        return tokens.TokenAuthentication(await _check(settings.token, disk, clock), tuple(settings.authorized_roles))
+        return await _tokens(settings.token, tuple(settings.authorized_roles), disk, clock)
     return None
 
 
-async def _check(settings: TokenSettings, disk: Disk, clock: WallClock) -> tokens.TokenCheck:
+async def _tokens(settings: TokenSettings, roles: Sequence[str], disk: Disk, clock: WallClock) -> AuthProvider:
+    from quire_bookie.server.security import tokens  # slow to load, and few need it
+
     if settings.tokens_path:
         data = await _read(settings.tokens_path, "tokenStaticFile", disk)
         try:
-            return tokens.OpaqueTokens(tokens.parse_tokens(data.decode()))
+            return tokens.TokenAuthentication(tokens.OpaqueTokens(tokens.parse_tokens(data.decode())), roles)
         except UnicodeDecodeError as error:
             raise ConfigError(f"tokenStaticFile {settings.tokens_path} is not UTF-8 text") from error
     if settings.secret_key:
@@ -52,15 +55,16 @@ async def _check(settings: TokenSettings, disk: Disk, clock: WallClock) -> token
     else:
         key = tokens.public_key_of(await _key(settings.public_key, "tokenPublicKey", disk))
         algorithms = tokens.public_algorithm(settings.algorithm)
-    return tokens.SignedTokens(key, algorithms, clock, settings.claim, settings.audience_claim, settings.audience)
+    claims = settings.claim, settings.audience_claim, settings.audience
+    return tokens.TokenAuthentication(tokens.SignedTokens(key, algorithms, clock, *claims), roles)
 
 
 async def _key(value: str, setting: str, disk: Disk) -> bytes:
     """A key as Pulsar lets one be given: a `data:` URL, a `file:` URL, a path, or the key itself in base64."""
-    data = tokens.inline_data(value)
+    data = inline_data(value)
     if data is not None:
         return data
-    path = tokens.file_path(value)
+    path = file_path(value)
     if value.startswith("file:") or await disk.exists(path):
         return await _read(path, setting, disk)
     try:

@@ -5,8 +5,6 @@ Pulsar's token authentication uses, or one of a list of opaque tokens. Never log
 than *no*. The algorithm comes from our settings, never from the token.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
@@ -183,21 +181,3 @@ def parse_tokens(text: str) -> dict[str, str]:
     if not roles:
         raise ConfigError("tokenStaticFile holds no tokens")
     return roles
-
-
-def inline_data(url: str) -> bytes | None:
-    """The bytes of a `data:` URL; None for anything else. ConfigError."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, body = url.partition(",")
-    try:
-        if not comma:
-            raise ValueError("no comma")
-        return base64.b64decode(body, validate=True) if head.endswith(";base64") else body.encode()
-    except (ValueError, binascii.Error):
-        raise ConfigError("a key given as data: URL must look like data:;base64,<base64 of the key>") from None
-
-
-def file_path(url: str) -> str:
-    """The path that a `file:` URL or a plain path names."""
-    return url.removeprefix("file:").replace("//", "", 1) if url.startswith("file://") else url.removeprefix("file:")

@@ -1,0 +1,162 @@
+"""What a person configures about security, under BookKeeper's and Pulsar's names, and what is never printed of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire_bookie.cli.main import run
+from quire_bookie.cli.security_settings import client_security_settings, security_settings
+from quire_bookie.client.security import ClientSecuritySettings
+from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.sources import HIDDEN, ProcessConfig, load
+from quire_bookie.env.tls import TlsFiles
+from quire_bookie.errors import ConfigError
+from quire_bookie.server.security.settings import AuthKind, SecuritySettings, TokenSettings
+
+FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+ROLES = "org.apache.bookkeeper.tls.BookieAuthZFactory"
+TLS = {
+    "tlsProvider": "JDK",
+    "tlsProviderFactoryClass": FACTORY,
+    "tlsKeyStoreType": "PEM",
+    "tlsKeyStore": "/keys/bookie.key",
+    "tlsCertificatePath": "/keys/bookie.pem",
+    "tlsTrustStore": "/keys/ca.pem",
+}
+
+
+def bookie(**keys: Any) -> SecuritySettings:
+    """The settings of a bookie."""
+    return security_settings(
+        load(BookieSecurityConfig, flags={}, assigned=_fields(BookieSecurityConfig, keys), environment={}).config
+    )
+
+
+def client(**keys: Any) -> ClientSecuritySettings:
+    """The settings of a client."""
+    return client_security_settings(
+        load(ClientSecurityConfig, flags={}, assigned=_fields(ClientSecurityConfig, keys), environment={}).config
+    )
+
+
+def _fields(model: type[ProcessConfig], keys: dict[str, Any]) -> dict[str, Any]:
+    return {str(model.field_of(key)): value for key, value in keys.items()}
+
+
+def test_without_a_word_there_is_no_tls_and_no_authentication_but_limits() -> None:
+    settings = bookie()
+    assert (settings.tls, settings.auth, settings.token) == (None, AuthKind.NONE, None)
+    assert settings.limits.connections_max > 0
+    assert client() == ClientSecuritySettings()
+
+
+def test_bookkeepers_tls_keys_are_taken() -> None:
+    settings = bookie(
+        **TLS, tlsClientAuthentication="true", tlsCertFilesRefreshDurationSeconds="60", tlsEnabledProtocols="TLSv1.3"
+    )
+    assert settings.tls is not None
+    assert settings.tls.files == TlsFiles(
+        "/keys/bookie.pem", "/keys/bookie.key", trust="/keys/ca.pem", protocols=("TLSv1.3",)
+    )
+    assert (settings.tls.client_certificates, settings.tls.required, settings.tls.refresh_s) == (True, False, 60.0)
+
+
+def test_roles_and_tokens_are_taken() -> None:
+    settings = bookie(
+        **TLS, tlsClientAuthentication=True, bookieAuthProviderFactoryClass=ROLES, authorizedRoles="broker, recovery"
+    )
+    assert (settings.auth, settings.authorized_roles) == (AuthKind.CERTIFICATE_ROLES, ("broker", "recovery"))
+    settings = bookie(bookieAuthProviderFactoryClass="token", tokenSecretKey="file:///keys/secret", tokenAuthClaim="r")
+    assert settings.token == TokenSettings(secret_key="file:///keys/secret", claim="r")
+
+
+def test_a_setting_that_means_nothing_without_its_provider_is_left_alone() -> None:
+    assert bookie(tlsKeyStoreType="JKS", tlsKeyStore="x", authorizedRoles="a").tls is None
+    assert bookie(bookieAuthProviderFactoryClass="null").auth is AuthKind.NONE
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (TLS | {"tlsKeyStoreType": "JKS"}, "keytool"),
+        (TLS | {"tlsTrustStoreType": "PKCS12"}, "openssl pkcs12"),
+        ({"tlsProviderFactoryClass": "com.example.Tls"}, FACTORY),
+        ({"bookieAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"}, "and token"),
+        ({"tlsRequired": True}, "without TLS"),
+        (TLS | {"bookieAuthProviderFactoryClass": ROLES, "authorizedRoles": "a"}, "tlsClientAuthentication"),
+        (TLS | {"bookieAuthProviderFactoryClass": ROLES, "tlsClientAuthentication": True}, "authorizedRoles"),
+        ({"bookieAuthProviderFactoryClass": "token"}, "exactly one of"),
+        ({"bookieAuthProviderFactoryClass": "token", "tokenSecretKey": "a", "tokenPublicKey": "b"}, "2 are set"),
+        ({"maxConnections": -1}, "maxConnections"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_words(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        bookie(**keys)
+
+
+def test_pulsars_keys_of_a_broker_are_taken() -> None:
+    settings = client(
+        bookkeeperTLSProviderFactoryClass=FACTORY,
+        bookkeeperTLSClientAuthentication="true",
+        bookkeeperTLSTrustCertsFilePath="/keys/ca.pem",
+        bookkeeperTLSCertificateFilePath="/keys/broker.pem",
+        bookkeeperTLSKeyFilePath="/keys/broker.key",
+    )
+    assert settings.tls == TlsFiles("/keys/broker.pem", "/keys/broker.key", trust="/keys/ca.pem")
+    assert settings.check_host_name
+    only_trust = client(bookkeeperTLSTrustCertsFilePath="/keys/ca.pem", bookkeeperTLSCertificateFilePath="/x")
+    assert only_trust.tls == TlsFiles(trust="/keys/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("token:abc", ClientSecuritySettings(token="abc")),
+        ("abc", ClientSecuritySettings(token="abc")),
+        ("file:///keys/token", ClientSecuritySettings(token_path="/keys/token")),
+    ],
+)
+def test_a_token_is_given_as_in_pulsar(given: str, expected: ClientSecuritySettings) -> None:
+    keys = {"bookkeeperClientAuthenticationPlugin": "token", "bookkeeperClientAuthenticationParameters": given}
+    assert client(**keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"bookkeeperTLSClientAuthentication": True}, "bookkeeperTLSKeyFilePath"),
+        ({"bookkeeperTLSTrustCertsFilePath": "/a", "bookkeeperTLSTrustCertTypes": "JKS"}, "keytool"),
+        ({"bookkeeperClientAuthenticationPlugin": "token"}, "bookkeeperClientAuthenticationParameters"),
+        ({"bookkeeperClientAuthenticationPlugin": "sasl"}, "there is token"),
+        ({"bookkeeperTLSProviderFactoryClass": "x"}, FACTORY),
+    ],
+)
+def test_what_a_broker_cannot_do_is_refused_in_words(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        client(**keys)
+
+
+@pytest.mark.parametrize("form", ["table", "toml", "yaml", "json"])
+def test_config_show_prints_no_secret(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text('tokenSecretKey = "hush-hush-hush"\nbookkeeperClientAuthenticationParameters = "token:hush-hush"\n')
+    for kind in ("bookie", "broker"):
+        assert run(["config", "show", kind, "--config", str(file), "--format", form]) == 0
+        shown = capsys.readouterr().out
+        assert "hush" not in shown
+        assert HIDDEN in shown
+
+
+def test_a_refusal_quotes_no_secret() -> None:
+    for keys in (
+        {"bookieAuthProviderFactoryClass": "token", "tokenSecretKey": "hush", "tokenStaticFile": "x"},
+        {"tokenSecretKey": ["hush"]},
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            bookie(**keys)
+        assert "hush" not in str(refusal.value)
+    settings = bookie(bookieAuthProviderFactoryClass="token", tokenSecretKey="hush")
+    assert "hush" not in repr(settings)
