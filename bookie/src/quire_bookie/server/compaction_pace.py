@@ -13,30 +13,43 @@ OBSERVATIONS_MIN = 20
 class LatencyWatch:
     """Whether adds or reads were slow lately. `histograms` are read when asked, because their owner may replace them.
 
-    `bound_s`: the p99 above which they count as slow; 0 never does.
+    `bound_s`: the p99 above which they count as slow; 0 never does. A verdict is about a stretch of at least `span_s`
+    and holds until the next one.
     """
 
-    def __init__(self, histograms: Callable[[], Sequence[LatencyHistogram]], bound_s: float) -> None:
+    def __init__(
+        self,
+        histograms: Callable[[], Sequence[LatencyHistogram]],
+        bound_s: float,
+        span_s: float = limits.COMPACTION_PAUSE_S,
+    ) -> None:
         self._histograms = histograms
         self._bound_s = bound_s
+        self._span_s = span_s
         self._before: list[list[int]] = []
+        self._since_s = 0.0
+        self._slow = False
 
-    def is_slow(self) -> bool:
-        """Judge what was answered since the last call."""
-        if self._bound_s <= 0:
+    def begin(self, now_s: float) -> None:
+        """Judge only what comes from now on."""
+        self._before = [list(histogram.counts) for histogram in self._histograms()]
+        self._since_s = now_s
+        self._slow = False
+
+    def is_slow(self, now_s: float) -> bool:
+        """The verdict at this time of a monotonic clock."""
+        if self._bound_s > 0 and now_s - self._since_s >= self._span_s:
+            before = self._before
+            self.begin(now_s)
+            self._slow = len(before) == len(self._before) and any(map(self._suffers, before, self._before))
+        return self._slow
+
+    def _suffers(self, before: Sequence[int], now: Sequence[int]) -> bool:
+        counts = [count - was for count, was in zip(now, before, strict=True)]
+        if min(counts) < 0 or sum(counts) < OBSERVATIONS_MIN:
             return False
-        now = [list(histogram.counts) for histogram in self._histograms()]
-        before, self._before = self._before, now
-        if len(before) != len(now):
-            return False
-        for old, new in zip(before, now, strict=True):
-            counts = [count - was for count, was in zip(new, old, strict=True)]
-            if min(counts) < 0 or sum(counts) < OBSERVATIONS_MIN:
-                continue
-            p99_s = quantile_s(counts, 0.99)
-            if p99_s is not None and p99_s > self._bound_s:
-                return True
-        return False
+        p99_s = quantile_s(counts, 0.99)
+        return p99_s is not None and p99_s > self._bound_s
 
 
 class RatePace:

@@ -247,8 +247,9 @@ class CompactionSchedule:
             by_bytes=settings.throttle_by_bytes,
             until_s=start_s + budget_s if budget_s > 0 else None,
             stop=lambda: not forced and self._stopped(kind, self._pressure()),
-            slow=self._latencies.is_slow,
+            slow=lambda: self._latencies.is_slow(loop.time()),
         )
+        self._latencies.begin(start_s)
         self._running, self._running_forced = kind, forced
         try:
             logs = chosen_logs(await self._storage.usages_now(), settings.threshold(kind))

@@ -73,8 +73,6 @@ class CompactionStats:
     bytes_moved: int = 0
     records_damaged: int = 0
     reclaimed_bytes: int = 0
-    active_logs: int = 0
-    active_log_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -143,11 +141,19 @@ class Compaction:
         """Logs with something that cannot be read: they stay as they are and are not tried again."""
         self.stats = CompactionStats()
 
+    @property
+    def active_logs(self) -> int:
+        """How many entry logs there are, those being written included."""
+        return len(self._logs)
+
+    @property
+    def active_log_bytes(self) -> int:
+        """What they take on disk."""
+        return self._logs.size_bytes()
+
     async def usages_now(self) -> list[LogUsage]:
         """How full each sealed log is, without those that cannot be compacted. StorageError."""
         usages = await self.usages.refresh()
-        self.stats.active_logs = len(self._logs)
-        self.stats.active_log_bytes = self._logs.size_bytes()
         self.damaged &= {usage.log for usage in usages}
         return [usage for usage in usages if usage.log not in self.damaged]
 

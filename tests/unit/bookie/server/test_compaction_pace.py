@@ -111,43 +111,45 @@ def test_a_bookie_that_is_always_slow_still_gets_its_space_back_slowly() -> None
     simulated(work)
 
 
-def test_slow_is_a_p99_above_the_bound_since_the_last_look() -> None:
+def test_slow_is_a_p99_above_the_bound_since_the_last_verdict() -> None:
     adds, reads = LatencyHistogram(), LatencyHistogram()
-    watch = LatencyWatch(lambda: (adds, reads), 0.1)
+    watch = LatencyWatch(lambda: (adds, reads), 0.1, 1.0)
     adds.observe(5.0, 1000)
-    assert not watch.is_slow(), "the first look has nothing to compare with"
+    watch.begin(10.0)
     adds.observe(0.001, 1000)
-    assert not watch.is_slow(), "what was slow before does not count"
+    assert not watch.is_slow(11.0), "what was slow before does not count"
     adds.observe(0.001, 950)
     adds.observe(0.5, 50)
-    assert watch.is_slow()
-    assert not watch.is_slow()
+    assert not watch.is_slow(11.9), "the verdict holds for its time"
+    assert watch.is_slow(12.0)
+    assert watch.is_slow(12.5), "and so does this one"
+    assert not watch.is_slow(13.0), "nobody asked for anything: nobody suffers"
     reads.observe(1.0, 30)
-    assert watch.is_slow(), "reads count as well"
+    assert watch.is_slow(14.0), "reads count as well"
 
 
 def test_a_few_slow_requests_prove_nothing() -> None:
     adds = LatencyHistogram()
     watch = LatencyWatch(lambda: (adds,), 0.1)
-    watch.is_slow()
+    watch.begin(0.0)
     adds.observe(5.0, 19)
-    assert not watch.is_slow()
+    assert not watch.is_slow(10.0)
 
 
 def test_a_bound_of_zero_never_pauses() -> None:
     adds = LatencyHistogram()
     watch = LatencyWatch(lambda: (adds,), 0.0)
-    watch.is_slow()
+    watch.begin(0.0)
     adds.observe(5.0, 1000)
-    assert not watch.is_slow()
+    assert not watch.is_slow(10.0)
 
 
 def test_histograms_that_were_replaced_are_followed() -> None:
     held = [LatencyHistogram()]
     held[0].observe(1.0, 100)
     watch = LatencyWatch(lambda: held, 0.1)
-    watch.is_slow()
+    watch.begin(0.0)
     held[0] = LatencyHistogram()
-    assert not watch.is_slow()
+    assert not watch.is_slow(10.0)
     held[0].observe(1.0, 100)
-    assert watch.is_slow()
+    assert watch.is_slow(20.0)
