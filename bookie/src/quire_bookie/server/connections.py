@@ -185,6 +185,7 @@ class Connection(asyncio.Protocol):
             self._guard.stats.tls_connections_open -= self._secure
         self._drained.set()
         self._open.closed(self)
+        self._handler.leaving(self)
         self._handler.stats.connections_open -= 1
 
     def data_received(self, data: bytes) -> None:
@@ -372,6 +373,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()  # what is due could not be sent
             return
         self.pause(PAUSED_BY_READS)
+        self._handler.leaving(self)
         self.flush()
 
     def abort(self) -> None:
