@@ -7,6 +7,7 @@ there is named `quire_bookie_*`.
 
 import dataclasses
 
+from quire_bookie.admin.security_readings import security_readings
 from quire_bookie.metrics import Kind, LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
 from quire_bookie.server.process import BookieState, RunningBookie
 
@@ -106,6 +107,7 @@ LATENCIES: dict[str, tuple[str, str, str]] = {
     ),
     "force_seconds": ("bookkeeper_server_FORCE_LEDGER_REQUEST", "quire_bookie_force_seconds", "forced syncs"),
     "write_lac_seconds": ("bookkeeper_server_WRITE_LAC_REQUEST", "quire_bookie_write_lac_seconds", "explicit LACs"),
+    "round_seconds": ("bookie_THREAD_RUNTIME", "quire_gc_round_seconds", "rounds of garbage collection"),
     "read_lac_seconds": ("bookkeeper_server_READ_LAC_REQUEST", "quire_bookie_read_lac_seconds", "reads of the LAC"),
 }
 """Attribute of a Stats object: name of the summary, name of the histogram, text."""
@@ -120,7 +122,7 @@ class BookieReadings:
     def of(self, bookie: RunningBookie, now_s: float) -> list[Reading]:
         """All readings of one bookie at this moment; `now_s` of a monotonic clock."""
         labels = {"bookie": str(bookie.bookie_id)}
-        readings = _gauges(bookie, labels)
+        readings = _gauges(bookie, labels) + security_readings(bookie.guard, labels)
         for stats, names in (
             (bookie.bookie.stats, SERVER),
             (bookie.journal.stats, JOURNAL),

@@ -1,0 +1,36 @@
+"""What the guard of a bookie's port counts: TLS, authentication, refused connections. BookKeeper has no such names."""
+
+from collections.abc import Mapping
+
+from quire_bookie.metrics import Kind, Reading, of_stats
+from quire_bookie.server.security.guard import Guard
+
+SECURITY: dict[str, tuple[str, Kind, str]] = {
+    "connections_refused": ("quire_bookie_connections_refused", "counter", "connections above a limit, closed at once"),
+    "tls_connections_open": ("quire_bookie_tls_connections", "gauge", "open connections that TLS protects"),
+    "tls_handshakes": ("quire_bookie_tls_handshakes", "counter", "TLS handshakes begun"),
+    "tls_handshakes_failed": ("quire_bookie_tls_handshakes_failed", "counter", "TLS handshakes that failed"),
+    "authenticated": ("quire_bookie_authentications", "counter", "connections that authenticated"),
+    "authentication_failures": ("quire_bookie_authentication_failures", "counter", "tokens, roles or plugins refused"),
+    "requests_unauthorized": ("quire_bookie_requests_unauthorized", "counter", "requests before authentication"),
+    "unauthenticated_timeouts": (
+        "quire_bookie_unauthenticated_timeouts",
+        "counter",
+        "connections closed because they did not authenticate in time",
+    ),
+}
+TLS: dict[str, tuple[str, Kind, str]] = {
+    "loads": ("quire_bookie_tls_certificate_loads", "counter", "times that the certificate files were loaded"),
+    "load_failures": ("quire_bookie_tls_certificate_load_failures", "counter", "new certificate files not taken"),
+}
+
+
+def security_readings(guard: Guard, labels: Mapping[str, str]) -> list[Reading]:
+    """All of them; those of the certificate only where there is one."""
+    readings = of_stats(guard.stats, SECURITY, labels)
+    tls = guard.stats.tls
+    if tls is not None:
+        readings += of_stats(tls, TLS, labels)
+        name, text = "quire_bookie_tls_certificate_end_seconds", "when the certificate runs out, since the epoch"
+        readings.append(Reading(name, "gauge", text, tls.certificate_end_ms / 1000, labels))
+    return readings

@@ -1,0 +1,28 @@
+"""Security's counters: every one is shown, those of a certificate only where there is one."""
+
+import dataclasses
+from pathlib import Path
+
+from quire_bookie.admin.security_readings import SECURITY, TLS, security_readings
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.tls import TlsContext, TlsFiles, TlsStats, certificate_end_ms, client_context
+from quire_bookie.server.security.guard import Guard, SecurityStats
+from tests.support.certificates import Authority
+
+
+def test_every_counter_has_a_name() -> None:
+    assert {field.name for field in dataclasses.fields(SecurityStats)} == set(SECURITY) | {"tls"}
+    assert {field.name for field in dataclasses.fields(TlsStats)} == set(TLS) | {"certificate_end_ms"}
+
+
+async def test_a_certificates_end_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    assert not any("certificate" in reading.name for reading in security_readings(Guard(), {}))
+    pem = Authority(tmp_path).issue("bookie")
+    tls = TlsContext(
+        TlsFiles(pem.certificate, pem.key), lambda files: client_context(files, check_host_name=True), 0, SystemClock()
+    )
+    await tls.open()
+    shown = {reading.name: reading for reading in security_readings(Guard(tls=tls), {"bookie": "b"})}
+    end = shown["quire_bookie_tls_certificate_end_seconds"]
+    assert (end.value, end.labels) == (certificate_end_ms(pem.certificate) / 1000, {"bookie": "b"})
+    assert shown["quire_bookie_tls_certificate_loads"].value == 1
