@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli import bookie_format
+from quire_bookie.cli import bookie_format, bookie_state
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.process import (
     EventLoop,
@@ -27,6 +27,7 @@ def register(commands: Commands) -> None:
     commands.app.add_typer(app, name="bookie")
     app.callback()(lambda: None)
     bookie_format.register(commands, app)
+    bookie_state.register(commands, app)
 
     @app.command()
     def start(
@@ -35,6 +36,10 @@ def register(commands: Commands) -> None:
         metadata: Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")] = None,
         advertise: Annotated[str | None, typer.Option(help="Host that clients connect to. [host name]")] = None,
         http_port: Annotated[int | None, typer.Option(help="Port of /healthz, /readyz and /metrics. [off]")] = None,
+        accept_lost_volumes: Annotated[
+            bool | None,
+            typer.Option("--accept-lost-volumes", help="Start in limbo with what is left when folders are empty."),
+        ] = None,
         config: ConfigFile = None,
         set_: Settings = None,
         event_loop: EventLoopOption = EventLoop.AUTO,
@@ -47,6 +52,7 @@ def register(commands: Commands) -> None:
         from quire_bookie.config import BookieConfig
 
         flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
+        flags["accept_lost_volumes"] = accept_lost_volumes
         loaded = load_settings(commands, BookieConfig, flags, config, set_)
         set_up_log(log_level, log_format)
         if loaded.ignored:

@@ -24,15 +24,34 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
     frame_bytes = config.max_frame_size_bytes - limits.FRAME_LENGTH_BYTES
     return BookieSettings(
         data_dir="",
+        accept_lost_volumes=config.accept_lost_volumes,
         index_cache_bytes=config.index_cache_bytes,
         disk_usage_threshold=config.disk_usage_threshold,
-        disk_usage_low_watermark=config.disk_usage_low_watermark,
+        disk_usage_warn_threshold=_at_most(
+            config.disk_usage_warn_threshold, limits.DISK_USAGE_WARN_THRESHOLD, config.disk_usage_threshold
+        ),
+        disk_usage_low_watermark=_at_most(
+            config.disk_usage_low_watermark, limits.DISK_USAGE_LOW_WATERMARK, config.disk_usage_threshold
+        ),
+        high_priority_bytes_min=config.min_usable_size_for_high_priority_writes,
+        read_only_enabled=config.read_only_mode_enabled,
+        read_only_on_any_disk_full=config.read_only_on_any_disk_full,
         disk_check_interval_s=config.disk_check_interval_ms / 1000,
         service=ServiceSettings(
-            frame_bytes_max=frame_bytes, batch_read_bytes_max=min(limits.BATCH_READ_BYTES_MAX, frame_bytes)
+            frame_bytes_max=frame_bytes,
+            batch_read_bytes_max=min(config.max_batch_read_size_bytes, frame_bytes),
+            reads_at_once_max=config.reads_at_once_max,
+            long_polls_max=config.long_polls_max,
+            long_polls_per_connection_max=config.long_polls_per_connection_max,
         ),
         journal=JournalSettings(
             file_bytes=config.journal_max_size_mb * MIB,
+            group_bytes_max=min(
+                config.journal_group_bytes_max or limits.JOURNAL_GROUP_BYTES_MAX, limits.JOURNAL_GROUP_BYTES_MAX
+            ),
+            group_entries_max=config.journal_group_entries_max or limits.JOURNAL_GROUP_ENTRIES_MAX,
+            sync_data=config.journal_sync_data,
+            write_data=config.journal_write_data,
             reserved_bytes=limits.DISK_RESERVED_BYTES + config.write_cache_mb * MIB,
         ),
         storage=StorageSettings(
@@ -58,8 +77,15 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         http_port=config.http_port,
         security=security_settings(config),
         journal_dirs=tuple(map(abspath, config.journal_directories)),
+        force_read_only=config.force_read_only_bookie,
         ledger_dirs=tuple(map(abspath, config.ledger_directories)),
+        index_dir=abspath(config.index_directories[0]) if config.index_directories else None,
+        allow_storage_expansion=config.allow_storage_expansion,
     )
+
+
+def _at_most(configured: float | None, default: float, highest: float) -> float:
+    return min(default, highest) if configured is None else configured
 
 
 def default_host(listen: str) -> str:

@@ -35,6 +35,41 @@ class StorageConfig(ProcessConfig):
         alias="journalSubmit",
         description="how a journal group reaches the disk; auto takes what was measured best",
     )
+    journal_sync_data: bool = Field(
+        True,
+        alias="journalSyncData",
+        description="false: adds are answered once written, not once durable; needs acknowledgeDataLossRisk",
+    )
+    journal_write_data: bool = Field(
+        True,
+        alias="journalWriteData",
+        description="false: adds are answered from memory, without a journal; needs acknowledgeDataLossRisk",
+    )
+    acknowledge_data_loss_risk: bool = Field(
+        False,
+        alias="acknowledgeDataLossRisk",
+        description="allows journalSyncData=false and journalWriteData=false, which can lose acknowledged entries",
+    )
+    journal_group_wait_ms: int = Field(
+        0,
+        alias="journalMaxGroupWaitMSec",
+        ge=0,
+        description="longest wait for a journal group to fill, in ms; always kept: a group never waits to fill",
+    )
+    journal_group_bytes_max: int | None = Field(
+        None,
+        alias="journalBufferedWritesThreshold",
+        ge=1,
+        description="most bytes of one journal group; default: 8 MiB, and a group takes what has queued",
+    )
+    journal_group_entries_max: int = Field(
+        0, alias="journalBufferedEntriesThreshold", ge=0, description="most entries of one journal group; 0: 32768"
+    )
+    accept_lost_volumes: bool = Field(
+        False,
+        alias="acceptLostVolumes",
+        description="start in limbo with what is left when folders of the bookie are empty; set it for one start",
+    )
     write_cache_mb: int = Field(
         limits.WRITE_CACHE_BYTES // MIB,
         alias="dbStorage_writeCacheMaxSizeMb",
@@ -73,12 +108,31 @@ class StorageConfig(ProcessConfig):
         description="pause between garbage collections, in ms",
     )
     disk_usage_threshold: Fraction = Field(
-        limits.DISK_USAGE_THRESHOLD, alias="diskUsageThreshold", description="read-only above this share of the disk"
+        limits.DISK_USAGE_THRESHOLD,
+        alias="diskUsageThreshold",
+        description="a ledger folder above this share of its disk takes no new entry logs; all above: read-only",
     )
-    disk_usage_low_watermark: Fraction = Field(
-        limits.DISK_USAGE_LOW_WATERMARK,
+    disk_usage_warn_threshold: Fraction | None = Field(
+        None,
+        alias="diskUsageWarnThreshold",
+        description="almost full above this share; default: 0.9, or diskUsageThreshold where that is lower",
+    )
+    disk_usage_low_watermark: Fraction | None = Field(
+        None,
         alias="diskUsageLwmThreshold",
-        description="writable again below this share of the disk",
+        description="a full folder is taken back below this; default: 0.9, or diskUsageThreshold where that is lower",
+    )
+    min_usable_size_for_high_priority_writes: int | None = Field(
+        None,
+        alias="minUsableSizeForHighPriorityWrites",
+        ge=0,
+        description="a full bookie takes recovery adds while a folder has so many bytes free; default: logSizeLimit",
+    )
+    read_only_mode_enabled: bool = Field(
+        True, alias="readOnlyModeEnabled", description="false: a bookie without space ends instead of turning read-only"
+    )
+    read_only_on_any_disk_full: bool = Field(
+        False, alias="readOnlyModeOnAnyDiskFullEnabled", description="read-only as soon as one ledger folder is full"
     )
     disk_check_interval_ms: int = Field(
         int(limits.DISK_CHECK_INTERVAL_S * 1000),
@@ -93,6 +147,30 @@ class StorageConfig(ProcessConfig):
         le=limits.JOURNAL_GROUP_BYTES_MAX,
         description="largest frame on a connection with its length field, in bytes",
     )
+    max_batch_read_size_bytes: int = Field(
+        limits.BATCH_READ_BYTES_MAX,
+        alias="maxBatchReadSize",
+        ge=1,
+        description="largest answer to a batch read, in bytes; the largest frame bounds it too",
+    )
+    reads_at_once_max: int = Field(
+        limits.READS_AT_ONCE_MAX,
+        alias="readsAtOnceMax",
+        ge=1,
+        description="reads that wait for the disk at the same time; those with high priority do not count",
+    )
+    long_polls_max: int = Field(
+        limits.LONG_POLLS_MAX,
+        alias="longPollsMax",
+        ge=1,
+        description="reads parked until the LAC moves; more are answered ETOOMANYREQUESTS",
+    )
+    long_polls_per_connection_max: int = Field(
+        limits.LONG_POLLS_PER_CONNECTION_MAX,
+        alias="longPollsPerConnectionMax",
+        ge=1,
+        description="the same of one connection",
+    )
     metadata_session_timeout_ms: int = Field(
         int(limits.METADATA_SESSION_TIMEOUT_S * 1000),
         alias="zkTimeout",
@@ -101,12 +179,29 @@ class StorageConfig(ProcessConfig):
     )
 
     @model_validator(mode="after")
+    def _risks_are_acknowledged(self) -> "StorageConfig":
+        for key, value, risk in (
+            ("journalWriteData", self.journal_write_data, "every end but a clean stop"),
+            ("journalSyncData", self.journal_sync_data, "a loss of power"),
+        ):
+            if not value and not self.acknowledge_data_loss_risk:
+                raise ValueError(
+                    f"{key}=false loses acknowledged entries at {risk}; set acknowledgeDataLossRisk=true to run so, or "
+                    f"{key}=true"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _watermarks_are_ordered(self) -> "StorageConfig":
-        if self.disk_usage_low_watermark > self.disk_usage_threshold:
-            raise ValueError(
-                f"diskUsageLwmThreshold {self.disk_usage_low_watermark} is above diskUsageThreshold "
-                f"{self.disk_usage_threshold}; lower the first or raise the second"
-            )
+        for key, value in (
+            ("diskUsageLwmThreshold", self.disk_usage_low_watermark),
+            ("diskUsageWarnThreshold", self.disk_usage_warn_threshold),
+        ):
+            if value is not None and value > self.disk_usage_threshold:
+                raise ValueError(
+                    f"{key} {value} is above diskUsageThreshold {self.disk_usage_threshold}; "
+                    "lower the first or raise the second"
+                )
         return self
 
 
@@ -127,7 +222,20 @@ class BookieConfig(BookieSecurityConfig, StorageConfig):
         alias="journalDirectories",
         description="folders of the journals, which share the ledgers by id; default: <data>/journal",
     )
-    ledger_directories: PathList = Field([], alias="ledgerDirectories", description="default: <data>/ledgers")
+    ledger_directories: PathList = Field(
+        [], alias="ledgerDirectories", description="folders of the entry logs; default: <data>/ledgers"
+    )
+    index_directories: PathList = Field(
+        [], alias="indexDirectories", description="folder of the index, one; default: the first of ledgerDirectories"
+    )
+    allow_storage_expansion: bool = Field(
+        False,
+        alias="allowStorageExpansion",
+        description="empty folders behind the known ones of the two lists become the bookie's",
+    )
+    force_read_only_bookie: bool = Field(
+        False, alias="forceReadOnlyBookie", description="start read-only and stay so, whatever the disks say"
+    )
     http_port: int = Field(
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"
     )
@@ -141,6 +249,6 @@ class BookieConfig(BookieSecurityConfig, StorageConfig):
             twice = next((folder for folder in value if value.count(folder) > 1), None)
             if twice is not None:
                 raise ValueError(f"{key} names {twice} twice")
-        if len(self.ledger_directories) > 1:
-            raise ValueError(f"ledgerDirectories names {len(self.ledger_directories)} folders; this version takes one")
+        if len(self.index_directories) > 1:
+            raise ValueError(f"indexDirectories names {len(self.index_directories)} folders; the index takes one")
         return self

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from quire_bookie import limits
 from quire_bookie.cli.bookie_settings import (
     bookie_settings,
     default_host,
@@ -28,8 +29,16 @@ OTHER: dict[str, Any] = {
     "gc_wait_time_ms": 4321,
     "disk_usage_threshold": 0.91,
     "disk_usage_low_watermark": 0.5,
+    "disk_usage_warn_threshold": 0.85,
+    "min_usable_size_for_high_priority_writes": 5 << 20,
+    "read_only_mode_enabled": False,
+    "read_only_on_any_disk_full": True,
     "disk_check_interval_ms": 777,
     "max_frame_size_bytes": 1 << 20,
+    "max_batch_read_size_bytes": 1 << 19,
+    "reads_at_once_max": 5,
+    "long_polls_max": 55,
+    "long_polls_per_connection_max": 6,
     "metadata_session_timeout_ms": 12_000,
     "data": "/somewhere",
     "port": 3333,
@@ -37,15 +46,28 @@ OTHER: dict[str, Any] = {
     "advertise": "bookie.example",
     "journal_directories": "/journal",
     "ledger_directories": "/ledgers",
+    "index_directories": "/index",
+    "allow_storage_expansion": True,
+    "accept_lost_volumes": True,
+    "journal_sync_data": False,
+    "journal_write_data": False,
+    "journal_group_bytes_max": 4096,
+    "journal_group_entries_max": 99,
     "http_port": 8888,
+    "force_read_only_bookie": True,
 }
-ELSEWHERE = {"journal_submit": "the disk", "metadata": "the metadata store"}
+ELSEWHERE = {
+    "journal_submit": "the disk",
+    "metadata": "the metadata store",
+    "acknowledge_data_loss_risk": "the check of the configuration",
+    "journal_group_wait_ms": "nobody: a group never waits, so any bound is kept",
+}
 """Fields that no settings class holds: the process that starts a bookie gives them to these parts."""
 
 
 def bookie(**values: Any) -> BookieConfig:
     """A checked configuration of a bookie."""
-    return BookieConfig.model_validate(values)
+    return BookieConfig.model_validate({"acknowledge_data_loss_risk": True} | values)
 
 
 def test_every_field_is_listed_here() -> None:
@@ -67,12 +89,34 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert settings.index_cache_bytes == 9 << 20
     assert settings.garbage_collection.interval_s == 4.321
     assert (settings.disk_usage_threshold, settings.disk_usage_low_watermark) == (0.91, 0.5)
+    assert (settings.disk_usage_warn_threshold, settings.high_priority_bytes_min) == (0.85, 5 << 20)
+    assert settings.force_read_only and settings.read_only_on_any_disk_full and not settings.read_only_enabled
     assert settings.disk_check_interval_s == settings.storage.disk_full_retry_s == 0.777
     # BookKeeper counts the length field as part of the frame.
     assert settings.service.frame_bytes_max == settings.service.batch_read_bytes_max == (1 << 20) - 4
     assert settings.metadata.session_timeout_s == 12.0
     assert (settings.journal_paths, settings.ledger_paths) == (("/journal",), ("/ledgers",))
     assert (settings.advertise, settings.listen, settings.port) == ("bookie.example", "127.0.0.9", 3333)
+
+
+def test_a_lower_threshold_takes_the_defaults_below_it_along_and_higher_ones_that_were_asked_for_are_refused() -> None:
+    settings = bookie_settings(bookie(disk_usage_threshold=0.7))
+    assert (settings.disk_usage_warn_threshold, settings.disk_usage_low_watermark) == (0.7, 0.7)
+    for key in ("diskUsageWarnThreshold", "diskUsageLwmThreshold"):
+        with pytest.raises(ValidationError, match=key):
+            bookie(**{"diskUsageThreshold": 0.7, key: 0.8})
+
+
+def test_recovery_adds_need_room_for_an_entry_log_unless_something_else_is_asked_for() -> None:
+    assert bookie_settings(bookie(entry_log_size_bytes=100 << 20)).disk_rules.high_priority_bytes_min == 100 << 20
+    asked = bookie_settings(bookie(min_usable_size_for_high_priority_writes=0))
+    assert asked.disk_rules.high_priority_bytes_min == 0
+
+
+def test_several_ledger_folders_keep_their_order_and_are_distinct() -> None:
+    assert bookie_settings(bookie(ledger_directories="/l1, /l0")).ledger_paths == ("/l1", "/l0")
+    with pytest.raises(ValidationError, match="/l0 twice"):
+        bookie(ledger_directories="/l0,/l0")
 
 
 def test_defaults_are_those_of_the_rooms() -> None:
@@ -95,6 +139,36 @@ def test_several_journal_folders_keep_their_order() -> None:
     assert settings.journal_paths == ("/j1", "/j0")
     with pytest.raises(ValidationError, match="/j0 twice"):
         bookie(journal_directories="/j0,/j0")
+
+
+@pytest.mark.parametrize("key", ["journalSyncData", "journalWriteData"])
+def test_a_mode_that_can_lose_entries_wants_the_risk_acknowledged(key: str) -> None:
+    with pytest.raises(ValidationError, match=f"{key}=false loses .* acknowledgeDataLossRisk=true"):
+        BookieConfig.model_validate({key: False})
+    settings = bookie_settings(BookieConfig.model_validate({key: False, "acknowledgeDataLossRisk": True}))
+    assert (settings.journal.sync_data, settings.journal.write_data) == (
+        key != "journalSyncData",
+        key != "journalWriteData",
+    )
+
+
+def test_bounds_of_a_journal_group_are_upper_bounds_and_none_by_default() -> None:
+    plain = bookie_settings(bookie()).journal
+    assert (plain.group_bytes_max, plain.group_entries_max) == (
+        limits.JOURNAL_GROUP_BYTES_MAX,
+        limits.JOURNAL_GROUP_ENTRIES_MAX,
+    )
+    java = bookie(journalMaxGroupWaitMSec=2, journalBufferedWritesThreshold=524288, journalBufferedEntriesThreshold=10)
+    journal = bookie_settings(java).journal
+    assert (journal.group_bytes_max, journal.group_entries_max) == (524288, 10)
+    assert bookie_settings(bookie(journalBufferedWritesThreshold=1 << 30)).journal == plain
+
+
+def test_the_index_takes_one_folder() -> None:
+    assert bookie_settings(bookie(ledger_directories="/l0,/l1")).index_path == "/l0/index"
+    assert bookie_settings(bookie(indexDirectories="/fast")).index_path == "/fast/index"
+    with pytest.raises(ValidationError, match="the index takes one"):
+        bookie(indexDirectories="/a,/b")
 
 
 def test_a_bookie_is_reached_by_its_host_name_unless_it_listens_on_one_address() -> None:

@@ -1,0 +1,135 @@
+"""`quire bookie info` and `quire bookie read-only`: a running bookie over HTTP, a stopped one in its folders."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire_bookie.cli.main import Commands
+from quire_bookie.cli.rest import ask, get
+from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.errors import ConfigError
+
+if TYPE_CHECKING:
+    from quire_bookie.config import BookieConfig
+
+Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")]
+RunningAt = Annotated[
+    str | None, typer.Option("--http", help="HTTP address of the running bookie.", envvar="QUIRE_BOOKIE_HTTP")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def register(commands: Commands, app: typer.Typer) -> None:
+    """Add both commands."""
+
+    @app.command()
+    def info(
+        data: Data = None,
+        http: RunningAt = None,
+        as_json: AsJson = False,
+        config: ConfigFile = None,
+        set_: Settings = None,
+    ) -> None:
+        """Show whose data it is, what state it is in, and the space that it takes."""
+        from quire_bookie.config import BookieConfig
+
+        if http is not None:
+            found = _of_running(http)
+        else:
+            found = asyncio.run(_of_folders(load_settings(commands, BookieConfig, {"data": data}, config, set_).config))
+        if as_json:
+            typer.echo(json.dumps(found, indent=2))
+        else:
+            width = max(map(len, found))
+            for key, value in found.items():
+                typer.echo(f"{key:<{width}}  {value}")
+
+    @app.command("read-only")
+    def read_only(
+        wish: Annotated[str, typer.Argument(metavar="on|off", help="on: take no new entries; off: take them again.")],
+        data: Data = None,
+        http: RunningAt = None,
+        config: ConfigFile = None,
+        set_: Settings = None,
+    ) -> None:
+        """Make a bookie read-only by an operator's wish, which outlives restarts, or take the wish back."""
+        from quire_bookie.config import BookieConfig
+
+        if wish not in ("on", "off"):
+            raise ConfigError(f"read-only {wish}: say on or off")
+        if http is not None:
+            state = ask(http, "PUT", "/api/v1/bookie/state/readonly", {"readOnly": wish == "on"})
+            typer.echo(_said(wish == "on", bool(state["readOnly"])))
+            return
+        loaded = load_settings(commands, BookieConfig, {"data": data}, config, set_)
+        asyncio.run(_wish_in_folders(loaded.config, wish == "on"))
+        typer.echo(_said(wish == "on", wish == "on"))
+
+
+def _said(wished: bool, is_read_only: bool) -> str:
+    if wished:
+        return "read-only, until `quire bookie read-only off`"
+    if is_read_only:
+        return (
+            "the operator's wish is taken back; it stays read-only for another reason: see `quire bookie info --http`"
+        )
+    return "writable"
+
+
+def _of_running(http: str) -> dict[str, Any]:
+    """What the bookie says of itself."""
+    state = get(http, "/api/v1/bookie/state")
+    space = get(http, "/api/v1/bookie/info")
+    found = {"at": http, **state, **space, **get(http, "/api/v1/bookie/last_log_mark")}
+    return {key: ", ".join(value) if isinstance(value, list) else value for key, value in found.items()}
+
+
+async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
+    """What the folders say; also while the bookie runs."""
+    from quire_bookie.cli.bookie_settings import bookie_settings
+    from quire_bookie.env.local_disk import LocalDisk
+    from quire_bookie.errors import StartupError
+    from quire_bookie.server.read_only import operator_wish
+    from quire_bookie.server.storage_folders import StorageFolders, inspect
+
+    settings = bookie_settings(config)
+    folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
+    disk = LocalDisk()
+    try:
+        found = await inspect(disk, folders)
+        stamped = [folder for folder in found if folder.cookie is not None]
+        if not stamped:
+            raise StartupError(f"no bookie's data in {', '.join(folders.places())}")
+        cookie = stamped[0].cookie
+        assert cookie is not None
+        shown: dict[str, Any] = {"bookie": str(cookie.bookie), "cluster": cookie.instance_id}
+        for folder in found:
+            what = (
+                "empty" if folder.cookie is None else f"{folder.state.value}, {disk.folder_bytes(folder.path):,} bytes"
+            )
+            roles = (folder.place or "").replace("\n", ", ").strip(", ")
+            shown[folder.path] = f"{roles or 'not stamped'}: {what}"
+            try:
+                disk.lock_dir(f"{folder.path}/current").release()
+            except BlockingIOError:
+                shown["running"] = True
+        shown.setdefault("running", False)
+        shown["read-only by operator"] = await operator_wish(disk, settings.ledger_paths)
+        return shown
+    finally:
+        disk.close()
+
+
+async def _wish_in_folders(config: "BookieConfig", on: bool) -> None:
+    from quire_bookie.cli.bookie_settings import bookie_settings
+    from quire_bookie.env.clock import SystemClock
+    from quire_bookie.env.local_disk import LocalDisk
+    from quire_bookie.server.read_only import set_stopped_read_only
+
+    disk = LocalDisk()
+    try:
+        await set_stopped_read_only(disk, bookie_settings(config).ledger_paths, on, SystemClock())
+    finally:
+        disk.close()
