@@ -58,6 +58,7 @@ class Store:
     index: SimIndexStore
     marks: SimMarks
     storage: LedgerStorage[int]
+    directories: Sequence[str] = (DIRECTORY,)
 
     async def ledger(self, ledger: int, key: bytes = b"k" * 20) -> LedgerInfo:
         """Load, or create when there is none."""
@@ -83,14 +84,16 @@ class Store:
     async def restart(self, settings: StorageSettings = SMALL) -> "Store":
         """Close cleanly and open again."""
         await self.storage.close()
-        return await open_store(self.disk, settings)
+        return await open_store(self.disk, settings, self.directories)
 
 
-async def open_store(disk: SimDisk | None = None, settings: StorageSettings = SMALL) -> Store:
+async def open_store(
+    disk: SimDisk | None = None, settings: StorageSettings = SMALL, directories: Sequence[str] = (DIRECTORY,)
+) -> Store:
     """Open on a disk, a new one unless given."""
     disk = disk or SimDisk()
     await disk.make_dirs("/data")
     index = SimIndexStore(disk)
     marks = SimMarks(disk)
-    storage = await LedgerStorage.open(disk=disk, index=index, directories=[DIRECTORY], settings=settings, marks=marks)
-    return Store(disk, index, marks, storage)
+    storage = await LedgerStorage.open(disk=disk, index=index, directories=directories, settings=settings, marks=marks)
+    return Store(disk, index, marks, storage, directories)

@@ -1,105 +1,21 @@
 """A crash at every write, and bits that flip: nothing stored is ever answered as absent or as other bytes."""
 
-import asyncio
 import struct
 
 import pytest
 
-from quire_bookie.errors import DamagedError, NoSuchEntryError, QuireError
+from quire_bookie.errors import DamagedError, NoSuchEntryError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.index_keys import block_key, state_key
-from tests.sim.disk import SimDisk, Survival
-from tests.unit.bookie.storage.store import DIRECTORY, SimMarks, Store, body_of, open_store
-
-Expected = dict[tuple[int, int], bytes]
-
-
-async def _scenario(store: Store, expected: Expected) -> None:
-    """Several flushes: dense, striped, late, stored again, large entries that roll the log, a deletion."""
-    for version in range(3):
-        await _note(store, expected, 1, range(version * 100, version * 100 + 110), version)
-        await _note(store, expected, 2, [e for e in range(version * 60, version * 60 + 60) if e % 3 != 1], version)
-        await _note(store, expected, 3, [version * 300, 5, 1000 - version], version)
-        await _note(store, expected, 4, range(version * 6, version * 6 + 6), version, 90_000)
-        await store.storage.flush()
-        if version == 1:
-            await store.storage.delete_ledger(LedgerId(3))
-            for key in [key for key in expected if key[0] == 3]:
-                del expected[key]
-            await store.storage.drop_dead_logs()
-
-
-async def _note(
-    store: Store, expected: Expected, ledger: int, ids: "range | list[int]", version: int, size: int = 40
-) -> None:
-    info = await store.ledger(ledger)
-    if info.deleted:
-        return
-    for entry in ids:
-        body = body_of(ledger, entry, size, version=version)
-        await store.put(ledger, entry, [body])
-        expected[ledger, entry] = body
-
-
-async def _replay(crashed: Store, heir: SimDisk) -> Store:
-    """What a bookie does at its next start: open, then everything after the mark once more."""
-    store = await open_store(heir)
-    mark = await crashed.marks.durable(heir)
-    store.marks = crashed.marks
-    marks = SimMarks(heir, crashed.marks.records)
-    store.storage._flushes.marks = marks
-    for run in crashed.marks.records[mark:]:
-        info = await store.ledger(run.ledger)
-        if not info.deleted:
-            await store.storage.wait_for_room()
-            store.storage.put(info, run)
-    return store
-
-
-async def _check(store: Store, expected: Expected) -> None:
-    for (ledger, entry), body in expected.items():
-        info = await store.storage.load_ledger(LedgerId(ledger))
-        assert info is not None
-        if not info.deleted:
-            assert await store.read(ledger, entry) == body, (ledger, entry)
-
-
-async def _crash_at(step: int, survival: Survival) -> bool:
-    """Run, die after `step` changes, recover, check. False once the scenario ends before the crash."""
-    disk = SimDisk()
-    expected: Expected = {}
-    try:
-        store = await open_store(disk)
-        disk.crash_after(step)
-        await _scenario(store, expected)
-    except (OSError, QuireError):
-        assert disk.crashed
-    finished = not disk.crashed
-    heir = disk.crash(survival, seed=step)
-    await _let_the_dead_rest(store)
-    again = await _replay(store, heir)
-    await _check(again, expected)
-    await again.storage.flush()
-    await _check(again, expected)
-    once_more = await _replay(again, heir.crash(survival, seed=step + 1))
-    await _check(once_more, expected)
-    assert once_more.storage.stats.logs_damaged == 0
-    for one in (again, once_more):
-        await _let_the_dead_rest(one)
-    return not finished
-
-
-async def _let_the_dead_rest(store: Store) -> None:
-    worker = store.storage._flushes.task
-    assert worker is not None
-    worker.cancel()
-    await asyncio.wait((worker,))
+from tests.sim.disk import Survival
+from tests.unit.bookie.storage.crashes import crash_at
+from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
 async def test_after_a_crash_at_any_write_everything_is_readable(survival: Survival) -> None:
     step = 0
-    while await _crash_at(step, survival):
+    while await crash_at(step, survival):
         step += 1
     assert step > 30, "the scenario must write often enough to mean something"
 

@@ -1,0 +1,98 @@
+"""A storage that dies in the middle of its work, and what must be true afterwards."""
+
+import asyncio
+from collections.abc import Sequence
+
+from quire_bookie.errors import QuireError
+from quire_bookie.model import LedgerId
+from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.store import DIRECTORY, SimMarks, Store, body_of, open_store
+
+Expected = dict[tuple[int, int], bytes]
+
+
+async def scenario(store: Store, expected: Expected) -> None:
+    """Several flushes: dense, striped, late, stored again, large entries that roll the log, a deletion."""
+    for version in range(3):
+        await note(store, expected, 1, range(version * 100, version * 100 + 110), version)
+        await note(store, expected, 2, [e for e in range(version * 60, version * 60 + 60) if e % 3 != 1], version)
+        await note(store, expected, 3, [version * 300, 5, 1000 - version], version)
+        await note(store, expected, 4, range(version * 6, version * 6 + 6), version, 90_000)
+        await store.storage.flush()
+        if version == 1:
+            await store.storage.delete_ledger(LedgerId(3))
+            for key in [key for key in expected if key[0] == 3]:
+                del expected[key]
+            await store.storage.drop_dead_logs()
+
+
+async def note(
+    store: Store, expected: Expected, ledger: int, ids: "range | list[int]", version: int, size: int = 40
+) -> None:
+    """Put entries, and remember what must be readable."""
+    info = await store.ledger(ledger)
+    if info.deleted:
+        return
+    for entry in ids:
+        body = body_of(ledger, entry, size, version=version)
+        await store.put(ledger, entry, [body])
+        expected[ledger, entry] = body
+
+
+async def replay(crashed: Store, heir: SimDisk) -> Store:
+    """What a bookie does at its next start: open, then everything after the mark once more."""
+    store = await open_store(heir, directories=crashed.directories)
+    mark = await crashed.marks.durable(heir)
+    store.marks = crashed.marks
+    marks = SimMarks(heir, crashed.marks.records)
+    store.storage._flushes.marks = marks
+    for run in crashed.marks.records[mark:]:
+        info = await store.ledger(run.ledger)
+        if not info.deleted:
+            await store.storage.wait_for_room()
+            store.storage.put(info, run)
+    return store
+
+
+async def check(store: Store, expected: Expected) -> None:
+    """Everything acknowledged is there."""
+    for (ledger, entry), body in expected.items():
+        info = await store.storage.load_ledger(LedgerId(ledger))
+        assert info is not None
+        if not info.deleted:
+            assert await store.read(ledger, entry) == body, (ledger, entry)
+
+
+async def crash_at(
+    step: int, survival: Survival, disk: SimDisk | None = None, directories: Sequence[str] = (DIRECTORY,)
+) -> bool:
+    """Run, die after `step` changes, recover, check. False once the scenario ends before the crash."""
+    disk = disk or SimDisk()
+    expected: Expected = {}
+    try:
+        store = await open_store(disk, directories=directories)
+        disk.crash_after(step)
+        await scenario(store, expected)
+    except (OSError, QuireError):
+        assert disk.crashed
+    finished = not disk.crashed
+    heir = disk.crash(survival, seed=step)
+    await let_the_dead_rest(store)
+    again = await replay(store, heir)
+    await check(again, expected)
+    await again.storage.flush()
+    await check(again, expected)
+    once_more = await replay(again, heir.crash(survival, seed=step + 1))
+    await check(once_more, expected)
+    assert once_more.storage.stats.logs_damaged == 0
+    for one in (again, once_more):
+        await let_the_dead_rest(one)
+    return not finished
+
+
+async def let_the_dead_rest(store: Store) -> None:
+    """End the task of a crashed storage."""
+    worker = store.storage._flushes.task
+    assert worker is not None
+    worker.cancel()
+    await asyncio.wait((worker,))

@@ -1,0 +1,254 @@
+"""Several ledger folders: where logs go, what a full one does, and that nothing is lost on the way."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_bookie.env.disk import DiskUsage
+from quire_bookie.errors import DiskFullError, NoSuchEntryError, StartupError
+from quire_bookie.model import LedgerId
+from quire_bookie.storage.index_commits import PROOF_NAME
+from quire_bookie.storage.log_directories import LogDirectories
+from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.crashes import Expected, check, crash_at, let_the_dead_rest, note, replay, scenario
+from tests.unit.bookie.storage.store import Store, body_of, open_store
+
+A, B = "/data/a", "/data/b"
+FOLDERS = (A, B)
+KIB = 1024
+
+
+def two_disks(a_bytes: int, b_bytes: int, disk: SimDisk | None = None) -> SimDisk:
+    """Two file systems of these sizes."""
+    disk = disk or SimDisk()
+    disk.mount(A, a_bytes)
+    disk.mount(B, b_bytes)
+    return disk
+
+
+async def logs_in(store: Store) -> tuple[list[str], list[str]]:
+    """The entry logs of both folders."""
+    first, second = [
+        [name for name in await store.disk.list_dir(folder) if name.endswith(".qlog")] for folder in FOLDERS
+    ]
+    return first, second
+
+
+class BlindDisk(SimDisk):
+    """Says that there is space until a write finds that there is none; that with number `full_at` in folder B."""
+
+    full_at = 0
+    changes = 0
+
+    async def usage(self, path: str) -> DiskUsage:
+        """Plenty, more in B."""
+        await self.pause()
+        return DiskUsage(1 << 40, (1 << 39) + path.startswith(B), 2 + path.startswith(B))
+
+    def step(self, operation: str, path: str) -> bool:
+        """A full disk refuses to make, extend or sync a file; it does not refuse to cut or remove one."""
+        if path.startswith(B) and operation in ("create", "write", "sync"):
+            self.changes += 1
+            if self.changes >= self.full_at:
+                raise DiskFullError(f"no space left for {operation} {self.changes} of {path}")
+        return super().step(operation, path)
+
+
+async def test_a_new_log_goes_to_the_folder_with_most_room() -> None:
+    store = await open_store(two_disks(8 << 20, 30 << 20), directories=FOLDERS)
+    for version in range(30):
+        await store.put_ids(1, [version], 900 * KIB)
+        await store.storage.flush()
+    in_a, in_b = await logs_in(store)
+    assert in_a and len(in_b) > 2 * len(in_a)
+    for version in range(30):
+        assert await store.read(1, version) == body_of(1, version, 900 * KIB)
+    await store.storage.close()
+
+
+async def test_one_flush_goes_on_in_another_folder_when_the_first_has_no_room_left() -> None:
+    store = await open_store(two_disks(400 * KIB, 300 * KIB), directories=FOLDERS)
+    await store.put_ids(1, range(10), 50 * KIB)
+    await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1]
+    store = await store.restart()
+    for entry in range(10):
+        assert await store.read(1, entry) == body_of(1, entry, 50 * KIB)
+    assert store.storage.quarantined == []
+    await store.storage.close()
+
+
+async def test_when_all_folders_are_full_the_flush_is_refused_and_entries_stay_readable() -> None:
+    store = await open_store(two_disks(60 * KIB, 50 * KIB), directories=FOLDERS)
+    await store.put_ids(1, range(4), 30 * KIB)
+    with pytest.raises(DiskFullError, match=f"{A}.*{B}"):
+        await store.storage.flush()
+    assert store.storage.disk_full and store.storage.failure is None
+    assert await logs_in(store) == ([], [])
+    assert await store.read(1, 3) == body_of(1, 3, 30 * KIB)
+    two_disks(60 * KIB, 400 * KIB, store.disk)
+    await store.storage.flush()
+    assert not store.storage.disk_full
+    assert await store.read(1, 3) == body_of(1, 3, 30 * KIB)
+    await store.storage.close()
+
+
+async def test_a_folder_that_the_monitor_calls_full_takes_nothing_while_another_one_has_room() -> None:
+    store = await open_store(two_disks(30 << 20, 20 << 20), directories=FOLDERS)
+    await store.put_ids(1, range(5))
+    await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 0]
+    store.storage.directories[A].over_threshold = True
+    for entry in (5, 6, 7):
+        await store.put_ids(1, [entry])
+        await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1]
+    assert [state.log for state in store.storage._logs.sealed()] == [1], "the log that was left can be collected"
+    store.storage.directories[B].over_threshold = True
+    await store.put_ids(1, [8])
+    await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1], "all are full: it goes on where it was"
+    for entry in range(9):
+        assert await store.read(1, entry) == body_of(1, entry)
+    await store.storage.close()
+
+
+async def test_a_restart_goes_on_with_the_newest_log_and_seals_the_one_that_was_left() -> None:
+    disk = BlindDisk()
+    disk.full_at = 5
+    store = await open_store(disk, directories=FOLDERS)
+    for entry in range(4):
+        await store.put_ids(1, [entry])
+        await store.storage.flush()
+    assert store.storage._logs.sealed() == [], "the one in the full folder could not be sealed"
+    disk.full_at = 1 << 30
+    store = await store.restart()
+    await store.put_ids(1, [4])
+    await store.storage.flush()
+    assert [state.log for state in store.storage._logs.sealed()] == [1]
+    for entry in range(5):
+        assert await store.read(1, entry) == body_of(1, entry)
+    await store.storage.close()
+
+
+async def test_no_space_at_any_write_in_one_folder_moves_the_flush_to_the_other() -> None:
+    moved = 0
+    for full_at in range(1, 200):
+        disk = BlindDisk()
+        disk.full_at = full_at
+        store = await open_store(disk, directories=FOLDERS)
+        expected: Expected = {}
+        await scenario(store, expected)
+        assert store.storage.failure is None and store.storage.stats.flushes_failed == 0, full_at
+        await check(store, expected)
+        finished = disk.changes < full_at
+        moved += not finished
+        heir = disk.crash("none")
+        await let_the_dead_rest(store)
+        again = await replay(store, heir)
+        await check(again, expected)
+        assert again.storage.quarantined == []
+        await let_the_dead_rest(again)
+        if finished:
+            break
+    else:
+        raise AssertionError("the scenario never got through")
+    assert moved > 8
+
+
+@pytest.mark.parametrize("survival", ["none", "random", "all"])
+async def test_after_a_crash_at_any_write_over_two_folders_everything_is_readable(survival: Survival) -> None:
+    step = 0
+    while await crash_at(step, survival, two_disks(1300 * KIB, 1200 * KIB), FOLDERS):
+        step += 1
+    assert step > 30
+
+
+async def test_the_order_of_the_folders_may_change_and_new_ones_may_come() -> None:
+    store = await open_store(directories=[A])
+    await store.put_ids(1, range(5))
+    await store.storage.close()
+    store = await open_store(store.disk, directories=[B, A])
+    assert store.storage.home == A and not store.storage.is_new
+    assert await store.read(1, 4) == body_of(1, 4)
+    await store.put_ids(1, [5])
+    store = await store.restart()
+    assert await store.read(1, 5) == body_of(1, 5)
+    assert PROOF_NAME not in await store.disk.list_dir(B)
+    await store.storage.close()
+
+
+async def test_a_log_that_was_moved_by_hand_to_another_folder_is_found_there() -> None:
+    store = await open_store(directories=FOLDERS)
+    await store.put_ids(1, range(5))
+    await store.storage.close()
+    (name,) = (await logs_in(store))[0]
+    await store.disk.rename(f"{A}/{name}", f"{B}/{name}")
+    store = await open_store(store.disk, directories=FOLDERS)
+    assert await store.read(1, 4) == body_of(1, 4)
+    with pytest.raises(NoSuchEntryError):
+        await store.read(1, 5)
+    await store.storage.close()
+
+
+async def test_the_same_log_in_two_folders_stops_the_start_instead_of_one_being_believed() -> None:
+    store = await open_store(directories=FOLDERS)
+    await store.put_ids(1, range(5))
+    await store.storage.close()
+    (name,) = (await logs_in(store))[0]
+    await store.disk.replace_file(f"{B}/{name}", store.disk.content(f"{A}/{name}"))
+    with pytest.raises(StartupError, match="same entry log"):
+        await open_store(store.disk, directories=FOLDERS)
+
+
+async def test_logs_without_a_living_ledger_go_from_every_folder() -> None:
+    store = await open_store(two_disks(5 << 20, 5 << 20), directories=FOLDERS)
+    for ledger in range(6):
+        await note(store, {}, ledger, range(1), 0, 900 * KIB)
+        await store.storage.flush()
+    assert all(await logs_in(store))
+    for ledger in range(6):
+        await store.storage.delete_ledger(LedgerId(ledger))
+    freed = await store.storage.drop_dead_logs()
+    assert freed > 3 << 20 and sum(map(len, await logs_in(store))) == 1, "the one being written stays"
+    await store.storage.close()
+
+
+async def _looked(sizes: list[int], numbers: list[int], reserved_bytes: int = 0) -> LogDirectories:
+    disk = SimDisk()
+    folders = [f"/d{at}" for at in range(len(sizes))]
+
+    async def usage(path: str) -> DiskUsage:
+        at = folders.index(path)
+        return DiskUsage(1000, sizes[at], numbers[at])
+
+    disk.usage = usage  # type: ignore[method-assign]
+    directories = LogDirectories(disk, folders, reserved_bytes)
+    await directories.look()
+    return directories
+
+
+async def test_folders_on_one_file_system_share_its_room_and_its_reserve() -> None:
+    directories = await _looked([500, 500, 100], [1, 1, 2], reserved_bytes=50)
+    assert directories.room_bytes() == 450 + 50
+    assert directories.room_bytes(excluded={"/d0"}) == 500, "the other folder of that disk still reaches it"
+    assert directories.room_bytes(excluded={"/d0", "/d1"}) == 50
+    assert directories.take("/d0", 440) and not directories.take("/d1", 20)
+    assert directories.choose(40) == "/d2"
+    assert directories.choose(60) is None
+    assert directories.choose(60, floor_bytes=0) == "/d2"
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.lists(st.integers(1, 300), max_size=30))
+async def test_what_is_given_out_never_exceeds_what_was_there(sizes: list[int], requests: list[int]) -> None:
+    directories = await _looked(sizes, list(range(1, len(sizes) + 1)), reserved_bytes=10)
+    room = directories.room_bytes()
+    given_out = 0
+    for request in requests:
+        path = directories.choose(request)
+        if path is not None:
+            assert directories.take(path, request)
+            given_out += request
+        else:
+            assert all(left < request + 10 for left in directories._free_bytes.values())
+    assert given_out + directories.room_bytes() == room
