@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
 from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
@@ -50,6 +51,10 @@ STANDALONE: dict[str, Any] = {
     "gc_wait_time_ms": 4321,
     "disk_usage_threshold": 0.91,
     "disk_usage_low_watermark": 0.5,
+    "disk_usage_warn_threshold": 0.85,
+    "min_usable_size_for_high_priority_writes": 5 << 20,
+    "read_only_mode_enabled": False,
+    "read_only_on_any_disk_full": True,
     "disk_check_interval_ms": 777,
     "max_frame_size_bytes": 6 << 20,
     "metadata_session_timeout_ms": 12_000,
@@ -71,7 +76,8 @@ def standalone(**values: Any) -> StandaloneConfig:
 
 
 def test_every_field_is_listed_here() -> None:
-    assert set(BrokerConfig.model_fields) == set(SERVING) | {"metadata", "metadata_session_timeout_ms"}
+    own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
+    assert set(BrokerConfig.model_fields) == set(SERVING) | own
     assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE
 
 
