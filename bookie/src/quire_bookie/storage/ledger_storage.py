@@ -186,12 +186,11 @@ class LedgerStorage(Generic[M]):
             self._states.mark_dirty(info)
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
-        """Keep an explicit LAC unless a newer one is known."""
-        if info.explicit_lac is None or lac > info.explicit_lac_entry:
-            info.explicit_lac = bytes(packet)
-            info.explicit_lac_entry = lac
-            info.lac = max(info.lac, lac)
-            self._states.mark_dirty(info)
+        """Keep the packet in place of any former one, even of a higher LAC. The known LAC never falls."""
+        info.explicit_lac = bytes(packet)
+        info.explicit_lac_entry = lac
+        info.lac = max(info.lac, lac)
+        self._states.mark_dirty(info)
 
     def put(self, info: LedgerInfo, run: Run) -> None:
         """Take a run into the write cache; the caller checked fence and key, and enqueues it to the journal.

@@ -105,12 +105,25 @@ async def test_states_survive_flush_and_restart() -> None:
     info = await store.ledger(9, b"m" * 20)
     store.storage.fence(info)
     store.storage.set_explicit_lac(info, b"packet", EntryId(12))
-    store.storage.set_explicit_lac(info, b"older", EntryId(11))
     await store.storage.flush()
     store = await store.restart()
     found = await store.storage.load_ledger(LedgerId(9))
     assert found is not None
     assert (found.master_key, found.fenced, found.explicit_lac, found.lac) == (b"m" * 20, True, b"packet", 12)
+    await store.storage.close()
+
+
+async def test_an_explicit_lac_replaces_a_higher_one_and_the_known_lac_never_falls() -> None:
+    store = await open_store()
+    info = await store.ledger(9, b"m" * 20)
+    store.storage.set_explicit_lac(info, b"higher", EntryId(12))
+    store.storage.set_explicit_lac(info, b"lower", EntryId(11))
+    assert (info.explicit_lac, info.lac) == (b"lower", 12)
+    await store.storage.flush()
+    store = await store.restart()
+    found = await store.storage.load_ledger(LedgerId(9))
+    assert found is not None
+    assert found.explicit_lac == b"lower"
     await store.storage.close()
 
 
