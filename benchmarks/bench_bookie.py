@@ -213,8 +213,9 @@ def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, meas
             for number in range(1, bookies + 1):
                 if number not in side.numbers:
                     side.start(number)
-            # The JVM compiles while it is warm; nobody is measured cold.
-            client(side, "write", f"E={bookies}", f"Qw={bookies}", f"Qa={bookies}", "seconds=3", "warmup=3")
+            # A JVM compiles for its first seconds under load; nobody is measured cold.
+            quorums = (f"E={bookies}", f"Qw={bookies}", f"Qa={bookies}")
+            client(side, "write", *quorums, "seconds=5", f"warmup={2 * plan.warmup}")
         run_cases(now, sides, plan, folder, measured)
         if bookies == 1:
             for side in sides:

@@ -1,8 +1,9 @@
 """Pipelined V2 adds against one bookie in a process of its own: durable adds a second, and server CPU an add.
 
-Usage: python -m benchmarks.bookie_add [--seconds 5] [--entry-bytes 1024] [--ledgers 4] [--window 2000] [--profile FILE]
+Usage: python -m benchmarks.bookie_add [--seconds 5] [--entry-bytes 1024] [--ledgers 4] [--ledgers-each 1]
+       [--window 2000] [--profile FILE]
 
-The client keeps `window` adds in flight per ledger, one connection each. The bookie's CPU is that of its whole
+The client keeps `window` adds in flight on each of `ledgers` connections. The bookie's CPU is that of its whole
 process, threads included, from /proc. `--profile` makes the bookie write a cProfile of the measured time.
 """
 
@@ -66,10 +67,11 @@ async def serve(folder: str, profile: str | None) -> None:
 
 
 class Writer(asyncio.Protocol):
-    """One ledger on one connection with a full window."""
+    """Some ledgers in turns on one connection with a full window."""
 
-    def __init__(self, ledger: LedgerId, entry_bytes: int, window: int) -> None:
-        self._ledger = ledger
+    def __init__(self, first: LedgerId, ledgers: int, entry_bytes: int, window: int) -> None:
+        self._first = first
+        self._ledgers = ledgers
         self._payload = bytes(entry_bytes - 36)
         self._window = window
         self._codec = ClientCodec(2)
@@ -106,11 +108,13 @@ class Writer(asyncio.Protocol):
 
     def _send(self, count: int) -> None:
         assert self._transport is not None
-        payload, ledger, lac = self._payload, self._ledger, self.acknowledged - 1
+        payload, first, ledgers = self._payload, self._first, self._ledgers
+        lac = self.acknowledged // ledgers - 2
         length = 24 + 36 + len(payload)
         header = v2.header_word(v2.ADD)
         buffers = []
-        for entry in range(self._next, self._next + count):
+        for number in range(self._next, self._next + count):
+            entry, ledger = number // ledgers, first + number % ledgers
             buffers.append(ADD_HEAD.pack(length, header, KEY, ledger, entry, lac, entry * len(payload), 0))
             buffers.append(payload)
         self._next += count
@@ -128,7 +132,8 @@ async def measure(options: argparse.Namespace, port: int, pid: int) -> None:
     loop = asyncio.get_running_loop()
     writers = []
     for ledger in range(options.ledgers):
-        writer = Writer(LedgerId(ledger), options.entry_bytes, options.window)
+        first = LedgerId(ledger * options.ledgers_each)
+        writer = Writer(first, options.ledgers_each, options.entry_bytes, options.window)
         await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
         writers.append(writer)
     await asyncio.sleep(1.0)
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--entry-bytes", type=int, default=1024)
     parser.add_argument("--ledgers", type=int, default=4)
+    parser.add_argument("--ledgers-each", type=int, default=1, help="written in turns on each connection")
     parser.add_argument("--window", type=int, default=2000)
     parser.add_argument("--folder", help="where the bookie keeps its data; default: a temporary folder")
     parser.add_argument("--profile")

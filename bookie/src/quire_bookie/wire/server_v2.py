@@ -32,7 +32,10 @@ _ENTRY_LENGTH = Struct(">i")
 _FULL_ADD_LENGTH = v2.ADD_REQUEST_FIXED_BYTES + ENTRY_HEADER_BYTES
 V3_FIRST_BYTE = 0x0A
 """Field 1, length-delimited: the header of a V3 request. No version of V2 has that number."""
-_KEY = slice(4, 4 + MASTER_KEY_BYTES)
+_HEAD = v2.LENGTH_AND_HEADER.unpack_from
+_ADD_IDS = Struct(">20sqq").unpack_from
+"""Behind the header word of an add: master key, ledger, entry."""
+_LOWEST_LAC = EntryId(-(1 << 63))
 
 
 def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Request]) -> int:
@@ -41,21 +44,22 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
     Raises PeerProtocolError for bytes that close the connection; what precedes them is in `requests`.
     """
     end = len(data)
-    view = memoryview(data)
-    unpack = v2.ADD_REQUEST.unpack_from
     open_runs: dict[bytes, AddRequest] = {}
     while end - position >= 8:
-        length, header = v2.LENGTH_AND_HEADER.unpack_from(data, position)
-        check_length(length, frame_bytes_max)
+        length, header = _HEAD(data, position)
+        if not 0 < length <= frame_bytes_max:
+            check_length(length, frame_bytes_max)
         stop = position + 4 + length
         if stop > end:
             return position
-        version, opcode, flags = v2.parse_header(header)
-        if opcode == v2.ADD and length >= _FULL_ADD_LENGTH and version <= v2.VERSION:
-            _, prefix, entry, _ = unpack(data, position)
+        kind = _ADD_KINDS.get(header) or _add_kind(header)
+        if kind is not None and length >= _FULL_ADD_LENGTH:
+            prefix = data[position + 4 : position + 36]
+            key, ledger, entry = _ADD_IDS(data, position + 8)
             request = open_runs.get(prefix)
             if request is None or request.reply_first + len(request.run.entries) != entry:
-                request = open_runs[prefix] = _begin_adds(prefix, entry, version, flags)
+                run = Run(ledger, entry, [], _LOWEST_LAC, 0)
+                request = open_runs[prefix] = AddRequest(run, key, kind[0], kind[1], False, ledger, entry, kind[2])
                 requests.append(request)
             run = request.run
             # Takes this add and those that continue its run.
@@ -64,25 +68,27 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
             run.lac = EntryId(lac)
             continue
         open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
-        requests.append(_decode_other(view[position:stop], version, opcode, flags))
+        version, opcode, flags = v2.parse_header(header)
+        requests.append(_decode_other(memoryview(data)[position:stop], version, opcode, flags))
         position = stop
     check_header_fits(data, position)
     return position
 
 
-def _begin_adds(prefix: bytes, entry: int, version: int, flags: int) -> AddRequest:
-    ledger = LedgerId(int.from_bytes(prefix[24:32], "big", signed=True))
-    first = EntryId(entry)
-    return AddRequest(
-        run=Run(ledger, first, [], EntryId(-(1 << 63)), 0),
-        master_key=prefix[_KEY],
-        recovery=bool(flags & v2.RECOVERY_ADD),
-        high_priority=bool(flags & v2.HIGH_PRIORITY),
-        deferred_sync=False,
-        reply_ledger=ledger,
-        reply_first=first,
-        header=v2.answer_header(version, v2.ADD),
-    )
+def _add_kind(header: int) -> tuple[bool, bool, int] | None:
+    """(recovery, high priority, header of the answer) when a header word is that of an add we understand."""
+    version, opcode, flags = v2.parse_header(header)
+    if opcode != v2.ADD or version > v2.VERSION:
+        return None
+    return bool(flags & v2.RECOVERY_ADD), bool(flags & v2.HIGH_PRIORITY), v2.answer_header(version, v2.ADD)
+
+
+_ADD_KINDS = {
+    header: kind
+    for header in (v2.header_word(v2.ADD, flags) for flags in (0, v2.RECOVERY_ADD, v2.HIGH_PRIORITY))
+    if (kind := _add_kind(header)) is not None
+}
+"""What a client sends, known beforehand: with runs of one entry this is a tenth of the decoding."""
 
 
 def _decode_other(frame: memoryview, version: int, opcode: int, flags: int) -> Request:
@@ -128,12 +134,18 @@ def _decode_odd_add(frame: memoryview, version: int, flags: int, header: int) ->
     ledger, entry = _IDS.unpack_from(frame, v2.ADD_ENTRY_OFFSET)
     if version > v2.VERSION:
         return _bad_version(header, ledger, entry)
-    request = _begin_adds(bytes(frame[4:36]), entry, version, flags)
-    request.short = True
-    request.run.entries = [frame[v2.ADD_ENTRY_OFFSET :]]
-    request.run.size_bytes = len(frame) - v2.ADD_ENTRY_OFFSET
-    request.run.lac = NO_ENTRY
-    return request
+    body = frame[v2.ADD_ENTRY_OFFSET :]
+    return AddRequest(
+        run=Run(LedgerId(ledger), EntryId(entry), [body], NO_ENTRY, len(body)),
+        master_key=bytes(frame[8 : v2.ADD_ENTRY_OFFSET]),
+        recovery=bool(flags & v2.RECOVERY_ADD),
+        high_priority=bool(flags & v2.HIGH_PRIORITY),
+        deferred_sync=False,
+        reply_ledger=LedgerId(ledger),
+        reply_first=EntryId(entry),
+        header=header,
+        short=True,
+    )
 
 
 def _fencing_key(frame: memoryview, offset: int, fence: bool) -> bytes | None:
