@@ -1,0 +1,203 @@
+"""A crash at every write of a compaction, with re-adds and deletes in its middle: old or new, never neither."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from quire_bookie.errors import NoSuchLedgerError, QuireError
+from quire_bookie.model import LedgerId
+from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.store import SimMarks, Store, body_of, open_store
+from tests.unit.bookie.storage.test_compaction import Pace, sealed
+
+SIZE = 70_000
+LEDGERS = 5
+
+
+@dataclass
+class History:
+    """What was stored last, and what was deleted for good."""
+
+    stored: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    deleting: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+
+    async def put(self, store: Store, ledger: int, ids: range, size: int = SIZE, version: int = 0) -> None:
+        for entry in ids:
+            body = body_of(ledger, entry, size, version=version)
+            await store.put(ledger, entry, [body])
+            self.stored[ledger, entry] = body
+
+    async def delete(self, store: Store, ledger: int) -> None:
+        self.deleting.add(ledger)
+        await store.storage.delete_ledger(LedgerId(ledger))
+        self.deleted.add(ledger)
+
+
+async def prepare(store: Store, history: History) -> None:
+    """Three sealed logs with some of each ledger."""
+    for start in range(0, 20, 4):
+        for ledger in range(LEDGERS):
+            await history.put(store, ledger, range(start, start + 4))
+        await store.storage.flush()
+    await history.delete(store, 0)
+    await history.delete(store, 1)
+
+
+async def scenario(store: Store, history: History) -> None:
+    """Compaction, with everything else that writes in its middle."""
+
+    class Meanwhile(Pace):
+        async def on_spend(self) -> None:
+            step = (1 << 30) - self.left
+            if step == 1:
+                await history.put(store, 2, range(2, 5), 500, version=1)
+                await store.storage.flush()
+            elif step == 2:
+                await history.delete(store, 3)
+                await history.put(store, 4, range(1), 300, version=2)
+            elif step == 3:
+                await store.storage.drop_dead_logs()
+                await store.storage.flush()
+
+    await store.storage.compaction.usages_now()
+    await store.storage.compaction.compact(sealed(store), Meanwhile())
+    await history.put(store, 2, range(6, 7), 400, version=3)
+    await store.storage.flush()
+    await store.storage.compaction.compact(sealed(store), Pace())
+
+
+async def reopen(dead: Store, heir: SimDisk) -> Store:
+    """As a bookie starts: open, then everything after the mark once more."""
+    store = await open_store(heir)
+    records = dead.marks.records
+    for run in records[await dead.marks.durable(heir) :]:
+        info = await store.ledger(run.ledger)
+        if not info.deleted:
+            await store.storage.wait_for_room()
+            store.storage.put(info, run)
+    store.marks.records = records
+    store.storage._flushes.marks = SimMarks(heir, records)
+    return store
+
+
+async def check(store: Store, history: History) -> None:
+    for ledger in history.deleted:
+        with pytest.raises(NoSuchLedgerError):
+            await store.read(ledger, 0)
+    for (ledger, entry), body in history.stored.items():
+        if ledger not in history.deleting:
+            assert await store.read(ledger, entry) == body, (ledger, entry)
+    assert store.storage.stats.logs_damaged == 0
+    assert store.storage.compaction.stats.records_damaged == 0
+
+
+async def rest(store: Store) -> None:
+    """A dead process does nothing any more."""
+    tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def crash_at(step: int, survival: Survival) -> bool:
+    """Die after `step` changes, start again, compact to the end, start once more. False: it ended before."""
+    disk = SimDisk()
+    history = History()
+    store = await open_store(disk)
+    await prepare(store, history)
+    disk.crash_after(step)
+    try:
+        await scenario(store, history)
+    except (OSError, QuireError):
+        assert disk.crashed
+    finished = not disk.crashed
+    heir = disk.crash(survival, seed=step)
+    await rest(store)
+    again = await reopen(store, heir)
+    await check(again, history)
+    await again.storage.flush()
+    await again.storage.compaction.compact(sealed(again), Pace())
+    await check(again, history)
+    last = heir.crash(survival, seed=step + 1)
+    await rest(again)
+    once_more = await reopen(again, last)
+    await check(once_more, history)
+    await rest(once_more)
+    return not finished
+
+
+@pytest.mark.parametrize("survival", ["none", "random", "all"])
+async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_log_or_the_new_one(survival: Survival) -> None:
+    step = 0
+    while await crash_at(step, survival):
+        step += 1
+    assert step > 30, "compaction must write often enough to mean something"
+
+
+async def play(seed: int) -> int:
+    """Random adds, re-adds, deletes, flushes, drops and crashes around compactions that stop anywhere."""
+    chance = random.Random(seed)
+    disk = SimDisk()
+    history = History()
+    store = await open_store(disk)
+    moved = 0
+
+    async def disturb() -> None:
+        ledger = chance.randrange(12)
+        kind = chance.random()
+        if ledger in history.deleting:
+            return
+        if kind < 0.55:
+            start = chance.randrange(30)
+            await history.put(
+                store, ledger, range(start, start + 6), chance.choice([100, 9_000, SIZE]), chance.randrange(9)
+            )
+        elif kind < 0.75:
+            await store.storage.flush()
+        elif kind < 0.83:
+            await history.delete(store, ledger)
+        elif kind < 0.9:
+            await store.storage.drop_dead_logs()
+        elif history.stored:
+            ledger, entry = chance.choice(sorted(history.stored))
+            if ledger not in history.deleting:
+                assert await store.read(ledger, entry) == history.stored[ledger, entry]
+
+    class Disturbed(Pace):
+        async def on_spend(self) -> None:
+            await disturb()
+
+    for _ in range(4):
+        if chance.random() < 0.7:
+            disk.crash_after(chance.randrange(150))
+        try:
+            for _ in range(25):
+                await disturb()
+            logs = sealed(store)
+            chance.shuffle(logs)
+            await store.storage.compaction.usages_now()
+            await store.storage.compaction.compact(logs, Disturbed(batches=chance.choice([1, 3, 1000])))
+            await check(store, history)
+        except (OSError, QuireError):
+            if not disk.crashed:
+                raise
+        moved += store.storage.compaction.stats.entries_moved
+        disk = disk.crash(chance.choice(["none", "random", "all"]), seed=chance.randrange(1 << 30))
+        await rest(store)
+        store = await reopen(store, disk)
+        await check(store, history)
+    await rest(store)
+    return moved
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_any_order_of_everything_with_crashes_loses_and_brings_back_nothing(seed: int) -> None:
+    await play(seed)
+
+
+async def test_the_random_plays_do_move_entries() -> None:
+    assert sum([await play(seed) for seed in range(3)]) > 30
