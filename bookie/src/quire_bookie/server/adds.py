@@ -7,12 +7,12 @@ before or after an add, never in its middle. Nothing here is done per entry; the
 An add with DEFERRED_SYNC is answered in that very step; its record goes the same way, and `forces` makes it count.
 """
 
-import asyncio
 from functools import partial
 from hmac import compare_digest
 
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
+from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.forces import Forces
@@ -39,14 +39,19 @@ class Adds:
         loading: LedgerLoading,
         long_polls: LongPolls,
         forces: Forces,
+        answers: AddAnswers,
     ) -> None:
-        self._journal = journal
+        self._append_run = journal.append_run
+        self._put = storage.put
+        self._cached_ledger = storage.cached_ledger
         self._storage = storage
         self._settings = settings
         self._stats = stats
         self._condition = condition
         self._loading = loading
-        self._loop = asyncio.get_running_loop()
+        self._under_way = loading.under_way
+        self._answers = answers
+        self._on_durable = self._durable
         self._watched = long_polls.watched
         self._long_polls = long_polls
         self._forces = forces
@@ -57,29 +62,57 @@ class Adds:
         """Take what waits and fits by now."""
         self._overload.retry()
 
+    def send_answers(self) -> None:
+        """Send what was gathered in this turn of the loop."""
+        self._answers.send()
+
     def close(self) -> None:
         """Refuse what waits for room."""
         self._overload.close()
 
     def handle(self, connection: Connection, request: AddRequest) -> None:
-        """Take or refuse a run."""
-        condition, run = self._condition, request.run
-        if condition.poison is not None or condition.read_only:
-            status = condition.refuses_add(high_priority=request.high_priority)
-            if status is not None:
-                self._answer(connection, request, status)
-                return
-        if run.ledger < 0 or run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
-            self._answer(connection, request, Status.BAD_REQUEST)
+        """Take or refuse a run.
+
+        What nearly every run takes stands here in one piece: with runs of one entry the calls cost more than the work.
+        """
+        run, condition = request.run, self._condition
+        info = self._cached_ledger(run.ledger)
+        if (
+            info is None
+            or info.fenced
+            or request.recovery
+            or request.high_priority
+            or request.short
+            or run.first < 0
+            or condition.poison is not None
+            or condition.read_only
+            or self._overload.holds_back
+            or self._under_way
+            or self._stats.adds_in_flight_bytes >= self._settings.adds_in_flight_bytes_max
+            or not compare_digest(info.master_key, request.master_key)
+        ):
+            self._handle_carefully(connection, request)
             return
-        if run.ledger not in self._loading.under_way:
-            info = self._storage.cached_ledger(run.ledger)
-            if info is not None:
-                self._add(connection, request, info)
-                return
-        self._loading.with_ledger(
-            run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
-        )
+        try:
+            self._put(info, run)
+        except TooManyRequestsError:
+            self._add(connection, request, info)
+        else:
+            self._stats.adds_in_flight_bytes += run.size_bytes
+            self._journal_run(connection, request, info)
+
+    def _handle_carefully(self, connection: Connection, request: AddRequest) -> None:
+        """A run of which something is unusual."""
+        run = request.run
+        status = self._condition.refuses_add(high_priority=request.high_priority)
+        if status is not None:
+            self._answer(connection, request, status)
+        elif run.ledger < 0 or run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
+            self._answer(connection, request, Status.BAD_REQUEST)
+        else:
+            self._loading.with_ledger(
+                run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
+            )
 
     def _add(self, connection: Connection, request: AddRequest, info: LedgerInfo | None) -> None:
         if info is None:
@@ -97,7 +130,7 @@ class Adds:
     def _attempt(self, connection: Connection, request: AddRequest) -> bool:
         """One step: fence check, write cache, journal queue. False: no room, nothing was changed."""
         run = request.run
-        info = self._storage.cached_ledger(run.ledger)
+        info = self._cached_ledger(run.ledger)
         if info is None:
             # It waited for room so long that its state left the memory.
             self._loading.with_ledger(
@@ -120,60 +153,60 @@ class Adds:
         elif stats.adds_in_flight_bytes >= self._settings.adds_in_flight_bytes_max:
             return False
         try:
-            self._storage.put(info, run)
+            self._put(info, run)
         except TooManyRequestsError:
             return False
         if request.recovery or request.high_priority:
             self._priority_in_flight_bytes += run.size_bytes
         else:
             stats.adds_in_flight_bytes += run.size_bytes
+        self._journal_run(connection, request, info)
+        return True
+
+    def _journal_run(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
+        """In the step of the put: count, tell who waits for the LAC, queue to the journal."""
+        run, stats = request.run, self._stats
         count = len(run.entries)
         stats.add_runs += 1
         stats.add_entries += count
         stats.add_bytes += run.size_bytes
-        if request.recovery:
-            stats.recovery_add_entries += count
         if self._watched:
             self._long_polls.moved(info)
+        if request.recovery:
+            stats.recovery_add_entries += count
         if request.deferred_sync:
             stats.deferred_add_entries += count
-            self._journal.append_run(run, partial(self._deferred_durable, request))
-            self._answer_ok(connection, request)
+            self._append_run(run, partial(self._deferred_durable, request))
+            self._answers.add(connection, request)
         else:
-            self._journal.append_run(run, partial(self._durable, connection, request))
-        return True
+            self._append_run(run, partial(self._on_durable, connection, request))
 
     def _durable(self, connection: Connection, request: AddRequest, error: BaseException | None) -> None:
         if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
-            self._journal.append_run(request.run, partial(self._durable, connection, request))
+            self._append_run(request.run, partial(self._on_durable, connection, request))
             return
-        self._give_budget_back(request)
+        if request.recovery or request.high_priority:
+            self._priority_in_flight_bytes -= request.run.size_bytes
+        else:
+            self._stats.adds_in_flight_bytes -= request.run.size_bytes
         if error is None:
-            self._answer_ok(connection, request)
+            self._answers.add(connection, request)
         else:
             self._answer(connection, request, self._condition.journal_failure(error))
 
     def _deferred_durable(self, request: AddRequest, error: BaseException | None) -> None:
         """The answer left long ago."""
         if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
-            self._journal.append_run(request.run, partial(self._deferred_durable, request))
+            self._append_run(request.run, partial(self._deferred_durable, request))
             return
-        self._give_budget_back(request)
-        if error is not None:
-            self._condition.journal_failure(error)
-            if isinstance(error, DiskFullError):
-                self._forces.deferred_add_refused()
-
-    def _give_budget_back(self, request: AddRequest) -> None:
         if request.recovery or request.high_priority:
             self._priority_in_flight_bytes -= request.run.size_bytes
         else:
             self._stats.adds_in_flight_bytes -= request.run.size_bytes
-
-    def _answer_ok(self, connection: Connection, request: AddRequest) -> None:
-        count = len(request.run.entries)
-        self._stats.add_seconds.observe(self._loop.time() - request.arrived_s, count)
-        connection.send((server_codec.encode_adds(request, Status.OK),), count)
+        if error is not None:
+            self._condition.journal_failure(error)
+            if isinstance(error, DiskFullError):
+                self._forces.deferred_add_refused()
 
     def _answer(self, connection: Connection, request: AddRequest, status: Status) -> None:
         count = len(request.run.entries)

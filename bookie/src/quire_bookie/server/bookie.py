@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.model import LedgerId
+from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.adds import Adds
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
@@ -55,6 +56,7 @@ class Bookie:
     ) -> None:
         self._disk_space = disk_space
         self._to_flush: list[Connection] = []
+        self._turn_ends = False
         self._loop = asyncio.get_running_loop()
         self.stats = stats = BookieStats()
         self._condition = condition = Condition(on_disk_full)
@@ -63,7 +65,8 @@ class Bookie:
         polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
         self._long_polls = polls
         self._forces = Forces(journal, storage, stats, condition, loading)
-        self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces)
+        answers = AddAnswers(stats, self._end_turn_soon)
+        self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
         self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls)
 
@@ -125,11 +128,17 @@ class Bookie:
 
     def flush_soon(self, connection: Connection) -> None:
         """Flush the connection once this turn of the loop has collected its answers."""
-        if not self._to_flush:
-            self._loop.call_soon(self._flush)
         self._to_flush.append(connection)
+        self._end_turn_soon()
 
-    def _flush(self) -> None:
+    def _end_turn_soon(self) -> None:
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._adds.send_answers()
+        self._turn_ends = False
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()

@@ -30,8 +30,12 @@ class Overload:
         self._pause_s = pause_s
         self._normal: deque[tuple[Connection, AddRequest]] = deque()
         self._priority: deque[tuple[Connection, AddRequest]] = deque()
+        self._held: dict[Connection, int] = {}
+        """How many runs of a connection wait."""
         self._deadline = 0.0
         self._refusing = False
+        self.holds_back = False
+        """A normal add waits, or the last one was refused: an add goes through `offer`, behind them."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -45,6 +49,7 @@ class Overload:
         queue = self._priority if priority else self._normal
         if not queue and self._attempt(connection, request):
             self._refusing = self._refusing and priority
+            self.holds_back = bool(self._normal) or self._refusing
             return False
         if self._refusing and not priority:
             self._refuse(connection, request)
@@ -53,6 +58,8 @@ class Overload:
         if not queue and not priority:
             self._deadline = loop.time() + self._pause_s
         queue.append((connection, request))
+        self.holds_back = bool(self._normal) or self._refusing
+        self._held[connection] = self._held.get(connection, 0) + 1
         connection.pause(PAUSED_BY_ADDS)
         if self._timer is None:
             self._timer = loop.call_later(_RETRY_S, self._tick)
@@ -62,11 +69,10 @@ class Overload:
         """Take what fits by now, the oldest first."""
         if not self._normal and not self._priority:
             return
-        freed: dict[Connection, None] = {}
         for queue in (self._priority, self._normal):
             while queue and self._attempt(*queue[0]):
-                freed[queue.popleft()[0]] = None
-        self._resume(freed)
+                self._let_go(queue.popleft()[0])
+        self.holds_back = bool(self._normal) or self._refusing
 
     def close(self) -> None:
         """Refuse everything that waits."""
@@ -81,23 +87,22 @@ class Overload:
         self.retry()
         loop = asyncio.get_running_loop()
         if self._normal and loop.time() >= self._deadline:
-            self._refusing = True
+            self._refusing = self.holds_back = True
             self._refuse_all(self._normal)
         if self.waiting:
             self._timer = loop.call_later(_RETRY_S, self._tick)
 
     def _refuse_all(self, queue: deque[tuple[Connection, AddRequest]]) -> None:
-        freed: dict[Connection, None] = {}
         while queue:
             connection, request = queue.popleft()
             self._refuse(connection, request)
-            freed[connection] = None
-        self._resume(freed)
+            self._let_go(connection)
 
-    def _resume(self, connections: dict[Connection, None]) -> None:
-        if not connections:
-            return
-        still = {connection for queue in (self._normal, self._priority) for connection, _ in queue}
-        for connection in connections:
-            if connection not in still:
-                connection.resume(PAUSED_BY_ADDS)
+    def _let_go(self, connection: Connection) -> None:
+        """One run less waits; the socket goes on with the last one."""
+        left = self._held[connection] - 1
+        if left:
+            self._held[connection] = left
+        else:
+            del self._held[connection]
+            connection.resume(PAUSED_BY_ADDS)

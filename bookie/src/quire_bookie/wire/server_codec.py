@@ -24,6 +24,7 @@ from quire_bookie.wire.messages import (
 )
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from quire_bookie.wire.protobuf import parse
+from quire_bookie.wire.status import V2_CODES
 
 
 class ServerCodec:
@@ -122,6 +123,19 @@ def encode_adds(request: AddRequest, status: Status) -> bytes:
     if request.transactions is None:
         return server_v2.encode_adds(request, status)
     return server_v3.encode_adds(request, status)
+
+
+def encode_ok_adds(requests: Sequence[AddRequest]) -> bytes:
+    """The answers to every add of some runs that all went well, one after the other."""
+    ok, pack, length = V2_CODES[Status.OK], v2.RESPONSE.pack, v2.ADD_RESPONSE_LENGTH
+    return b"".join(
+        [
+            pack(length, request.header, ok, request.reply_ledger, request.reply_first)
+            if request.transactions is None and len(request.run.entries) == 1
+            else encode_adds(request, Status.OK)
+            for request in requests
+        ]
+    )
 
 
 def encode_read(

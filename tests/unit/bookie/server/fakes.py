@@ -1,7 +1,7 @@
 """Journal, storage and connection as request handling sees them, all in the hands of a test."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
@@ -23,6 +23,8 @@ class FakeJournal:
         self.appended: list[tuple[str, LedgerId]] = []
         self.durable: list[JournalRecord] = []
         """What a replay would deliver, in order."""
+        self.turn_over: Callable[[], None] | None = None
+        """Called after a sync: what the bookie does at the end of that turn of the loop."""
         self._waiting: list[tuple[JournalRecord | None, Done]] = []
 
     def append_run(self, run: Run, done: Done) -> None:
@@ -59,6 +61,8 @@ class FakeJournal:
             if outcome is None and record is not None:
                 self.durable.append(record)
             done(outcome)
+        if self.turn_over is not None:
+            self.turn_over()
 
 
 class FakeStorage:

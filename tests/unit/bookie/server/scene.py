@@ -24,6 +24,7 @@ class Scene:
         self.clock = FakeClock()
         self.bookie = make_bookie(self.journal, self.storage, settings, self.clock)
         self.connection = FakeConnection()
+        self.journal.turn_over = self.bookie._end_turn
 
     async def handle(self, data: bytes, connection: FakeConnection | None = None) -> None:
         """Feed one buffer and let loading and reading come to an end."""
