@@ -26,6 +26,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
         data_dir="",
         accept_lost_volumes=config.accept_lost_volumes,
         index_cache_bytes=config.index_cache_bytes,
+        rebuild_index_on_damage=config.rebuild_index_on_damage,
         disk_usage_threshold=config.disk_usage_threshold,
         disk_usage_warn_threshold=_at_most(
             config.disk_usage_warn_threshold, limits.DISK_USAGE_WARN_THRESHOLD, config.disk_usage_threshold

@@ -88,6 +88,11 @@ class StorageConfig(ProcessConfig):
         ge=MIB,
         description="memory of the index in bytes: block cache and write buffers",
     )
+    rebuild_index_on_damage: bool = Field(
+        False,
+        alias="rebuildIndexOnDamage",
+        description="a start with a damaged or missing index rebuilds it from the entry logs; false: it is refused",
+    )
     entry_log_size_bytes: int = Field(
         limits.ENTRY_LOG_BYTES_MAX,
         alias="logSizeLimit",

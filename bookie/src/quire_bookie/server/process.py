@@ -19,6 +19,7 @@ from typing import Any
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, http_endpoint
@@ -36,7 +37,8 @@ from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_folders import StorageFolders
 from quire_bookie.server.storage_identity import ClaimOptions, claim_storage
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage import index_place
+from quire_bookie.storage.index_place import IndexPlace
 
 _log = logging.getLogger("quire.server")
 
@@ -263,7 +265,7 @@ async def start_bookie(
     try:
         answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
         await _listen(settings, parts, answering)
-        open_index = open_index or partial(RocksIndexStore.open, cache_bytes=settings.index_cache_bytes)
+        open_index = open_index or partial(_open_index, settings, disk)
         await open_data(
             settings, parts.data, metadata=metadata, disk=disk, clock=clock, chance=chance, open_index=open_index
         )
@@ -275,6 +277,13 @@ async def start_bookie(
         raise
     _log.info("bookie %s listens on %s:%d", running.bookie_id, settings.listen, running.port)
     return running
+
+
+async def _open_index(settings: BookieSettings, disk: Disk, path: str) -> IndexStore:
+    place = IndexPlace(path, settings.ledger_paths, settings.index_cache_bytes)
+    if settings.accept_lost_volumes:
+        return await index_place.open_as_it_is(place)  # what it lacks is rebuilt later, with the folders that are left
+    return await index_place.open_index(disk, place, rebuild_on_damage=settings.rebuild_index_on_damage)
 
 
 async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> None:

@@ -66,6 +66,8 @@ class BookieSettings:
     accept_lost_volumes: bool = False
     """Emptied folders are taken as they are at this start, and the bookie comes up in limbo."""
     index_cache_bytes: int = limits.INDEX_CACHE_BYTES
+    rebuild_index_on_damage: bool = False
+    """A start with a damaged or missing index rebuilds it from the entry logs, instead of refusing."""
     disk_usage_threshold: float = limits.DISK_USAGE_THRESHOLD
     disk_usage_warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
     disk_usage_low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK

@@ -78,7 +78,10 @@ class IndexCommits:
             return commits
         state = decode_store_state(value)
         commits = cls(disk, index, directory, state)
-        await commits._load_catalog()
+        try:
+            await commits._load_catalog()
+        except DamagedError as error:
+            raise DamagedError(error.path, error.offset, f"{error}; {REBUILD_REMEDY}") from error
         if PROOF_NAME in names:
             proof = decode_proof(await disk.read_file(commits._proof), commits._proof)
             if proof.storage_uuid != state.storage_uuid:

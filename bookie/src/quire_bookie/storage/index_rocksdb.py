@@ -11,6 +11,8 @@ Not proved by RocksDB itself: a write-ahead log cut exactly between two commits.
 import asyncio
 import functools
 import itertools
+import os
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +21,17 @@ from typing import Any, Final, TypeVar
 import rocksdict
 
 from quire_bookie import limits
-from quire_bookie.errors import DamagedError, DiskFullError, StorageError
+from quire_bookie.errors import DamagedError, DiskFullError, StartupError, StorageError
 
 T = TypeVar("T")
 PAIRS_PER_HOP: Final = 1024
+_NOT_DAMAGE: Final = (
+    "lock hold",
+    "While lock file",
+    "Permission denied",
+    "Read-only file system",
+    "Too many open files",
+)
 _WRITE_SHARE = 4  # write buffers get a quarter of the memory
 
 
@@ -42,9 +51,23 @@ class RocksIndexStore:
 
     @classmethod
     async def open(cls, path: str, *, cache_bytes: int = limits.INDEX_CACHE_BYTES) -> "RocksIndexStore":
-        """Open or create the database in the folder `path`; `cache_bytes` bounds its memory. DamagedError."""
+        """Open or create the database in the folder `path`; `cache_bytes` bounds its memory.
+
+        DamagedError: it is not intact. StartupError: it is in use, or may not be used. DiskFullError.
+        """
         store = cls(path, cache_bytes)
-        await store._run(store._writes, store._open_database)
+        try:
+            await store._run(store._writes, store._open_database)
+        except StorageError as error:
+            store._reads.shutdown(wait=False)
+            store._writes.shutdown(wait=False)
+            if isinstance(error, DamagedError | DiskFullError):
+                raise
+            if any(part in str(error) for part in _NOT_DAMAGE):
+                raise StartupError(f"the index {path} cannot be opened: {error}") from error
+            raise DamagedError(
+                path, 0, str(error)
+            ) from error  # files that are missing, or that are none of the engine's
         return store
 
     # ---- the port
@@ -219,6 +242,16 @@ class RocksIndexStore:
         return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(_translated, work, self._path))
 
 
+async def remove_database(path: str) -> None:
+    """Remove a database's folder with everything in it, if there is one. Nobody has it open. OSError."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="index-remove")
+    try:
+        if await asyncio.get_running_loop().run_in_executor(pool, os.path.isdir, path):
+            await asyncio.get_running_loop().run_in_executor(pool, shutil.rmtree, path)
+    finally:
+        pool.shutdown(wait=False)
+
+
 def _translated(work: Callable[[], T], path: str) -> T:
     """Wrap what RocksDB raises: a bare Exception whose text begins with the kind of its status."""
     try:
@@ -229,7 +262,7 @@ def _translated(work: Callable[[], T], path: str) -> T:
         text = str(error)
         if "No space left" in text or "NoSpace" in text or "Disk quota" in text:
             raise DiskFullError(f"index {path}: {text}") from error
-        if "Corruption" in text or "checksum" in text or "truncated" in text:
+        if any(part in text for part in ("Corruption", "checksum", "truncated", "No such file")):
             raise DamagedError(path, 0, text) from error
         raise StorageError(f"index {path}: {text}") from error
 

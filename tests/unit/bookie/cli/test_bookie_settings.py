@@ -24,6 +24,7 @@ OTHER: dict[str, Any] = {
     "write_cache_mb": 100,
     "read_cache_mb": 7,
     "index_cache_bytes": 9 << 20,
+    "rebuild_index_on_damage": True,
     "entry_log_size_bytes": 100 << 20,
     "flush_interval_ms": 1234,
     "gc_wait_time_ms": 4321,
