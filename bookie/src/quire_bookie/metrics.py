@@ -157,7 +157,9 @@ def render(readings: Iterable[Reading]) -> str:
 
 
 def _number(value: float) -> str:
-    return "NaN" if value != value else repr(value)
+    if value != value:
+        return "NaN"
+    return repr(int(value)) if value == int(value) else repr(value)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

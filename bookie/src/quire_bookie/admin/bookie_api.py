@@ -53,7 +53,9 @@ class BookieApi:
                 "running": state in (BookieState.WRITABLE, BookieState.READ_ONLY),
                 "readOnly": state is not BookieState.WRITABLE,
                 "shuttingDown": state is BookieState.STOPPED,
-                "availableForHighPriorityWrites": state is BookieState.WRITABLE,
+                "availableForHighPriorityWrites": bookie.read_only_mode.accepts_high_priority,
+                "readOnlyReasons": sorted(reason.value for reason in bookie.read_only_mode.reasons),
+                "inLimbo": bookie.storage.in_limbo,
             }
         )
 

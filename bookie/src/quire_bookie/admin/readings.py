@@ -7,110 +7,22 @@ there is named `quire_bookie_*`.
 
 import dataclasses
 
+from quire_bookie.admin.names import (
+    COLLECTION,
+    COMPACTION,
+    COMPACTION_SCHEDULE,
+    JOURNAL,
+    LATENCIES,
+    REGISTRATION,
+    SERVER,
+    STORAGE,
+)
 from quire_bookie.admin.security_readings import security_readings
-from quire_bookie.metrics import Kind, LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
+from quire_bookie.metrics import LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
 from quire_bookie.server.process import BookieState, RunningBookie
+from quire_bookie.server.read_only import ReadOnlyReason
 
 _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
-
-_Names = dict[str, tuple[str, Kind, str]]
-
-SERVER: _Names = {
-    "add_entries": ("bookkeeper_server_ADD_ENTRY_count", "counter", "entries that were taken"),
-    "add_bytes": ("bookie_WRITE_BYTES", "counter", "bytes of entries that were taken"),
-    "adds_failed": ("quire_bookie_adds_failed", "counter", "adds answered with an error"),
-    "adds_rejected": ("bookkeeper_server_ADD_ENTRY_REJECTED", "counter", "adds answered with ETOOMANYREQUESTS"),
-    "adds_paused": ("bookkeeper_server_ADD_ENTRY_BLOCKED", "counter", "times that a socket was paused"),
-    "adds_in_flight_bytes": ("quire_bookie_adds_in_flight_bytes", "gauge", "bytes of adds not yet answered"),
-    "reads": ("bookkeeper_server_READ_ENTRY_count", "counter", "entries that were read"),
-    "reads_failed": ("quire_bookie_reads_failed", "counter", "reads answered with an error"),
-    "read_bytes": ("bookie_READ_BYTES", "counter", "bytes of entries that were read"),
-    "batch_reads": ("bookkeeper_server_BATCH_READ_ENTRY_count", "counter", "batch reads"),
-    "recovery_add_entries": ("bookie_BOOKIE_RECOVERY_ADD_ENTRY_count", "counter", "entries that recoveries added"),
-    "deferred_add_entries": ("quire_bookie_deferred_add_entries", "counter", "entries answered before the sync"),
-    "fences": ("quire_bookie_fences", "counter", "ledgers fenced"),
-    "fences_failed": ("quire_bookie_fences_failed", "counter", "fencing reads answered with an error"),
-    "long_polls": ("quire_bookie_long_polls", "counter", "reads that may wait for the LAC"),
-    "long_polls_failed": ("quire_bookie_long_polls_failed", "counter", "long polls answered with an error"),
-    "long_polls_parked": ("quire_bookie_long_polls_parked", "gauge", "long polls that wait at the moment"),
-    "forces": ("quire_bookie_forces", "counter", "forced syncs asked for"),
-    "forces_failed": ("quire_bookie_forces_failed", "counter", "forced syncs answered with an error"),
-    "lac_writes": ("bookkeeper_server_WRITE_LAC_count", "counter", "explicit LACs sent to this bookie"),
-    "lac_writes_failed": ("quire_bookie_lac_writes_failed", "counter", "explicit LACs answered with an error"),
-    "lac_reads": ("bookkeeper_server_READ_LAC_count", "counter", "reads of the LAC"),
-    "lac_reads_failed": ("quire_bookie_lac_reads_failed", "counter", "reads of the LAC answered with an error"),
-    "entry_lists": ("bookkeeper_server_GET_LIST_OF_ENTRIES_OF_LEDGER_count", "counter", "lists of entries asked for"),
-    "entry_lists_failed": ("quire_bookie_entry_lists_failed", "counter", "lists of entries answered with an error"),
-    "info_requests": ("bookkeeper_server_GET_BOOKIE_INFO_count", "counter", "requests for the free space"),
-    "requests_refused": ("quire_bookie_requests_refused", "counter", "requests that the protocol itself refuses"),
-    "ledgers_created": ("quire_bookie_ledgers_created", "counter", "ledgers first seen"),
-    "add_runs": ("quire_bookie_add_runs", "counter", "runs of consecutive entries that were taken"),
-    "connections_open": ("bookkeeper_server_ACTIVE_CONNECTIONS", "gauge", "open connections"),
-    "connections_opened": ("quire_bookie_connections_opened", "counter", "connections that were made"),
-    "protocol_failures": ("quire_bookie_protocol_failures", "counter", "connections dropped for malformed bytes"),
-}
-JOURNAL: _Names = {
-    "entries": ("bookie_journal_JOURNAL_ADD_ENTRY_count", "counter", "entries that were made durable"),
-    "groups": ("bookie_journal_JOURNAL_SYNC_count", "counter", "groups that were made durable"),
-    "records": ("quire_journal_records", "counter", "records of all kinds that were made durable"),
-    "written_bytes": ("bookie_journal_JOURNAL_WRITE_BYTES", "counter", "bytes written, padding included"),
-    "write_seconds": ("quire_journal_write_seconds", "counter", "time of groups from submission to durable, sum"),
-    "write_seconds_max": ("quire_journal_write_seconds_max", "gauge", "the slowest group since the start"),
-    "file_changes": ("bookie_journal_JOURNAL_CREATION_count", "counter", "journal files begun"),
-    "refused_full": ("quire_journal_refused_full", "counter", "appends refused for want of space"),
-}
-STORAGE: _Names = {
-    "entries_put": ("bookie_BOOKIE_ADD_ENTRY_count", "counter", "entries put into the write cache"),
-    "bytes_put": ("bookie_BOOKIE_ADD_ENTRY_BYTES", "counter", "bytes put into the write cache"),
-    "puts_rejected": ("bookie_rejected_write_requests", "counter", "puts refused with both cache halves full"),
-    "reads": ("bookie_BOOKIE_READ_ENTRY_count", "counter", "reads"),
-    "write_cache_hits": ("bookie_write_cache_hits", "counter", "reads answered by the write cache"),
-    "read_cache_hits": ("bookie_read_cache_hits", "counter", "reads answered by the read cache"),
-    "log_reads": ("bookie_read_cache_misses", "counter", "reads that went to an entry log"),
-    "log_bytes_read": ("quire_storage_log_bytes_read", "counter", "bytes read of entry logs, read-ahead included"),
-    "reads_joined": ("quire_storage_reads_joined", "counter", "reads that shared another's read of the disk"),
-    "reads_damaged": ("quire_storage_reads_damaged", "counter", "reads that met damage and were answered EIO"),
-    "flushes": ("bookie_flush_count", "counter", "flushes of the write cache"),
-    "flushes_failed": ("quire_storage_flushes_failed", "counter", "flushes that failed"),
-    "entries_flushed": ("quire_storage_entries_flushed", "counter", "entries flushed"),
-    "bytes_flushed": ("bookie_flush_size", "counter", "bytes flushed"),
-    "index_blocks_written": ("quire_storage_index_blocks_written", "counter", "blocks of the index written"),
-    "logs_sealed": ("quire_storage_logs_sealed", "counter", "entry logs sealed"),
-    "logs_dropped": ("quire_storage_logs_dropped", "counter", "entry logs without a live ledger deleted"),
-    "logs_damaged": ("quire_storage_logs_damaged", "counter", "entry logs found damaged"),
-}
-COLLECTION: _Names = {
-    "rounds": ("bookie_GC_ROUNDS", "counter", "rounds of garbage collection begun"),
-    "completed_rounds": ("quire_gc_completed_rounds", "counter", "rounds of garbage collection that ended well"),
-    "ledgers_deleted": ("bookie_DELETED_LEDGER_TOTAL", "counter", "ledgers deleted"),
-    "freed_bytes": ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "counter", "bytes that deletions gave free"),
-}
-REGISTRATION: _Names = {
-    "registrations": ("quire_registration_registrations", "counter", "times registered in the metadata store"),
-    "takeovers": ("quire_registration_takeovers", "counter", "registrations of a previous run replaced"),
-    "sessions_lost": ("quire_registration_sessions_lost", "counter", "leases lost"),
-}
-
-
-LATENCIES: dict[str, tuple[str, str, str]] = {
-    "add_seconds": ("bookkeeper_server_ADD_ENTRY_REQUEST", "quire_bookie_add_seconds", "adds, arrival to answer"),
-    "read_seconds": ("bookkeeper_server_READ_ENTRY_REQUEST", "quire_bookie_read_seconds", "reads, arrival to answer"),
-    "fence_seconds": (
-        "bookkeeper_server_READ_ENTRY_FENCE_REQUEST",
-        "quire_bookie_fence_seconds",
-        "fencing reads, arrival to answer",
-    ),
-    "long_poll_seconds": (
-        "bookkeeper_server_READ_ENTRY_LONG_POLL_REQUEST",
-        "quire_bookie_long_poll_seconds",
-        "long polls, arrival to answer",
-    ),
-    "force_seconds": ("bookkeeper_server_FORCE_LEDGER_REQUEST", "quire_bookie_force_seconds", "forced syncs"),
-    "write_lac_seconds": ("bookkeeper_server_WRITE_LAC_REQUEST", "quire_bookie_write_lac_seconds", "explicit LACs"),
-    "round_seconds": ("bookie_THREAD_RUNTIME", "quire_gc_round_seconds", "rounds of garbage collection"),
-    "read_lac_seconds": ("bookkeeper_server_READ_LAC_REQUEST", "quire_bookie_read_lac_seconds", "reads of the LAC"),
-}
-"""Attribute of a Stats object: name of the summary, name of the histogram, text."""
 
 
 class BookieReadings:
@@ -128,6 +40,8 @@ class BookieReadings:
             (bookie.journal.stats, JOURNAL),
             (bookie.storage.stats, STORAGE),
             (bookie.garbage_collection.stats, COLLECTION),
+            (bookie.compaction.stats, COMPACTION_SCHEDULE),
+            (bookie.storage.compaction.stats, COMPACTION),
             (bookie.registration.stats, REGISTRATION),
         ):
             readings += of_stats(stats, names, labels)
@@ -150,12 +64,35 @@ class BookieReadings:
 
 def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
     monitor = bookie.disk_monitor
-    total, free = (0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes)
+    total, free, writable = (
+        (0, 0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes, monitor.writable_folders)
+    )
+    usages = bookie.storage.compaction.usages.known
     values: tuple[tuple[str, str, float], ...] = (
         ("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state]),
         ("bookie_journal_JOURNAL_MEMORY_USED", "bytes that wait for the journal", bookie.journal.queued_bytes),
         ("bookie_write_cache_size", "bytes in the write cache", bookie.storage.write_cache_bytes),
+        ("bookie_ACTIVE_ENTRY_LOG_TOTAL", "sealed entry logs, as of the last look", len(usages)),
+        (
+            "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
+            "bytes of sealed entry logs, as of the last look",
+            sum(usage.file_bytes for usage in usages),
+        ),
+        ("bookie_ledger_writable_dirs", "ledger folders that take new logs", writable),
+        ("quire_bookie_limbo", "1: what is missing here may have been lost", bookie.storage.in_limbo),
+        ("quire_bookie_logs_quarantined", "entry logs that cannot be trusted", len(bookie.storage.quarantined)),
         ("quire_bookie_disk_total_bytes", "size of the ledgers' file systems", total),
         ("quire_bookie_disk_free_bytes", "what is free of it", free),
     )
-    return [Reading(name, "gauge", text, value, labels) for name, text, value in values]
+    readings = [Reading(name, "gauge", text, float(value), labels) for name, text, value in values]
+    for reason in ReadOnlyReason:
+        given = float(reason in bookie.read_only_mode.reasons)
+        readings.append(
+            Reading("quire_bookie_read_only", "gauge", "1: read-only for it", given, {**labels, "reason": reason.value})
+        )
+    for folder in () if monitor is None else monitor.folders:
+        if folder.usage.total_bytes:
+            used = 100.0 * (1.0 - folder.usage.free_bytes / folder.usage.total_bytes)
+            name, text = "bookie_ledger_dir_usage", "share of a ledger folder's disk in use, in percent"
+            readings.append(Reading(name, "gauge", text, used, {**labels, "ledgerDir": folder.path}))
+    return readings

@@ -10,6 +10,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import errors
 from quire_bookie.admin.bookie_api import BookieApi
 from quire_bookie.admin.cluster_api import ClusterApi
+from quire_bookie.admin.collection_api import CollectionApi
 from quire_bookie.admin.config_api import ConfigApi
 from quire_bookie.admin.ledger_api import LedgerApi
 from quire_bookie.admin.probes import Probes
@@ -48,6 +49,7 @@ class BookieWeb:
         app = web.Application(middlewares=[errors], client_max_size=_BODY_BYTES_MAX)
         app.add_routes(Probes(lambda: self._bookie).routes())
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
+        app.add_routes(CollectionApi(self._serving).routes())
         app.add_routes(ClusterApi(metadata).routes())
         app.add_routes(LedgerApi(metadata, self._open_client).routes())
         app.add_routes(ConfigApi(settings).routes())

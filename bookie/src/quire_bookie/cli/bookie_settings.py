@@ -10,7 +10,10 @@ from quire_bookie.config.bookie import BookieConfig, StorageConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
+from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.gc_fuse import FuseSettings
+from quire_bookie.server.over_replicated import OverReplicatedSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
 
@@ -63,7 +66,31 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
             disk_full_retry_s=config.disk_check_interval_ms / 1000,
         ),
         metadata=metadata_settings(config.metadata_session_timeout_ms),
-        garbage_collection=GarbageCollectionSettings(interval_s=config.gc_wait_time_ms / 1000),
+        garbage_collection=GarbageCollectionSettings(
+            interval_s=config.gc_wait_time_ms / 1000,
+            fuse=FuseSettings(config.gc_fuse_share, config.gc_fuse_ledgers_min),
+            over_replicated=OverReplicatedSettings(
+                config.gc_over_replicated_wait_ms / 1000, config.gc_over_replicated_at_once
+            ),
+        ),
+        compaction=_compaction_settings(config),
+    )
+
+
+def _compaction_settings(config: StorageConfig) -> CompactionSettings:
+    """BookKeeper takes any value of zero or less for *off*."""
+    return CompactionSettings(
+        minor_threshold=max(0.0, config.minor_compaction_threshold),
+        minor_interval_s=max(0.0, config.minor_compaction_interval_s),
+        minor_time_max_s=max(0.0, config.minor_compaction_time_max_ms / 1000),
+        major_threshold=max(0.0, config.major_compaction_threshold),
+        major_interval_s=max(0.0, config.major_compaction_interval_s),
+        major_time_max_s=max(0.0, config.major_compaction_time_max_ms / 1000),
+        throttle_by_bytes=config.compaction_throttle_by_bytes,
+        rate_bytes_s=config.compaction_rate_bytes,
+        rate_entries_s=config.compaction_rate_entries,
+        latency_max_s=config.compaction_latency_max_ms / 1000,
+        force_when_no_space=config.force_gc_when_no_space,
     )
 
 

@@ -1,5 +1,6 @@
 """The admin server of a real bookie on simulated disks: probes, state, ledgers, cluster."""
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -223,3 +224,40 @@ async def test_mark_and_files_are_named(admin: Admin) -> None:
     files = await admin.get("/api/v1/bookie/list_disk_file?file_type=journal,entrylog")
     assert set(files) == {"journal files", "entrylog files"}
     assert files["journal files"]
+
+
+async def test_garbage_collection_is_forced_and_its_compactions_are_suspended_and_resumed(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    assert await admin.get("/api/v1/bookie/gc") == {"is_in_force_gc": "false"}
+    (details,) = await admin.get("/api/v1/bookie/gc_details")
+    assert details["majorCompactionCounter"] == details["lastMajorCompactionTime"] == 0
+    none = {"isMajorGcSuspended": "false", "isMinorGcSuspended": "false"}
+    assert await admin.get("/api/v1/bookie/gc/suspend_compaction") == none
+    status, answer = await admin.ask("PUT", "/api/v1/bookie/gc/suspend_compaction", {"suspendMajor": True})
+    assert (status, answer) == (200, {"isMajorGcSuspended": "true", "isMinorGcSuspended": "false"})
+    status, answer = await admin.ask("PUT", "/api/v1/bookie/gc/resume_compaction", {"resumeMajor": "true"})
+    assert (status, answer) == (200, none)
+    rounds = admin.bookie.garbage_collection.stats.rounds
+    assert (await admin.ask("PUT", "/api/v1/bookie/gc", {"forceMajor": False}))[0] == 200
+    async with asyncio.timeout(10):
+        while admin.bookie.garbage_collection.stats.completed_rounds < rounds + 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_hold_is_set_with_its_reason_and_lifted(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    assert await admin.get("/api/v1/bookie/gc/hold") == {"hold": False, "reason": ""}
+    held = {"hold": True, "reason": "restoring the metadata"}
+    assert await admin.ask("PUT", "/api/v1/bookie/gc/hold", held) == (200, held)
+    assert admin.bookie.garbage_collection.fuse.hold == "restoring the metadata"
+    assert (await admin.ask("PUT", "/api/v1/bookie/gc/hold", {"hold": False}))[1]["hold"] is False
+
+
+async def test_a_fuse_is_shown_and_only_ever_reset(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    assert await admin.get("/api/v1/bookie/gc/fuse") == {"blown": False}
+    await admin.bookie.garbage_collection.fuse.judge(90, 100)
+    blown = await admin.get("/api/v1/bookie/gc/fuse")
+    assert (blown["blown"], blown["missing"], blown["held"]) == (True, 90, 100)
+    assert (await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": False}))[0] == 400
+    assert await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": True}) == (200, {"blown": False})

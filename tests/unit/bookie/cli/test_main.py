@@ -62,9 +62,9 @@ def test_a_group_without_a_subcommand_prints_its_help(capsys: pytest.CaptureFixt
 
 def test_nobody_there_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
-    assert "is `quire standalone` running?" in one_line(capsys)
+    assert "is it running, with an HTTP port?" in one_line(capsys)
     assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_FAILED
-    assert "is `quire standalone` running?" in one_line(capsys)
+    assert "is it running, with an HTTP port?" in one_line(capsys)
 
 
 def test_a_settings_file_may_carry_the_keys_of_every_process(

@@ -1,0 +1,125 @@
+"""`/api/v1/bookie/gc...`: garbage collection and compaction: what they do, and what a person may tell them.
+
+The fuse and the hold have no counterpart in BookKeeper: `/api/v1/bookie/gc/fuse` and `/api/v1/bookie/gc/hold`.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError, json_object, truth
+from quire_bookie.server.compaction_schedule import Kind
+from quire_bookie.server.process import RunningBookie
+
+_ROOT = "/api/v1/bookie/gc"
+
+
+class CollectionApi:
+    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+
+    def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
+        self._bookie = bookie
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get(_ROOT, self._is_forced),
+            web.put(_ROOT, self._force),
+            web.get("/api/v1/bookie/gc_details", self._details),
+            web.get(f"{_ROOT}/suspend_compaction", self._suspended),
+            web.put(f"{_ROOT}/suspend_compaction", self._suspend),
+            web.get(f"{_ROOT}/resume_compaction", self._suspended),
+            web.put(f"{_ROOT}/resume_compaction", self._resume),
+            web.get(f"{_ROOT}/fuse", self._fuse),
+            web.put(f"{_ROOT}/fuse", self._reset_fuse),
+            web.get(f"{_ROOT}/hold", self._hold),
+            web.put(f"{_ROOT}/hold", self._set_hold),
+        ]
+
+    async def _is_forced(self, _: web.Request) -> web.Response:
+        bookie = self._bookie()
+        forced = bookie.garbage_collection.is_running or bookie.compaction.status().force_compacting
+        return web.json_response({"is_in_force_gc": str(forced).lower()})
+
+    async def _force(self, request: web.Request) -> web.Response:
+        """Look for deleted ledgers now, then compact; without a body both kinds."""
+        body = await json_object(request)
+        bookie = self._bookie()
+        minor, major = truth(body, "forceMinor", default=True), truth(body, "forceMajor", default=True)
+        bookie.garbage_collection.force(then=lambda: bookie.compaction.force(minor=minor, major=major))
+        return web.json_response({"triggered": True, "forceMinor": minor, "forceMajor": major})
+
+    async def _details(self, _: web.Request) -> web.Response:
+        """A list, as BookKeeper has one entry for each of its collectors."""
+        status = self._bookie().compaction.status()
+        return web.json_response(
+            [
+                {
+                    "forceCompacting": status.force_compacting,
+                    "majorCompacting": status.major_compacting,
+                    "minorCompacting": status.minor_compacting,
+                    "lastMajorCompactionTime": status.last_major_compaction_time_ms,
+                    "lastMinorCompactionTime": status.last_minor_compaction_time_ms,
+                    "majorCompactionCounter": status.major_compaction_counter,
+                    "minorCompactionCounter": status.minor_compaction_counter,
+                }
+            ]
+        )
+
+    async def _suspended(self, _: web.Request) -> web.Response:
+        compaction = self._bookie().compaction
+        return web.json_response(
+            {
+                "isMajorGcSuspended": str(compaction.is_suspended(Kind.MAJOR)).lower(),
+                "isMinorGcSuspended": str(compaction.is_suspended(Kind.MINOR)).lower(),
+            }
+        )
+
+    async def _suspend(self, request: web.Request) -> web.Response:
+        body = await json_object(request)
+        self._bookie().compaction.suspend(
+            minor=truth(body, "suspendMinor", default=False), major=truth(body, "suspendMajor", default=False)
+        )
+        return await self._suspended(request)
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        body = await json_object(request)
+        self._bookie().compaction.resume(
+            minor=truth(body, "resumeMinor", default=False), major=truth(body, "resumeMajor", default=False)
+        )
+        return await self._suspended(request)
+
+    async def _fuse(self, _: web.Request) -> web.Response:
+        collection = self._bookie().garbage_collection
+        await collection.fuse.load()
+        blown = collection.fuse.blown
+        if blown is None:
+            return web.json_response({"blown": False})
+        return web.json_response(
+            {
+                "blown": True,
+                "reason": blown.reason,
+                "missing": blown.missing,
+                "held": blown.held,
+                "since": blown.since_ms,
+            }
+        )
+
+    async def _reset_fuse(self, request: web.Request) -> web.Response:
+        """`{"reset": true}`: the ledgers that are missing may be deleted."""
+        if not truth(await json_object(request), "reset"):
+            raise RefusedError(400, 'a fuse is only ever reset: {"reset": true}')
+        await self._bookie().garbage_collection.reset_fuse()
+        return await self._fuse(request)
+
+    async def _hold(self, _: web.Request) -> web.Response:
+        fuse = self._bookie().garbage_collection.fuse
+        await fuse.load()
+        return web.json_response({"hold": fuse.hold is not None, "reason": fuse.hold or ""})
+
+    async def _set_hold(self, request: web.Request) -> web.Response:
+        """`{"hold": true, "reason": "..."}`: delete nothing here until it is lifted; kept over restarts."""
+        body = await json_object(request)
+        reason = str(body.get("reason", "")) if truth(body, "hold") else None
+        await self._bookie().garbage_collection.fuse.set_hold(reason)
+        return await self._hold(request)
