@@ -262,6 +262,7 @@ class ReadAnswers:
     def _news(self, ended: EndedPoll, info: LedgerInfo, data: Buffer | None) -> Answer:
         request = ended.request
         assert request.previous_lac is not None
-        entry = EntryId(request.previous_lac + 1)
+        # Without the entry the answer names the id of the request: so does the Java bookie.
+        entry = request.entry if data is None else EntryId(request.previous_lac + 1)
         buffers = server_codec.encode_read(request, Status.OK, data, info.lac, ended.update_ms, entry=entry)
         return Answer(Status.OK, buffers, 0 if data is None else len(data))
