@@ -112,6 +112,93 @@ class StorageConfig(ProcessConfig):
         ge=100,
         description="pause between garbage collections, in ms",
     )
+    gc_fuse_share: Fraction = Field(
+        limits.GC_FUSE_SHARE,
+        alias="gcFuseShare",
+        description="more of the held ledgers than this share gone at once: nothing is deleted; 1 turns that off",
+    )
+    gc_fuse_ledgers_min: int = Field(
+        limits.GC_FUSE_LEDGERS_MIN,
+        alias="gcFuseMinLedgers",
+        ge=1,
+        description="fewer ledgers than this gone at once are always believed",
+    )
+    gc_over_replicated_wait_ms: int = Field(
+        int(limits.GC_OVER_REPLICATED_INTERVAL_S * 1000),
+        alias="gcOverreplicatedLedgerWaitTime",
+        ge=0,
+        description="pause between searches for copies that no ensemble names any more, in ms; 0: never",
+    )
+    gc_over_replicated_at_once: int = Field(
+        limits.GC_OVER_REPLICATED_AT_ONCE,
+        alias="gcOverreplicatedLedgerMaxConcurrentRequests",
+        ge=1,
+        description="ledgers that such a search looks at together",
+    )
+    minor_compaction_threshold: float = Field(
+        limits.MINOR_COMPACTION_THRESHOLD,
+        alias="minorCompactionThreshold",
+        description="a minor compaction rewrites entry logs of which less than this share lives; 0: never",
+    )
+    minor_compaction_interval_s: float = Field(
+        limits.MINOR_COMPACTION_INTERVAL_S,
+        alias="minorCompactionInterval",
+        description="pause between minor compactions, in s; 0: never",
+    )
+    minor_compaction_time_max_ms: int = Field(
+        -1,
+        alias="minorCompactionMaxTimeMillis",
+        description="a minor compaction ends after so long, in ms; 0 or less: no bound",
+    )
+    major_compaction_threshold: float = Field(
+        limits.MAJOR_COMPACTION_THRESHOLD,
+        alias="majorCompactionThreshold",
+        description="a major compaction rewrites entry logs of which less than this share lives; 0: never",
+    )
+    major_compaction_interval_s: float = Field(
+        limits.MAJOR_COMPACTION_INTERVAL_S,
+        alias="majorCompactionInterval",
+        description="pause between major compactions, in s; 0: never",
+    )
+    major_compaction_time_max_ms: int = Field(
+        -1,
+        alias="majorCompactionMaxTimeMillis",
+        description="a major compaction ends after so long, in ms; 0 or less: no bound",
+    )
+    compaction_throttle_by_bytes: bool = Field(
+        True,
+        alias="isThrottleByBytes",
+        description="compaction is bounded by compactionRateByBytes; false: by compactionRateByEntries",
+    )
+    compaction_rate_bytes: int = Field(
+        limits.COMPACTION_RATE_BYTES_S,
+        alias="compactionRateByBytes",
+        ge=1,
+        description="bytes of living entries that compaction moves in a second",
+    )
+    compaction_rate_entries: int = Field(
+        limits.COMPACTION_RATE_ENTRIES_S,
+        alias="compactionRateByEntries",
+        ge=1,
+        description="living entries that compaction moves in a second",
+    )
+    compaction_latency_max_ms: int = Field(
+        int(limits.COMPACTION_LATENCY_MAX_S * 1000),
+        alias="compactionLatencyMaxMillis",
+        ge=0,
+        description="compaction pauses while one add or read in a hundred takes longer than this, in ms; 0: never",
+    )
+    force_gc_when_no_space: bool = Field(
+        True,
+        alias="isForceGCAllowWhenNoSpace",
+        description="a full disk starts a compaction, out of reserved space; false: it suspends compaction",
+    )
+    deleted_ledger_memory_s: float = Field(
+        limits.DELETED_LEDGER_MEMORY_S,
+        alias="deletedLedgerMemorySeconds",
+        ge=0,
+        description="a deleted ledger refuses late writers for so long, in s",
+    )
     disk_usage_threshold: Fraction = Field(
         limits.DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",
