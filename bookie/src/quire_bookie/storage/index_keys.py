@@ -3,6 +3,7 @@
     'b' ledger:u64 entry>>8:u56   block of entry positions    (see block_index)
     'l' log:u32                   state of an entry log       (see log_catalog)
     's' ledger:u64                state of a ledger           (see ledger_states)
+    'd' ledger:u64                when it was deleted         (see tombstones)
     'm' name                      facts about the whole store (see log_catalog, limbo)
 
 Ledger and entry ids are not negative, so unsigned order is their order.
@@ -35,6 +36,11 @@ def block_of_key(key: bytes) -> int:
     return int.from_bytes(key[9:], "big")
 
 
+def ledger_of_block_key(key: bytes) -> LedgerId:
+    """The ledger in a block's key."""
+    return LedgerId(int.from_bytes(key[1:9], "big"))
+
+
 def last_block_key(ledger: LedgerId) -> bytes:
     """The greatest key that a block of this ledger can have."""
     return block_key(ledger, _BLOCKS_MAX)
@@ -47,6 +53,16 @@ def state_key(ledger: LedgerId) -> bytes:
 
 def ledger_of_state_key(key: bytes) -> LedgerId:
     """The ledger in a state's key."""
+    return LedgerId(int.from_bytes(key[1:], "big"))
+
+
+def deletion_key(ledger: LedgerId) -> bytes:
+    """Key of the time at which a ledger was deleted."""
+    return _ONE.pack(b"d", ledger)
+
+
+def ledger_of_deletion_key(key: bytes) -> LedgerId:
+    """The ledger in a deletion's key."""
     return LedgerId(int.from_bytes(key[1:], "big"))
 
 
@@ -64,3 +80,5 @@ STATES_START: Final = b"s"
 STATES_END: Final = b"t"
 LOGS_START: Final = b"l"
 LOGS_END: Final = b"m"
+DELETIONS_START: Final = b"d"
+DELETIONS_END: Final = b"e"

@@ -267,6 +267,17 @@ class LedgerStates:
         yield from self._dirty.values()
         yield from (info for ledger, info in self._flushing.items() if ledger not in self._dirty)
 
+    def let_go(self, ledger: LedgerId) -> bool:
+        """Drop a clean state from memory. False: it waits for a flush, or somebody holds it."""
+        info = self._alive.get(ledger)
+        if info is None:
+            return True
+        if info.dirty:
+            return False
+        self._recent.pop(ledger, None)
+        del info
+        return ledger not in self._alive
+
     @property
     def has_dirty(self) -> bool:
         """Whether a flush would write a state."""

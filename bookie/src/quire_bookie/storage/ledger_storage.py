@@ -46,8 +46,10 @@ from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.quarantine import QuarantinedLog
 from quire_bookie.storage.read_cache import ReadCache
+from quire_bookie.storage.scrub import Damage, Pace, Scrub, Verify
 from quire_bookie.storage.settings import StorageSettings, StorageStats
 from quire_bookie.storage.state_changes import StateChanges
+from quire_bookie.storage.tombstones import LEDGERS_PER_COMMIT, Tombstones
 from quire_bookie.storage.write_cache import WriteCache
 
 _log = logging.getLogger("quire.storage")
@@ -100,6 +102,9 @@ class LedgerStorage(Generic[M]):
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
         storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states)
         await storage._changes.restore_limbo()
+        storage._tombstones = Tombstones(
+            index, storage._commits, storage._states, clock, int(settings.deleted_ledger_memory_s * 1000)
+        )
         storage._logs = await EntryLogs.open(
             disk, index, places, directory, settings, storage.stats, storage._commits, chance, clock
         )
@@ -123,6 +128,7 @@ class LedgerStorage(Generic[M]):
 
     _commits: IndexCommits
     _changes: StateChanges
+    _tombstones: Tombstones
     _logs: EntryLogs
     _reader: LogReader
     _flushes: FlushWorker[M]
@@ -296,10 +302,23 @@ class LedgerStorage(Generic[M]):
         self._read_cache.forget_ledger(ledger)
         if self.on_deleted is not None:
             self.on_deleted(ledger)
-        await self._commits.commit([(state_key(ledger), encode_state(info))])
+        await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
         await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
         self.compaction.usages.note_deleted(ledger)
         self.stats.ledgers_deleted += 1
+
+    async def expire_tombstones(self) -> int:
+        """Forget ledgers that were deleted longer than `deleted_ledger_memory_s` ago; how many."""
+        old, undated = await self._tombstones.find()
+        gone = 0
+        for start in range(0, len(undated), LEDGERS_PER_COMMIT):
+            part = undated[start : start + LEDGERS_PER_COMMIT]
+            await self._flushes.exclusive(partial(self._tombstones.date, part))
+        for start in range(0, len(old), LEDGERS_PER_COMMIT):
+            part = old[start : start + LEDGERS_PER_COMMIT]
+            gone += await self._flushes.exclusive(partial(self._tombstones.forget, part))
+        self.stats.tombstones_expired += gone
+        return gone
 
     # ---- limbo, and keys that were lost: see `limbo` and `state_changes`
     @property
@@ -422,6 +441,20 @@ class LedgerStorage(Generic[M]):
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")
         return body
+
+    # ---- scrub: see `scrub` and `server.scrubbing`
+    def new_scrub(self, report: Callable[[Damage], None], pace: Pace, verify: Verify | None = None) -> Scrub:
+        """A pass over the sealed logs and the index, at the caller's pace. `report` gets each finding."""
+        return Scrub(self._disk, self._index, report, pace, verify)
+
+    def scrubbed_logs(self) -> dict[int, str]:
+        """Paths of the logs that are complete, those in quarantine included."""
+        logs = [*self._logs.sealed(), *(each.log for each in self._logs.quarantine.logs() if each.log in self._logs)]
+        return {log: self._logs.path(log) for log in logs}
+
+    def has_log(self, log: int) -> bool:
+        """Whether the index may point into this log."""
+        return log in self._logs
 
     # ---- flush and space
     async def flush(self) -> None:

@@ -22,6 +22,8 @@ class StorageSettings:
     compaction_reserved_bytes: int = limits.DISK_COMPACTION_RESERVED_BYTES
     """What compaction leaves free: less than the rest, since it gives back more than it takes."""
     disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
+    deleted_ledger_memory_s: float = limits.DELETED_LEDGER_MEMORY_S
+    """So long a deleted ledger refuses late writers; then it is forgotten."""
     open_logs_max: int = limits.OPEN_LOGS_MAX
 
     def __post_init__(self) -> None:
@@ -60,3 +62,4 @@ class StorageStats:
     logs_dropped: int = 0
     logs_damaged: int = 0
     ledgers_deleted: int = 0
+    tombstones_expired: int = 0

@@ -30,6 +30,9 @@ class FakeStorage:
     async def delete_ledger(self, ledger_id: LedgerId, /) -> None:
         self.held.remove(ledger_id)
 
+    async def expire_tombstones(self) -> int:
+        return 0
+
     async def drop_dead_logs(self) -> int:
         self.drops += 1
         return 100

@@ -49,6 +49,7 @@ STANDALONE: dict[str, Any] = {
     "entry_log_size_bytes": 100 << 20,
     "flush_interval_ms": 1234,
     "gc_wait_time_ms": 4321,
+    "deleted_ledger_memory_s": 77.0,
     "disk_usage_threshold": 0.91,
     "disk_usage_low_watermark": 0.5,
     "disk_usage_warn_threshold": 0.85,
