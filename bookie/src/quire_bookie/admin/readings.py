@@ -67,16 +67,15 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
     total, free, writable = (
         (0, 0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes, monitor.writable_folders)
     )
-    usages = bookie.storage.compaction.usages.known
     values: tuple[tuple[str, str, float], ...] = (
         ("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state]),
         ("bookie_journal_JOURNAL_MEMORY_USED", "bytes that wait for the journal", bookie.journal.queued_bytes),
         ("bookie_write_cache_size", "bytes in the write cache", bookie.storage.write_cache_bytes),
-        ("bookie_ACTIVE_ENTRY_LOG_TOTAL", "sealed entry logs, as of the last look", len(usages)),
+        ("bookie_ACTIVE_ENTRY_LOG_TOTAL", "entry logs", bookie.storage.compaction.active_logs),
         (
             "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
-            "bytes of sealed entry logs, as of the last look",
-            sum(usage.file_bytes for usage in usages),
+            "bytes of entry logs, as far as they are committed",
+            bookie.storage.compaction.active_log_bytes,
         ),
         ("bookie_ledger_writable_dirs", "ledger folders that take new logs", writable),
         ("quire_bookie_limbo", "1: what is missing here may have been lost", bookie.storage.in_limbo),
