@@ -1,0 +1,66 @@
+"""A stock Java bookie as a process, on the etcd that ours use."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.etcd_cluster import EtcdCluster
+from tests.support.etcd_server import free_port
+from tests.support.java_driver import JAVA_OPTIONS, class_path
+
+START_TIMEOUT_S = 60
+READY_LINE = "Started component bookie-server"
+
+
+class JavaBookie:
+    """Its folder and port survive `kill`."""
+
+    def __init__(self, folder: Path, cluster: EtcdCluster) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.log = folder / "log"
+        self.port = free_port()
+        self.bookie_id = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = {
+            "bookiePort": self.port,
+            "advertisedAddress": "127.0.0.1",
+            "listeningInterface": "lo",
+            "allowLoopback": "true",
+            "metadataServiceUri": cluster.java_uri,
+            "journalDirectories": folder / "journal",
+            "ledgerDirectories": folder / "ledgers",
+            "indexDirectories": folder / "ledgers",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "dbStorage_writeCacheMaxSizeMb": 32,
+            "dbStorage_readAheadCacheMaxSizeMb": 16,
+            "dbStorage_rocksDB_blockCacheSize": 16 << 20,
+            "httpServerEnabled": "false",
+            "enableStatistics": "false",
+            "diskUsageThreshold": 0.99,
+            "diskUsageWarnThreshold": 0.98,
+            "minUsableSizeForIndexFileCreation": 1,
+            "nettyMaxFrameSizeBytes": 5_253_120,
+        }
+        (folder / "bk.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        command = ["java", "-Xms128m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m", *JAVA_OPTIONS, "-Dlevel=info"]
+        command += ["-cp", class_path(), "org.apache.bookkeeper.server.Main", "--conf", str(self.folder / "bk.conf")]
+        self.log.unlink(missing_ok=True)
+        self._process = subprocess.Popen(command, stdout=self.log.open("ab"), stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        # It listens long before it has registered, and takes its stale registration away in between.
+        while READY_LINE not in self.log.read_text():
+            alive = self._process.poll() is None and time.monotonic() < deadline
+            assert alive, f"the Java bookie did not start:\n{self.log.read_text()[-3000:]}"
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
