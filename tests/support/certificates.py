@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,13 @@ class Authority:
         )
         certificate, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-        key.write_bytes(leaf.private_key_pem.bytes())
+        private = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        # Java reads no other form of PEM.
+        key.write_bytes(
+            private.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
         return Pem(str(certificate), str(key))
 
 
