@@ -157,9 +157,9 @@ def render(readings: Iterable[Reading]) -> str:
 
 
 def _number(value: float) -> str:
-    if value != value:
-        return "NaN"
-    return repr(int(value)) if value == int(value) else repr(value)
+    if float(value).is_integer():
+        return repr(int(value))
+    return "NaN" if value != value else repr(value)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

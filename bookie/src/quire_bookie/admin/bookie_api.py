@@ -112,5 +112,5 @@ class BookieApi:
         for kind, (title, folders) in kinds.items():
             if wanted is None or kind in wanted.split(","):
                 names = [name for folder in folders for name in await self._disk.list_dir(folder)]
-                found[title] = " \t".join(name for name in names if "." in name or kind == "index")
+                found[title] = " \t".join(name for name in names if kind == "index" or name.endswith(".log"))
         return web.json_response(found)

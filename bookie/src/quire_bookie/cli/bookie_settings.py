@@ -63,6 +63,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
             read_cache_bytes=config.read_cache_mb * MIB,
             entry_log_bytes_max=config.entry_log_size_bytes,
             flush_interval_s=config.flush_interval_ms / 1000,
+            deleted_ledger_memory_s=config.deleted_ledger_memory_s,
             disk_full_retry_s=config.disk_check_interval_ms / 1000,
         ),
         metadata=metadata_settings(config.metadata_session_timeout_ms),

@@ -106,13 +106,14 @@ async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
         assert cookie is not None
         shown: dict[str, Any] = {"bookie": str(cookie.bookie), "cluster": cookie.instance_id}
         for folder in found:
-            what = (
-                "empty" if folder.cookie is None else f"{folder.state.value}, {disk.folder_bytes(folder.path):,} bytes"
-            )
+            what = "empty"
+            if folder.cookie is not None:
+                what = f"{folder.state.value}, {await disk.folder_bytes(folder.path):,} bytes"
             roles = (folder.place or "").replace("\n", ", ").strip(", ")
             shown[folder.path] = f"{roles or 'not stamped'}: {what}"
             try:
-                disk.lock_dir(f"{folder.path}/current").release()
+                if folder.cookie is not None:
+                    disk.lock_dir(f"{folder.path}/current").release()
             except BlockingIOError:
                 shown["running"] = True
         shown.setdefault("running", False)

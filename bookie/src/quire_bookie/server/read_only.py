@@ -142,7 +142,7 @@ async def set_stopped_read_only(disk: Disk, folders: Sequence[str], on: bool, cl
                 locks.append(disk.lock_dir(f"{folder}/current"))  # as a running bookie does
             except BlockingIOError as error:
                 raise StartupError(
-                    f"{folder} is in use: the bookie runs; use PUT /api/v1/bookie/state/readonly of it instead"
+                    f"{folder} is in use: the bookie runs; ask it over HTTP (--http http://host:port)"
                 ) from error
         await write_operator_wish(disk, folders, on, clock)
     finally:

@@ -1,0 +1,84 @@
+"""`quire bookie info` and `read-only` on the folders of a bookie that ran, and while it runs."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.limits import MIB
+from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.server import BookieSettings, start_bookie
+from quire_bookie.server.process import BookieState
+
+
+async def run_once(folder: Path, during: object = None) -> tuple[str, BookieState]:
+    """Start a bookie on real disks, call `during` in another thread while it runs, stop it; its id and its state."""
+    disk = LocalDisk()
+    metadata = await LocalMetadataStore.open(f"{folder}/metadata")
+    settings = BookieSettings(
+        data_dir=f"{folder}/bookie",
+        listen="127.0.0.1",
+        port=0,
+        journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
+    )
+    running = await start_bookie(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
+    state = running.state
+    try:
+        if callable(during):
+            await asyncio.to_thread(during)
+    finally:
+        await running.stop()
+        await metadata.close()
+        disk.close()
+    return str(running.bookie_id), state
+
+
+def info(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert run(["bookie", "info", "--data", f"{folder}/bookie", "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_stopped_bookies_folders_say_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bookie, _ = asyncio.run(run_once(tmp_path))
+    found = info(tmp_path, capsys)
+    assert found["bookie"] == bookie
+    assert found["running"] is False
+    assert found["read-only by operator"] is False
+    assert str(found[f"{tmp_path}/bookie/journal"]).startswith("journal 0: ")
+
+
+def test_a_running_bookie_is_seen_by_its_lock_and_not_written_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look() -> None:
+        assert info(tmp_path, capsys)["running"] is True
+        assert run(["bookie", "read-only", "on", "--data", f"{tmp_path}/bookie"]) == EXIT_FAILED
+        assert "--http" in capsys.readouterr().err
+
+    asyncio.run(run_once(tmp_path, look))
+    assert info(tmp_path, capsys)["read-only by operator"] is False
+
+
+def test_a_wish_said_to_a_stopped_bookie_holds_at_its_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(run_once(tmp_path))
+    assert run(["bookie", "read-only", "on", "--data", f"{tmp_path}/bookie"]) == 0
+    assert asyncio.run(run_once(tmp_path))[1] is BookieState.READ_ONLY
+    assert run(["bookie", "read-only", "off", "--data", f"{tmp_path}/bookie"]) == 0
+    assert asyncio.run(run_once(tmp_path))[1] is BookieState.WRITABLE
+    assert "writable" in capsys.readouterr().out
+
+
+def test_empty_folders_and_unknown_wishes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bookie", "info", "--data", str(tmp_path)]) == EXIT_FAILED
+    assert "no bookie's data" in capsys.readouterr().err
+    assert run(["bookie", "read-only", "maybe", "--data", str(tmp_path)]) == EXIT_USAGE
+    assert "say on or off" in capsys.readouterr().err
