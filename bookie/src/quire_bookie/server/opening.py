@@ -136,7 +136,7 @@ class _Opening:
     async def _open_storage(self, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
         data, settings = self.data, self.settings
         data.index = await self.open_index(settings.index_path)
-        if any(folder in settings.ledger_paths for folder in data.identity.lost):
+        if any(folder in (*settings.ledger_paths, settings.index_dir) for folder in data.identity.lost):
             await self._rebuild_index(data.index)
         data.storage = await LedgerStorage.open(
             disk=self.disk,
