@@ -73,8 +73,6 @@ class RunningBookie:
         parts: _Parts,
         bookie: Bookie,
         metadata: MetadataStore,
-        disk: Disk,
-        clock: WallClock,
         port: int,
     ) -> None:
         assert parts.data.journals is not None and parts.data.storage is not None
@@ -94,9 +92,7 @@ class RunningBookie:
         self.garbage_collection = garbage_collection_of(
             self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
         )
-        self.compaction = compaction_of(
-            self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings
-        )
+        self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
         self._parts = parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -197,12 +193,20 @@ class RunningBookie:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
-    async def _begin(self, disk: Disk) -> None:
-        """Everything that runs beside the requests."""
+    def _background(self, monitor: DiskMonitor) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
+        """Everything that runs beside the requests for as long as the bookie serves: name and work."""
+        return (
+            ("disk monitor", monitor.run()),
+            ("garbage collection", self.garbage_collection.run()),
+            ("compaction", self.compaction.run()),
+        )
+
+    async def _begin(self) -> None:
+        """Settle what is read-only, let requests in, register, and start the background works."""
         settings = self.settings
         mode = self.read_only_mode
         monitor = DiskMonitor(
-            disk,
+            self._parts.disk,
             self.storage.directories,
             settings.disk_rules,
             partial(mode.set, ReadOnlyReason.DISK),
@@ -229,9 +233,8 @@ class RunningBookie:
         assert self._parts.server is not None
         await self._parts.server.start_serving()
         await self.registration.start(read_only=mode.on)
-        self._spawn(monitor.run(), "disk monitor")
-        self._spawn(self.garbage_collection.run(), "garbage collection")
-        self._spawn(self.compaction.run(), "compaction")
+        for name, work in self._background(monitor):
+            self._spawn(work, name)
 
 
 async def start_bookie(
@@ -265,13 +268,13 @@ async def start_bookie(
     try:
         answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
         await _listen(settings, parts, answering)
-        open_index = open_index or partial(_open_index, settings, disk)
+        open_index = open_index or partial(_open_index, settings, parts)
         await open_data(
             settings, parts.data, metadata=metadata, disk=disk, clock=clock, chance=chance, open_index=open_index
         )
-        running = _make_bookie(settings, parts, metadata, disk, clock)
+        running = _make_bookie(settings, parts, metadata)
         answering.set_result(running.bookie)
-        await running._begin(disk)
+        await running._begin()
     except BaseException:
         await _close(parts)
         raise
@@ -279,11 +282,11 @@ async def start_bookie(
     return running
 
 
-async def _open_index(settings: BookieSettings, disk: Disk, path: str) -> IndexStore:
+async def _open_index(settings: BookieSettings, parts: _Parts, path: str) -> IndexStore:
     place = IndexPlace(path, settings.ledger_paths, settings.index_cache_bytes)
-    if settings.accept_lost_volumes:
-        return await index_place.open_as_it_is(place)  # what it lacks is rebuilt later, with the folders that are left
-    return await index_place.open_index(disk, place, rebuild_on_damage=settings.rebuild_index_on_damage)
+    if parts.data.must_rebuild_index(settings):
+        return await index_place.open_as_it_is(place)  # it is emptied, and filled from the logs that are left
+    return await index_place.open_index(parts.disk, place, rebuild_on_damage=settings.rebuild_index_on_damage)
 
 
 async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> None:
@@ -304,9 +307,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
         ) from error
 
 
-def _make_bookie(
-    settings: BookieSettings, parts: _Parts, metadata: MetadataStore, disk: Disk, clock: WallClock
-) -> RunningBookie:
+def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStore) -> RunningBookie:
     data, server = parts.data, parts.server
     assert data.journals is not None and data.storage is not None and server is not None
     running: RunningBookie | None = None
@@ -319,9 +320,12 @@ def _make_bookie(
         if running is not None and running.disk_monitor is not None:
             running.disk_monitor.disk_full()
 
-    bookie = Bookie(data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full)
+    bookie = Bookie(
+        data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full, clock=clock
+    )
+    data.storage.on_deleted = bookie.ledger_deleted
     port = server.sockets[0].getsockname()[1]
-    running = RunningBookie(settings, parts, bookie, metadata, disk, clock, port)
+    running = RunningBookie(settings, parts, bookie, metadata, port)
     return running
 
 
