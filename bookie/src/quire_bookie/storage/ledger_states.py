@@ -138,15 +138,12 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
 
 
 def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
-    """One state out of two records of it: a fence, a tombstone or the end of limbo is never undone, a LAC never lower.
-
-    The order of the two hardly matters, as that of records in several entry logs is not certain.
-    """
+    """One state out of two records of it: a fence or the end of limbo is never undone, a LAC never lower."""
     known = older if newer.key_unknown else newer
     merged = LedgerInfo(newer.ledger_id, known.master_key)
     merged.key_unknown = known.key_unknown
     merged.fenced = older.fenced or newer.fenced
-    merged.deleted = older.deleted or newer.deleted
+    merged.deleted = newer.deleted
     merged.limbo_ended = max(older.limbo_ended, newer.limbo_ended)
     merged.contents_lost = newer.contents_lost
     later = older if older.explicit_lac_entry > newer.explicit_lac_entry else newer

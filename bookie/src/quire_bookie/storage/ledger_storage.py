@@ -449,8 +449,8 @@ class LedgerStorage(Generic[M]):
 
     def scrubbed_logs(self) -> dict[int, str]:
         """Paths of the logs that are complete, those in quarantine included."""
-        logs = [*self._logs.sealed(), *(each.log for each in self._logs.quarantine.logs() if each.log in self._logs)]
-        return {log: self._logs.path(log) for log in logs}
+        suspects = [each.log for each in self._logs.quarantine.logs() if each.log in self._logs]
+        return {log: self._logs.path(log) for log in (*(state.log for state in self._logs.sealed()), *suspects)}
 
     def has_log(self, log: int) -> bool:
         """Whether the index may point into this log."""

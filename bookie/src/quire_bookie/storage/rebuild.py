@@ -33,10 +33,11 @@ from quire_bookie.storage.index_keys import (
     STORE_KEY,
     block_key,
     last_block_key,
+    ledger_of_block_key,
     log_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import LedgerInfo, decode_state, encode_state, merge_states
+from quire_bookie.storage.ledger_states import LedgerInfo, decode_state, encode_state, is_deleted, merge_states
 from quire_bookie.storage.limbo import LONG_IDS_START, NO_LEDGER, Limbo, encode_limbo, read_limbo_file
 from quire_bookie.storage.log_catalog import (
     LogState,
@@ -140,6 +141,7 @@ class _Rebuild:
         self._contents_lost: set[LedgerId] = set()
         self._segments: dict[bytes, list[BlockSegment]] = {}
         self._lost_blocks: set[bytes] = set()
+        self._dropped: set[LedgerId] = set()
 
     # ---- which logs there are, and must be
     async def find_logs(
@@ -269,7 +271,21 @@ class _Rebuild:
         except DamagedError:
             self._unproven.add(ledger)  # its record is intact: of a later version
             return
-        self._states[ledger] = value if known is None else merge_states(decode_state(ledger, known), newer)
+        if newer.deleted:
+            self._drop(ledger)
+        elif known is not None and not is_deleted(ledger, known):
+            value = merge_states(decode_state(ledger, known), newer)
+        self._states[ledger] = value
+
+    def _drop(self, ledger: LedgerId) -> None:
+        """A tombstone: what came before is gone, also when a ledger of that id came back later."""
+        self._unproven.discard(ledger)
+        self._contents_lost.discard(ledger)
+        self._lost_blocks = {key for key in self._lost_blocks if ledger_of_block_key(key) != ledger}
+        if ledger in self._with_entries:
+            self._with_entries.discard(ledger)
+            self._segments = {key: found for key, found in self._segments.items() if ledger_of_block_key(key) != ledger}
+            self._dropped.add(ledger)
 
     def _note_gaps(self, path: str, piece: Piece) -> None:
         for gap in piece.gaps:
@@ -315,6 +331,9 @@ class _Rebuild:
             self._lost_blocks.add(block_key(ledger, block))
 
     async def _commit_blocks(self) -> None:
+        dropped, self._dropped = sorted(self._dropped), set()
+        for ledger in dropped:
+            await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
         keys = sorted(self._segments)
         for start in range(0, len(keys), BLOCKS_PER_COMMIT):
             part = keys[start : start + BLOCKS_PER_COMMIT]
@@ -377,7 +396,7 @@ class _Rebuild:
             info = decode_state(ledger, value)
             if info.deleted:
                 report.deleted_ledgers += 1
-                if ledger in self._with_entries:
+                if ledger in self._with_entries:  # records of it lie behind its tombstone: copies that came too late
                     await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
             else:
                 report.ledgers += 1

@@ -16,6 +16,7 @@ from quire_bookie.errors import (
 from quire_bookie.model import NO_ENTRY, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.index_commits import PROOF_NAME
+from quire_bookie.storage.index_keys import state_key
 from quire_bookie.storage.limbo import LIMBO_NAME
 from tests.sim.disk import SimCrashError
 from tests.unit.bookie.storage.rebuilding import (
@@ -274,6 +275,22 @@ async def damage_and_check(seed: int, store: Store, expected: Expected) -> None:
             continue
         if ledger == 2 and not info.fenced:
             raise AssertionError(f"seed {seed}: a fence was lost")
+    await again.storage.close()
+
+
+async def test_a_ledger_that_came_back_after_its_deletion_has_only_what_came_after() -> None:
+    store, _ = await filled()
+    again = await open_store(store.disk)
+    await again.storage.delete_ledger(LedgerId(1))
+    await again.storage.flush()
+    await again.index.commit([], [state_key(LedgerId(1))])  # its tombstone was forgotten, as time went by
+    again = await again.restart()
+    await again.put_ids(1, [3, 700], version=8)
+    await again.storage.close()
+    await rebuild(store.disk)
+    again = await open_store(store.disk)
+    assert await again.read(1, 700) == body_of(1, 700, version=8)
+    assert await again.storage.entry_ranges(LedgerId(1)) == [(3, 3), (700, 700)]
     await again.storage.close()
 
 

@@ -1,0 +1,168 @@
+"""A scrub names every damage by ledger and ids, once; finds nothing where nothing is wrong; and can be continued."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage.index_keys import block_key
+from quire_bookie.storage.log_walk import open_log
+from quire_bookie.storage.scrub import Damage, Scrub, ScrubPosition
+from tests.unit.bookie.storage.rebuilding import Expected, filled, log_paths
+from tests.unit.bookie.storage.store import Store, body_of, open_store
+
+
+async def no_pace(_size_bytes: int) -> None:
+    return
+
+
+async def sealed(**how: Any) -> tuple[Store, Expected]:
+    """A storage in which every log but the last, empty one is sealed."""
+    store, expected = await filled(**how)
+    again = await open_store(store.disk)
+    await again.put_ids(9, range(40), 60_000)
+    await again.storage.flush()
+    return again, expected
+
+
+async def scrub(store: Store, change: Callable[[Scrub], None] | None = None) -> tuple[list[Damage], Scrub]:
+    found: list[Damage] = []
+    work = store.storage.new_scrub(found.append, no_pace)
+    if change is not None:
+        change(work)
+    await work.logs(store.storage.scrubbed_logs)
+    await work.index_alone(store.storage.has_log)
+    return found, work
+
+
+async def test_where_nothing_is_wrong_nothing_is_found() -> None:
+    store, expected = await sealed()
+    await store.put_ids(1, range(5), version=7)  # superseded records are no finding either
+    await store.storage.delete_ledger(LedgerId(2))
+    await store.storage.flush()
+    found, work = await scrub(store)
+    assert found == []
+    assert work.stats.logs == len(store.storage.scrubbed_logs()) >= 2
+    assert work.stats.entries >= len([key for key in expected if key[0] in (1, 4)])
+    await store.storage.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_every_damaged_entry_of_a_sealed_log_is_named(seed: int) -> None:
+    chance = random.Random(seed)
+    store, expected = await sealed()
+    victims = set()
+    for _ in range(chance.randrange(1, 6)):
+        (ledger, entry), body = chance.choice(sorted(expected.items()))
+        for path in store.storage.scrubbed_logs().values():
+            at = store.disk.content(path).find(body)
+            if at >= 0 and (ledger, entry) not in victims:
+                store.disk.corrupt(path, at - chance.choice([0, 20, 24]) + chance.randrange(20))
+                victims.add((ledger, entry))
+    found, _ = await scrub(store)
+    named = {
+        (damage.ledger, entry)
+        for damage in found
+        if damage.first >= 0
+        for entry in range(damage.first, damage.last + 1)
+    }
+    assert named == victims, seed
+    assert all(damage.path.endswith(".qlog") and damage.offset for damage in found)
+    assert len(found) <= len(victims)
+    await store.storage.close()
+
+
+async def test_damage_of_a_ledger_that_was_deleted_is_no_finding() -> None:
+    store, _ = await sealed()
+    path = log_paths(store.disk)[0]
+    store.disk.corrupt(path, store.disk.content(path).index(body_of(2, 6)) + 50)
+    await store.storage.delete_ledger(LedgerId(2))
+    assert (await scrub(store))[0] == []
+    await store.storage.close()
+
+
+async def test_an_entry_that_the_index_lost_is_found_in_its_log() -> None:
+    store, _ = await sealed()
+    key = block_key(LedgerId(4), 0)
+    await store.index.commit([], [key])
+    found, _ = await scrub(store)
+    assert {(damage.ledger, damage.first) for damage in found} == {(4, entry) for entry in range(24)}
+    assert all("index" in damage.what for damage in found)
+    await store.storage.close()
+
+
+async def test_a_damaged_value_of_the_index_is_named_with_all_its_ids() -> None:
+    store, _ = await sealed()
+    key = block_key(LedgerId(1), 1)
+    value = bytearray(store.index._image.current[key])
+    value[-1] ^= 1
+    store.index._image.current[key] = bytes(value)
+    found, _ = await scrub(store)
+    assert {(damage.ledger, damage.first, damage.last) for damage in found} == {(1, 256, 511)}
+    await store.storage.close()
+
+
+async def test_a_log_that_the_index_names_and_that_is_gone_is_named_by_ledger() -> None:
+    store, _ = await sealed()
+    await store.storage.close()
+    await store.disk.remove(log_paths(store.disk)[0])
+    again = await open_store(store.disk)
+    found: list[Damage] = []
+    work = again.storage.new_scrub(found.append, no_pace)
+    await work.index_alone(lambda log: log != 1)
+    assert {damage.ledger for damage in found} >= {1, 2, 4}
+    await again.storage.close()
+
+
+async def test_a_digest_that_is_wrong_is_a_finding() -> None:
+    store, _ = await sealed()
+
+    async def verify(ledger: LedgerId, entry: EntryId, body: memoryview) -> str | None:
+        assert bytes(body[:8]) == ledger.to_bytes(8, "big")
+        return "wrong digest" if (ledger, entry) == (4, 7) else None
+
+    def change(work: Scrub) -> None:
+        work.verify = verify
+
+    found, _ = await scrub(store, change)
+    assert [(damage.ledger, damage.first, damage.what) for damage in found] == [(4, 7, "wrong digest")]
+    await store.storage.close()
+
+
+async def test_a_pass_is_paced_by_the_bytes_it_reads_and_goes_on_where_it_stopped() -> None:
+    store, _ = await sealed()
+    path = store.storage.scrubbed_logs()[1]
+    log = await open_log(store.disk, path)
+    spent: list[int] = []
+    at: list[ScrubPosition] = []
+
+    class StoppedError(Exception):
+        pass
+
+    async def pace(size_bytes: int) -> None:
+        spent.append(size_bytes)
+        if len(spent) == 4:
+            raise StoppedError
+
+    work = store.storage.new_scrub(lambda damage: None, pace)
+    with pytest.raises(StoppedError):
+        await work.logs(store.storage.scrubbed_logs)
+    assert 0 < sum(spent) < log.size_bytes and max(spent) < 512 * 1024
+    assert work.position.log == 1 and work.position.offset > 0
+    rest = store.storage.new_scrub(at.append, no_pace)  # type: ignore[arg-type]
+    rest.position = work.position
+    await rest.logs(store.storage.scrubbed_logs)
+    first, whole = work.stats.entries, (await scrub(store))[1].stats
+    assert first + rest.stats.entries == whole.entries and at == []
+    await store.storage.close()
+
+
+async def test_a_log_that_goes_away_meanwhile_is_no_finding() -> None:
+    store, _ = await sealed()
+    paths = {**store.storage.scrubbed_logs(), 77: "/data/ledgers/gone.qlog"}
+    found: list[Damage] = []
+    await store.storage.new_scrub(found.append, no_pace).logs(lambda: paths)
+    assert found == []
+    await store.storage.close()
