@@ -14,6 +14,8 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import QuireError
 from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.server.compaction_schedule import CompactionSettings
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie, start_bookie
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.storage.settings import StorageSettings
@@ -89,6 +91,8 @@ class World:
         self.starting = 0
         self.journal_settings = JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20)
         self.storage_settings = StorageSettings()
+        self.garbage_collection_settings = GarbageCollectionSettings()
+        self.compaction_settings = CompactionSettings()
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
         self._clients = 0
@@ -135,6 +139,8 @@ class World:
             journal=self.journal_settings,
             storage=replace(self.storage_settings, flush_interval_s=self.chance.uniform(*self.flush_interval_s)),
             disk_check_interval_s=self.disk_check_interval_s,
+            garbage_collection=self.garbage_collection_settings,
+            compaction=self.compaction_settings,
         )
         chance = SimChance(self.chance.randrange(1 << 30))
         return await start_bookie(

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
-from quire_bookie.errors import DamagedError, DiskFullError, StorageError
+from quire_bookie.errors import DamagedError, DiskFullError, QuireError, StorageError
 from quire_bookie.limits import ENTRY_LOG_WRITE_BYTES, MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
@@ -170,7 +170,7 @@ class Compaction:
                 await self._appender.begin()
                 await self._empty_all(logs, pace)
                 await self._flushes.unbroken(self._settle())
-            except BaseException:
+            except (QuireError, OSError, asyncio.CancelledError):
                 await self._flushes.unbroken(self._take_back())
                 raise
             finally:

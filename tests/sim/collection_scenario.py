@@ -1,0 +1,194 @@
+"""Ledgers are written and deleted while bookies collect garbage, compact their entry logs, crash and come back.
+
+Every entry of a living ledger that was confirmed is read, again and again, by a client on another node; in the end the
+bookies hold no ledger that was deleted, and their logs little that does not live.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from quire_bookie.client import LedgerReader
+from quire_bookie.errors import NoSuchLedgerError, QuireError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.limits import KIB, MIB
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server.compaction_schedule import CompactionSettings
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.process import RunningBookie
+from quire_bookie.storage.settings import StorageSettings
+from tests.sim.disk import Survival
+from tests.sim.history import LedgerHistory
+from tests.sim.ledger_scenario import read_all
+from tests.sim.loop import SimLoop
+from tests.sim.world import SimClient, World, insist
+
+ROUNDS = 2
+LEDGERS_PER_ROUND = 5
+QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1))
+LIVE_SHARE_MIN = 0.7
+
+
+@dataclass
+class Cast:
+    """The clients, and what became of the ledgers."""
+
+    world: World
+    writing: SimClient
+    reading: SimClient
+    living: dict[LedgerId, LedgerHistory] = field(default_factory=dict)
+    deleted: set[LedgerId] = field(default_factory=set)
+
+
+class _Listener:
+    def __init__(self, history: LedgerHistory) -> None:
+        self._history = history
+        self.stopped = False
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        self._history.on_confirm(up_to)
+
+    def on_failed(self, error: Exception) -> None:
+        self._history.failed = True
+        self.stopped = True
+
+
+async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
+    """One seed."""
+    world = World(loop, seed)
+    world.journal_settings = JournalSettings(
+        file_bytes=256 * KIB, group_bytes_max=128 * KIB, queue_bytes_max=256 * KIB, spare_files_max=2, reserved_bytes=0
+    )
+    world.storage_settings = StorageSettings(
+        write_cache_bytes=256 * KIB,
+        read_cache_bytes=64 * KIB,
+        entry_log_bytes_max=2 * MIB,
+        reserved_bytes=0,
+        ledger_states_max=4,
+    )
+    world.flush_interval_s = (0.05, 0.5)
+    world.garbage_collection_settings = GarbageCollectionSettings(interval_s=world.chance.uniform(0.3, 2.0))
+    world.compaction_settings = CompactionSettings(
+        minor_threshold=0.5,
+        minor_interval_s=world.chance.uniform(0.3, 1.0),
+        major_threshold=0.95,
+        major_interval_s=world.chance.uniform(1.5, 4.0),
+        rate_bytes_s=world.chance.choice((1, 20)) * MIB,
+    )
+    await world.start_bookies(3)
+    cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"))
+    histories: list[LedgerHistory] = []
+    for _ in range(ROUNDS):
+        writers = [asyncio.ensure_future(_write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
+        for _ in range(world.chance.randrange(1, 4)):
+            await asyncio.sleep(world.chance.uniform(0.2, 2.0))
+            await _restart_somebody(world)
+        written = [each for each in await asyncio.gather(*writers) if each is not None]
+        await world.heal()
+        for ledger, history in written:
+            await _recover(cast, ledger, history)
+            histories.append(history)
+        await _delete_some(cast)
+        await asyncio.sleep(world.chance.uniform(0.0, 3.0))
+        await _restart_somebody(world)
+        await _read_everything(cast)
+    await world.heal()
+    await _settle(cast)
+    await _read_everything(cast)
+    for history in histories:
+        history.check()
+    return histories
+
+
+async def _write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
+    world, client = cast.world, cast.writing
+    e, w, a = world.chance.choice(QUORUMS)
+    try:
+        writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
+    except QuireError:
+        return None
+    history = LedgerHistory()
+    listener = _Listener(history)
+    writer.listener = listener
+    for count in range(world.chance.choice((5, 15, 30))):
+        payloads = [b"%d/%d:" % (count, each) + bytes(world.chance.choice((90, 9_000, 30_000))) for each in range(3)]
+        if listener.stopped:
+            break
+        try:
+            first = writer.submit(payloads)
+        except QuireError:
+            break
+        history.on_submit(first, payloads)
+        await asyncio.sleep(world.chance.uniform(0.0, 0.05))
+    return writer.ledger_id, history
+
+
+async def _recover(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
+    async def attempt() -> LedgerReader:
+        return await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=True))
+
+    reader = await insist(attempt, seconds=300)
+    history.on_close(reader.last_add_confirmed)
+    cast.living[ledger] = history
+
+
+async def _delete_some(cast: Cast) -> None:
+    for ledger in sorted(cast.living):
+        if cast.world.chance.random() < 0.5:
+            del cast.living[ledger]
+            cast.deleted.add(ledger)
+            await insist(lambda ledger=ledger: _delete_one(cast, ledger), seconds=300)
+
+
+async def _delete_one(cast: Cast, ledger: LedgerId) -> None:
+    try:
+        await cast.world.on(cast.writing, cast.writing.ledgers.delete_ledger(ledger))
+    except NoSuchLedgerError:
+        return  # an attempt whose answer was lost
+
+
+async def _read_everything(cast: Cast) -> None:
+    async def attempt(ledger: LedgerId, history: LedgerHistory) -> None:
+        reader = await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=False))
+        history.on_close(reader.last_add_confirmed)
+        await cast.world.on(cast.reading, read_all(reader, history, "reader"))
+
+    for ledger, history in sorted(cast.living.items()):
+        await insist(lambda one=ledger, its=history: attempt(one, its), seconds=300)
+
+
+async def _restart_somebody(world: World) -> None:
+    host = world.chance.choice(sorted(world.bookies))
+    if world.chance.random() < 0.3:
+        await world.stop_bookie(host)
+    else:
+        survival: Survival = world.chance.choice(("none", "all", "random"))
+        world.crash_bookie(host, survival)
+    await asyncio.sleep(world.chance.uniform(0.0, 0.5))
+    await world.start_bookie(host)
+
+
+async def _settle(cast: Cast) -> None:
+    """Until every bookie gave back what was deleted; AssertionError when that never happens."""
+    loop = cast.world.loop
+    end = loop.time() + 120.0
+    while True:
+        await asyncio.sleep(1.0)
+        left = []
+        for _host, place in sorted(cast.world.bookies.items()):
+            assert place.node is not None and place.running is not None
+            left.append(await loop.run_on(place.node, _left_over(cast, place.running)))
+        if not any(left):
+            return
+        if loop.time() > end:
+            raise AssertionError(f"not given back: {left}")
+
+
+async def _left_over(cast: Cast, running: RunningBookie) -> str:
+    held = cast.deleted & set(await running.storage.ledgers())
+    if held:
+        return f"{running.bookie_id} holds {sorted(held)}"
+    if running.storage.quarantined:
+        return f"{running.bookie_id} has logs in quarantine"
+    usages = await running.storage.compaction.usages_now()
+    poor = [usage for usage in usages if usage.share < LIVE_SHARE_MIN]
+    return f"{running.bookie_id}: {poor}" if poor else ""
