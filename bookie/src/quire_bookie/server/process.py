@@ -321,7 +321,7 @@ def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
             running.disk_monitor.disk_full()
 
     bookie = Bookie(
-        data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full, clock=clock
+        data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full, clock=parts.clock
     )
     data.storage.on_deleted = bookie.ledger_deleted
     port = server.sockets[0].getsockname()[1]
