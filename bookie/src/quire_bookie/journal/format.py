@@ -17,6 +17,7 @@ Owns these bytes. Must never decide what an invalid group means; `replay` does.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -133,10 +134,18 @@ def _checked(content: Buffer, expected: bytes, layout: struct.Struct, what: str)
     return rest
 
 
-def encode_group_head(uuid: bytes, generation: int, sequence: int, body: bytes, records: int) -> bytes:
-    """The head that makes `body` a group; the checksum runs over the body without another copy of it."""
-    rest = _GROUP.pack(uuid, generation, sequence, len(body), records)
-    return _GROUP_PREFIX.pack(GROUP_MAGIC, crc32c(body, crc32c(rest))) + rest
+def encode_group_head(uuid: bytes, generation: int, sequence: int, body: Buffer, records: int) -> bytes:
+    """The head that makes `body` a group."""
+    return encode_head_of_parts(uuid, generation, sequence, (body,), records)
+
+
+def encode_head_of_parts(uuid: bytes, generation: int, sequence: int, parts: Sequence[Buffer], records: int) -> bytes:
+    """The head of a group whose body is `parts` one behind the other; the checksum needs no copy that joins them."""
+    rest = _GROUP.pack(uuid, generation, sequence, sum(map(len, parts)), records)
+    crc = crc32c(rest)
+    for part in parts:
+        crc = crc32c(part, crc)
+    return _GROUP_PREFIX.pack(GROUP_MAGIC, crc) + rest
 
 
 def parse_group_head(data: Buffer, offset: int = 0) -> GroupHead | None:

@@ -22,6 +22,8 @@ from quire_bookie.model import Buffer, EntryId, LedgerId, Run
 
 _HEAD = struct.Struct("<B3xIq")
 _IDS = struct.Struct("<qq")
+PART_BYTES_MIN = 16 * 1024
+"""From this mean size of its entries on a run is not joined: a part costs less than the copy."""
 _ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
 
 SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
@@ -69,6 +71,25 @@ class ShutdownRecord:
 
 JournalRecord = EntryRecord | MasterKeyRecord | FenceRecord | ExplicitLacRecord
 """What replay delivers."""
+
+
+def encode_parts(items: list[Run | bytes]) -> list[Buffer]:
+    """The body in parts: runs of large entries as they came, so that they are copied once less; the rest joined."""
+    parts: list[Buffer] = []
+    small: list[Run | bytes] = []
+    for item in items:
+        if isinstance(item, bytes) or item.size_bytes < PART_BYTES_MIN * len(item.entries):
+            small.append(item)
+            continue
+        if small:
+            parts.append(encode_body(small))
+            small = []
+        count, sizes = len(item.entries), map(len, item.entries)
+        parts.append(struct.pack(f"<B3xIqqq{count}I", _ENTRIES, count, item.ledger, item.first, item.lac, *sizes))
+        parts.extend(item.entries)
+    if small:
+        parts.append(encode_body(small))
+    return parts
 
 
 def master_key_record(ledger: LedgerId, key: bytes) -> bytes:

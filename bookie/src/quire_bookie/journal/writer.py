@@ -21,13 +21,13 @@ from quire_bookie.journal.format import (
     DATA_START,
     FileHeader,
     JournalPosition,
-    encode_group_head,
+    encode_head_of_parts,
     encode_header,
     group_bytes,
 )
-from quire_bookie.journal.records import encode_body
+from quire_bookie.journal.records import PART_BYTES_MIN, encode_body, encode_parts
 from quire_bookie.journal.settings import JournalSettings
-from quire_bookie.model import Run
+from quire_bookie.model import Buffer, Run
 
 log = logging.getLogger("quire.journal")
 
@@ -54,11 +54,18 @@ class JournalStats:
 class _Group:
     """Taken from the queue: encoded once, kept when it must wait for a file."""
 
-    body: bytes
+    parts: list[Buffer]
+    body_bytes: int
     records: int
     entries: int
     queued_bytes: int
     dones: list[Done | None]
+
+
+def _encoded(items: list[Run | bytes], entries: int, queued_bytes: int, dones: list[Done | None]) -> _Group:
+    large = queued_bytes >= PART_BYTES_MIN * entries
+    parts: list[Buffer] = encode_parts(items) if large else [encode_body(items)]
+    return _Group(parts, sum(map(len, parts)), len(items), entries, queued_bytes, dones)
 
 
 def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None:
@@ -189,19 +196,19 @@ class GroupWriter:
         group = self._group or self._take()
         self._group = group
         file = self._file
-        size = group_bytes(len(group.body), file.alignment_bytes) if file is not None else 0
+        size = group_bytes(group.body_bytes, file.alignment_bytes) if file is not None else 0
         if file is None or self._position.offset + size > self._end_bytes:
             self._change_file()
             return
         generation, offset, sequence = self._position
-        head = encode_group_head(self._uuid, generation, sequence, group.body, group.records)
-        padding = bytes(size - len(head) - len(group.body))
+        head = encode_head_of_parts(self._uuid, generation, sequence, group.parts, group.records)
+        padding = bytes(size - len(head) - group.body_bytes)
         self._position = JournalPosition(generation, offset + size, sequence + 1)
         self.stats.written_bytes += size
         self._started_s = self._loop.time()
-        self._submit(file, offset, [head, group.body, padding], self._written)
+        self._submit(file, offset, [head, *group.parts, padding], self._written)
 
-    def _submit(self, file: JournalFile, offset: int, buffers: list[bytes], done: Done) -> None:
+    def _submit(self, file: JournalFile, offset: int, buffers: list[Buffer], done: Done) -> None:
         try:
             file.submit(offset, buffers, done)
         except OSError as error:
@@ -213,12 +220,12 @@ class GroupWriter:
         if self.queued_bytes <= settings.group_bytes_max and self._queued_entries <= settings.group_entries_max:
             items, dones, entries = self._items, self._dones, self._queued_entries
             self._items, self._dones, self._queued_entries = [], [], 0
-            return _Group(encode_body(items), len(items), entries, self.queued_bytes, dones)
+            return _encoded(items, entries, self.queued_bytes, dones)
         count, size, entries = self._first_within_bounds()
         items, dones = self._items[:count], self._dones[:count]
         del self._items[:count], self._dones[:count]
         self._queued_entries -= entries
-        return _Group(encode_body(items), count, entries, size, dones)
+        return _encoded(items, entries, size, dones)
 
     def _first_within_bounds(self) -> tuple[int, int, int]:
         """How many items of the queue make a group, their bytes and their entries."""
@@ -334,7 +341,7 @@ class GroupWriter:
             return
         group = self._group
         if group is not None and self._file is not None:
-            size = group_bytes(len(group.body), self._file.alignment_bytes)
+            size = group_bytes(group.body_bytes, self._file.alignment_bytes)
             if DATA_START + size > self._end_bytes:
                 self._refuse_group(StorageError(f"a group of {size} bytes does not fit into a journal file"))
                 return

@@ -82,6 +82,7 @@ class CacheHalf:
         self._end = 0
         self._limit = 0
         self._kept: list[Buffer] = []
+        self._kept_bytes = 0
         self.ledgers: dict[LedgerId, LedgerEntries] = {}
         self.charged_bytes = 0
         self.entries = 0
@@ -124,16 +125,6 @@ class CacheHalf:
         offset = start % CHUNK_BYTES
         return bytes(memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + size])
 
-    def bodies(self, places: Sequence[int]) -> list[Buffer]:
-        """The entries at some places (at least one), as views that are good until `clear`."""
-        low, high = min(places) >> _SIZE_BITS, max(places)
-        if high < _KEPT and (high >> _SIZE_BITS) // CHUNK_BYTES == low // CHUNK_BYTES:
-            chunk = low // CHUNK_BYTES
-            view, base = memoryview(self._chunks[chunk]), chunk * CHUNK_BYTES
-            starts = [(place >> _SIZE_BITS) - base for place in places]
-            return [view[start : start + (place & _SIZE_MASK)] for start, place in zip(starts, places, strict=True)]
-        return [self._view(place) for place in places]
-
     def write_records(
         self,
         target: bytearray | memoryview | mmap,
@@ -147,13 +138,6 @@ class CacheHalf:
         ids = ids if isinstance(ids, array) else array("q", ids)
         places = places if isinstance(places, array) else array("q", places)
         return encode_records(target, at, salt, ledger, ids, places, self._chunks, self._kept)
-
-    def _view(self, place: int) -> Buffer:
-        if place & _KEPT:
-            return self._kept[place ^ _KEPT]
-        start = place >> _SIZE_BITS
-        offset = start % CHUNK_BYTES
-        return memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + (place & _SIZE_MASK)]
 
     def sizes(self, places: Sequence[int]) -> list[int]:
         """The sizes in bytes of the entries at some places."""
@@ -218,6 +202,11 @@ class CacheHalf:
             self._kept.extend(bytes(entry) for entry in run.entries)
         else:
             self._kept.extend(run.entries)
+        # What large entries take, idle chunks must not take as well: both count against one limit.
+        self._kept_bytes += retained
+        while self._spare and self._kept_bytes >= CHUNK_BYTES:
+            self._spare.pop()
+            self._kept_bytes -= CHUNK_BYTES
         self.charged_bytes += retained + KEPT_OVERHEAD_BYTES * len(run.entries)
         return [_KEPT | index for index in range(at, len(self._kept))]
 
@@ -250,6 +239,11 @@ class WriteCache:
     def charged_bytes(self) -> int:
         """What both halves are charged for."""
         return self._active.charged_bytes + self._other.charged_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Chunks that wait to be used again."""
+        return len(self._spare) * CHUNK_BYTES
 
     def has_room(self, run: Run) -> bool:
         """Whether the active half takes this run. An empty half takes any."""

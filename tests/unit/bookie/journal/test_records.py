@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.journal.records import (
+    PART_BYTES_MIN,
     SHUTDOWN_RECORD,
     EntryRecord,
     ExplicitLacRecord,
@@ -15,6 +16,7 @@ from quire_bookie.journal.records import (
     ShutdownRecord,
     decode_body,
     encode_body,
+    encode_parts,
     explicit_lac_record,
     fence_record,
     master_key_record,
@@ -112,3 +114,26 @@ def test_entries_that_are_views_are_copied_once_and_never_pinned() -> None:
     assert isinstance(record, EntryRecord)
     assert record.run.entries == [b"abc", b"def"]
     assert all(type(entry) is bytes for entry in record.run.entries)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=20),
+            st.builds(
+                lambda sizes: run_of(3, 40, [bytes(size) for size in sizes]),
+                st.lists(st.sampled_from([0, 5, PART_BYTES_MIN - 1, PART_BYTES_MIN, 3 * PART_BYTES_MIN]), min_size=1),
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_the_parts_of_a_body_are_the_body(items: list[Run | bytes]) -> None:
+    assert b"".join(encode_parts(items)) == encode_body(items)
+
+
+def test_large_entries_are_parts_as_they_came_and_small_ones_are_joined() -> None:
+    large = [bytes(PART_BYTES_MIN), bytes(PART_BYTES_MIN)]
+    parts = encode_parts([b"record", run_of(1, 0, [b"s"]), run_of(2, 0, large), run_of(1, 1, [b"t"]), b"record"])
+    assert len(parts) == 5
+    assert parts[2] is large[0] and parts[3] is large[1]

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire_bookie.errors import TooManyRequestsError
-from quire_bookie.model import NO_ENTRY, EntryId, LedgerId, Run
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, encode_records
 from quire_bookie.storage.write_cache import CHUNK_BYTES, KEPT_ENTRY_BYTES_MIN, WriteCache
 from tests.unit.bookie.storage.store import body_of, run_of
 
@@ -61,7 +62,11 @@ def test_a_half_hands_its_entries_on_in_order_and_once(shapes: list[tuple[int, i
     for ledger, expected in model.items():
         ids, places = half.ledgers[LedgerId(ledger)].in_order()
         assert list(ids) == sorted(expected)
-        assert [bytes(body) for body in half.bodies(places)] == [expected[entry] for entry in ids]
+        target = bytearray(sum(map(len, expected.values())) + len(ids) * RECORD_HEADER_BYTES)
+        assert half.write_records(target, 0, 77, LedgerId(ledger), ids, places) == len(target)
+        records: list[Buffer] = []
+        encode_records(77, LedgerId(ledger), ids, [expected[entry] for entry in ids], records)
+        assert target == b"".join(records)
         assert half.sizes(places) == [len(expected[entry]) for entry in ids]
 
 
@@ -122,3 +127,19 @@ def test_the_charge_is_close_to_the_memory_of_entries_that_fill_chunks() -> None
     arrays = sys.getsizeof(held.ids) + sys.getsizeof(held.places)
     chunks = -(-4_000_000 // CHUNK_BYTES) * CHUNK_BYTES
     assert arrays + 4_000_000 <= cache.charged_bytes <= 1.2 * (arrays + chunks)
+
+
+def test_idle_chunks_go_where_large_entries_take_their_memory() -> None:
+    cache = WriteCache(64 * MIB)
+    for entry in range(20 * 1024):
+        cache.put(info_of(1), run_of(1, entry, [body_of(1, entry, 1000)]))
+    cache.swap()
+    cache.release()
+    idle = cache.spare_bytes
+    assert idle >= 20 * MIB
+    for entry in range(10):
+        cache.put(info_of(2), run_of(2, entry, [bytes(MIB)]))
+    assert cache.spare_bytes == idle - 10 * MIB
+    for entry in range(10, 30):
+        cache.put(info_of(2), run_of(2, entry, [bytes(MIB)]))
+    assert cache.spare_bytes == 0
