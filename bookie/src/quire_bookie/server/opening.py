@@ -31,7 +31,7 @@ from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_identity import StorageIdentity
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.log_directories import home_of
-from quire_bookie.storage.rebuild import rebuild_index
+from quire_bookie.storage.rebuild import rebuild_index, remove_lost_proof
 
 _log = logging.getLogger("quire.server")
 
@@ -52,6 +52,10 @@ class BookieData:
     """The start came to its end: from here on a clean stop settles what this run risks."""
     found: list[str] = field(default_factory=list)
     """What this start recovered, or found damaged or lost; for people."""
+
+    def must_rebuild_index(self, settings: BookieSettings) -> bool:
+        """Whether the index, or entry logs that it names, went with a volume."""
+        return any(folder in (*settings.ledger_paths, settings.index_dir) for folder in self.identity.lost)
 
     async def close(self) -> None:
         """Flush, write the end of the journals, release everything; the last opened first.
@@ -136,7 +140,7 @@ class _Opening:
     async def _open_storage(self, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
         data, settings = self.data, self.settings
         data.index = await self.open_index(settings.index_path)
-        if any(folder in (*settings.ledger_paths, settings.index_dir) for folder in data.identity.lost):
+        if data.must_rebuild_index(settings):
             await self._rebuild_index(data.index)
         data.storage = await LedgerStorage.open(
             disk=self.disk,
@@ -159,6 +163,7 @@ class _Opening:
         report = await rebuild_index(
             self.disk, index, folders, home, chance=self.chance, accept_limbo=True, limbo_bounds=self.bounds
         )
+        await remove_lost_proof(self.disk, home, report)
         self.data.found.append(f"the index was rebuilt from {report.logs} entry logs with {report.entries} entries")
         self.data.found += [f"{each.path}: {each.what}" for each in report.damage]
 
