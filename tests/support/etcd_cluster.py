@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.etcd_server import EtcdServer, free_port, require_etcd
@@ -40,11 +40,13 @@ class ClusterBookie:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        ready = threading.Event()
-        threading.Thread(target=self._read_log, args=(self._process, ready), daemon=True).start()
-        if not ready.wait(START_TIMEOUT_S) or self._process.poll() is not None:
+        started: Future[str] = Future()
+        threading.Thread(target=self._read_log, args=(self._process, started), daemon=True).start()
+        try:
+            self.bookie_id = started.result(START_TIMEOUT_S)
+        except (TimeoutError, ChildProcessError) as error:
             self.kill()
-            raise AssertionError(f"the bookie did not start:\n{self.log.read_text()[-4000:]}")
+            raise AssertionError(f"the bookie did not start:\n{self.log.read_text()[-4000:]}") from error
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -70,7 +72,7 @@ class ClusterBookie:
             process.kill()
             process.wait()
 
-    def _read_log(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
+    def _read_log(self, process: "subprocess.Popen[str]", started: "Future[str]") -> None:
         assert process.stdout is not None
         with process.stdout, self.log.open("a") as log:
             for line in process.stdout:
@@ -78,9 +80,9 @@ class ClusterBookie:
                 log.flush()
                 found = _LISTENS.search(line)
                 if found:
-                    self.bookie_id = found[1]
-                    ready.set()
-        ready.set()
+                    started.set_result(found[1])
+        if not started.done():
+            started.set_exception(ChildProcessError("it ended"))
 
 
 class EtcdCluster:
