@@ -17,7 +17,7 @@ from mmap import mmap
 from typing import Final
 
 from quire_bookie.bulk import encode_records, store_entries
-from quire_bookie.bulk.plain import CHUNK_BYTES
+from quire_bookie.bulk.plain import CHUNK_BYTES as CHUNK_BYTES
 from quire_bookie.bulk.plain import PLACE_KEPT as _KEPT
 from quire_bookie.bulk.plain import PLACE_SIZE_BITS as _SIZE_BITS
 from quire_bookie.bulk.plain import PLACE_SIZE_MASK as _SIZE_MASK
