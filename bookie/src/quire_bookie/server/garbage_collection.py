@@ -42,6 +42,10 @@ class CollectableStorage(Protocol):
         """Forget a ledger."""
         ...
 
+    async def expire_tombstones(self) -> int:
+        """Forget ledgers that were deleted long ago; how many."""
+        ...
+
     async def drop_dead_logs(self) -> int:
         """Remove entry logs without a live ledger; bytes freed."""
         ...
@@ -115,13 +119,14 @@ class GarbageCollection:
                 await self.run_round()
                 if forced:
                     await self.run_round()  # what was found missing for the first time goes with the second look
-                    afterwards, self._afterwards = self._afterwards, []
-                    for call in afterwards:
-                        call()
             except CollectionHeldError as error:
                 _log.info("garbage collection waits: %s", error)
             except (MetadataError, StorageError, OSError) as error:
                 _log.warning("garbage collection ended early: %s", error)
+            if forced:
+                afterwards, self._afterwards = self._afterwards, []
+                for call in afterwards:
+                    call()
 
     async def _pause(self) -> bool:
         """Until the next round is due, or asked for: then True."""
@@ -134,7 +139,7 @@ class GarbageCollection:
         return True
 
     def force(self, then: Callable[[], None] | None = None) -> None:
-        """Run two rounds as soon as possible, and call `then` when both ended well. Fuse and hold stand."""
+        """Run two rounds as soon as possible, and call `then` when they ended, well or not. Fuse and hold stand."""
         if then is not None:
             self._afterwards.append(then)
         self._wanted.set()
@@ -167,6 +172,7 @@ class GarbageCollection:
                     await self._delete_copies()
                 self._missing_last_round = missing - frozenset(deleted)
             self.stats.freed_bytes += await self._storage.drop_dead_logs()
+            await self._storage.expire_tombstones()
             self.stats.completed_rounds += 1
             self.stats.round_seconds.observe(asyncio.get_running_loop().time() - start_s)
             if deleted:
