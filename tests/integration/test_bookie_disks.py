@@ -1,0 +1,191 @@
+"""A started bookie with several ledger folders: full ones, read-only and its reasons, over restarts."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quire_bookie.journal import JournalSettings
+from quire_bookie.limits import MIB
+from quire_bookie.metadata import layout
+from quire_bookie.model import LedgerId
+from quire_bookie.server import BookieState
+from quire_bookie.server.read_only import ReadOnlyReason, set_stopped_read_only
+from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.wire import client_codec
+from quire_bookie.wire.messages import Status
+from tests.integration.test_bookie_server import KEY, Client, adds, entry, until
+from tests.support.bookie_world import BookieWorld
+
+FOLDERS = ("/ledgers/a", "/ledgers/b")
+KIB = 1024
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+async def _world(*sizes_bytes: int, **changes: object) -> BookieWorld:
+    """A bookie with two ledger folders on disks of these sizes, which looks at them all the time."""
+    world = BookieWorld().with_settings(
+        ledger_dirs=FOLDERS,
+        disk_check_interval_s=0.01,
+        high_priority_bytes_min=64 * KIB,
+        journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
+        storage=StorageSettings(
+            write_cache_bytes=24 * MIB, read_cache_bytes=4 * MIB, reserved_bytes=0, disk_full_retry_s=0.01
+        ),
+    )
+    world.settings = replace(world.settings, **changes)  # type: ignore[arg-type]
+    for folder, size in zip(FOLDERS, sizes_bytes, strict=True):
+        await world.disk.make_dirs(folder)
+        world.disk.mount(folder, size)
+    await world.start()
+    return world
+
+
+async def _fill(world: BookieWorld, *shares: float, sizes: Sequence[int]) -> None:
+    for folder, share, size in zip(FOLDERS, shares, sizes, strict=True):
+        path = f"{folder}/current/filling"
+        if await world.disk.exists(path):
+            await world.disk.remove(path)
+        usage = await world.disk.usage(folder)
+        await world.disk.replace_file(path, bytes(max(0, int(size * share) - (size - usage.free_bytes))))
+
+
+def _recovered(entry_id: int) -> bytes:
+    """An add as recovery sends it."""
+    return b"".join(client_codec.v2_adds(KEY, [entry(entry_id)], recovery=True, high_priority=True))
+
+
+def _state(world: BookieWorld) -> BookieState:
+    assert world.running is not None
+    return world.running.state
+
+
+async def test_a_bookie_stays_writable_while_one_ledger_folder_has_room_and_turns_read_only_when_none_has() -> None:
+    sizes = (1 * MIB, 1 * MIB)
+    world = await _world(*sizes)
+    running = world.running
+    assert running is not None and running.disk_monitor is not None
+    monitor = running.disk_monitor
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 3), 3) == [Status.OK] * 3
+    await _fill(world, 0.97, 0.2, sizes=sizes)
+    await until(lambda: monitor.writable_folders == 1)
+    assert await client.add(adds(3, 3), 3) == [Status.OK] * 3
+    await running.storage.flush()
+    assert any(name.endswith(".qlog") for name in await world.disk.list_dir(FOLDERS[1]))
+    await _fill(world, 0.97, 0.97, sizes=sizes)
+    await until(lambda: _state(world) is BookieState.READ_ONLY)
+    assert running.read_only_mode.reasons == {ReadOnlyReason.DISK}
+    assert await client.add(adds(6, 1), 1) == [Status.READ_ONLY]
+    assert await client.add(_recovered(6), 1) == [Status.READ_ONLY], "no room for recovery adds either"
+    await _fill(world, 0.93, 0.97, sizes=sizes)
+    await until(lambda: running.bookie.accepts_high_priority)
+    assert await client.add(_recovered(6), 1) == [Status.OK]
+    assert _state(world) is BookieState.READ_ONLY
+    await _fill(world, 0.5, 0.97, sizes=sizes)
+    await until(lambda: _state(world) is BookieState.WRITABLE)
+    assert await client.add(adds(7, 1), 1) == [Status.OK]
+    await world.stop()
+
+
+async def test_the_space_that_clients_are_told_is_that_of_all_ledger_folders() -> None:
+    world = await _world(3 * MIB, 2 * MIB)
+    assert world.running is not None
+    monitor = world.running.disk_monitor
+    assert monitor is not None
+    total, free = monitor.total_bytes, monitor.free_bytes
+    assert total == 5 * MIB and 4 * MIB < free < total
+    await world.stop()
+
+
+async def test_an_operators_wish_outlives_restarts_and_what_the_disks_say_of_themselves() -> None:
+    sizes = (1 * MIB, 1 * MIB)
+    world = await _world(*sizes)
+    assert world.running is not None
+    await world.running.set_read_only(True)
+    await _fill(world, 0.97, 0.97, sizes=sizes)
+    mode = world.running.read_only_mode
+    await until(lambda: len(mode.reasons) == 2)
+    await _fill(world, 0.1, 0.1, sizes=sizes)
+    await until(lambda: len(mode.reasons) == 1)
+    assert _state(world) is BookieState.READ_ONLY
+    await world.crash()
+    running = await world.restart()
+    assert running.read_only_mode.reasons == {ReadOnlyReason.OPERATOR}
+    assert layout.read_only_path(running.bookie_id) in world.metadata.nodes
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 1), 1) == [Status.READ_ONLY]
+    assert await client.add(_recovered(0), 1) == [Status.OK]
+    await running.set_read_only(False)
+    await world.crash()
+    await world.restart()
+    assert _state(world) is BookieState.WRITABLE
+    await world.stop()
+
+
+async def test_a_stopped_bookie_can_be_taken_out_of_service_and_put_back() -> None:
+    world = await _world(2 * MIB, 2 * MIB)
+    await world.stop()
+    await set_stopped_read_only(world.disk, FOLDERS, True, _Clock())
+    await world.start()
+    assert _state(world) is BookieState.READ_ONLY
+    await world.stop()
+    await set_stopped_read_only(world.disk, FOLDERS, False, _Clock())
+    await world.start()
+    assert _state(world) is BookieState.WRITABLE
+    await world.stop()
+
+
+async def test_a_forced_bookie_stays_read_only_whatever_the_operator_asks_and_takes_recovery_adds() -> None:
+    world = await _world(2 * MIB, 2 * MIB, force_read_only=True)
+    assert world.running is not None
+    await world.running.set_read_only(False)
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 1), 1) == [Status.READ_ONLY]
+    assert await client.add(_recovered(0), 1) == [Status.OK]
+    await world.stop()
+
+
+async def test_a_bookie_that_may_not_be_read_only_ends_when_its_disks_are_full() -> None:
+    sizes = (1 * MIB, 1 * MIB)
+    world = await _world(*sizes, read_only_enabled=False)
+    assert world.running is not None
+    await _fill(world, 0.97, 0.97, sizes=sizes)
+    async with asyncio.timeout(10):
+        error = await world.running.failed
+    assert "readOnlyModeEnabled" in str(error)
+    await world.stop()
+
+
+async def test_a_disk_that_cannot_be_looked_at_any_more_ends_the_bookie() -> None:
+    world = await _world(2 * MIB, 2 * MIB)
+    assert world.running is not None
+    for _ in range(4):
+        world.disk.fail_next("usage", FOLDERS[1], OSError(5, "Input/output error"))
+    async with asyncio.timeout(10):
+        error = await world.running.failed
+    assert FOLDERS[1] in str(error)
+    await world.stop()
+
+
+async def test_a_folder_that_runs_full_in_the_middle_costs_nothing_that_was_acknowledged() -> None:
+    world = await _world(600 * KIB, 2 * MIB, high_priority_bytes_min=0)
+    ledgers = [LedgerId(each) for each in range(1, 9)]
+    client = await Client.connect(world)
+    acknowledged: list[LedgerId] = []
+    for ledger in ledgers:
+        if await client.add(adds(0, 500, ledger=ledger), 500) == [Status.OK] * 500:
+            acknowledged.append(ledger)
+        assert world.running is not None
+        await world.running.storage.flush()
+    assert len(acknowledged) == len(ledgers)
+    await world.crash()
+    running = await world.restart()
+    for ledger in acknowledged:
+        info = await running.storage.load_ledger(ledger)
+        assert info is not None and info.last_entry == 499
+    assert running.storage.quarantined == []
+    await world.stop()
