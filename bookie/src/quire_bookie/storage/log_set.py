@@ -190,6 +190,8 @@ class EntryLogs:
             await self.files.forget(log)
             await self._disk.remove(path)
         await self.sync_directories(folders)
+        for log in doomed:
+            await self.files.forget(log)  # a reader that was just opening it keeps its space no longer than its read
         self._stats.logs_dropped += len(doomed)
 
     async def read_map(self, log: int) -> LedgerMap:

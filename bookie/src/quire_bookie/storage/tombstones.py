@@ -26,7 +26,9 @@ from quire_bookie.storage.index_keys import (
     DELETIONS_START,
     STATES_END,
     STATES_START,
+    block_key,
     deletion_key,
+    last_block_key,
     ledger_of_deletion_key,
     ledger_of_state_key,
     state_key,
@@ -107,11 +109,23 @@ class Tombstones:
             if value is None or not _is_tombstone(ledger, value):
                 deletes.append(deletion_key(ledger))  # of a ledger that has no tombstone, there is nothing to age
             elif self._states.let_go(ledger):
+                await self._drop_blocks(ledger)
                 deletes += (state_key(ledger), deletion_key(ledger))
                 gone += 1
         if deletes:
             await self._commits.commit([], deletes)
         return gone
+
+    async def _drop_blocks(self, ledger: LedgerId) -> None:
+        """A crash right after the deletion left them. Under a ledger that comes back they would name what is gone."""
+        if await self._has_blocks(ledger):
+            await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
+
+    async def _has_blocks(self, ledger: LedgerId) -> bool:
+        try:
+            return await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0)) is not None
+        except DamagedError:
+            return True  # whatever is there goes, unread
 
 
 def _is_tombstone(ledger: LedgerId, value: bytes) -> bool:

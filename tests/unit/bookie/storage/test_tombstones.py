@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_bookie.errors import NoSuchLedgerError, QuireError
+from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, QuireError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage import LedgerStorage, StorageSettings
-from quire_bookie.storage.index_keys import DELETIONS_END, DELETIONS_START, deletion_key, state_key
+from quire_bookie.storage.index_keys import DELETIONS_END, DELETIONS_START, block_key, deletion_key, state_key
 from quire_bookie.storage.tombstones import decode_deletion, encode_deletion
 from tests.sim.disk import SimDisk
 from tests.sim.index_store import SimIndexStore
@@ -215,3 +215,24 @@ def test_times_come_back_and_belong_to_their_ledger(ledger: int, at_ms: int) -> 
 @given(st.binary(max_size=20))
 def test_other_bytes_say_nothing(value: bytes) -> None:
     assert decode_deletion(LedgerId(5), value) is None
+
+
+async def test_blocks_that_a_crash_left_behind_go_with_the_tombstone() -> None:
+    clock = _Clock()
+    store = await _open(clock)
+    kept = store.index.delete_range
+
+    async def lost(_start: bytes, _end: bytes) -> None:
+        """The crash came before this was durable."""
+
+    store.index.delete_range = lost  # type: ignore[method-assign]
+    await _deleted(store, 1)
+    store.index.delete_range = kept  # type: ignore[method-assign]
+    assert await store.index.get(block_key(LedgerId(1), 0)) is not None
+    clock.ms += WEEK_MS
+    assert await store.storage.expire_tombstones() == 1
+    assert await store.index.get(block_key(LedgerId(1), 0)) is None
+    await store.put_ids(1, [7])
+    with pytest.raises(NoSuchEntryError):
+        await store.read(1, 1)
+    await store.storage.close()
