@@ -15,6 +15,7 @@ from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
 from quire_bookie.server.over_replicated import OverReplicatedSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
+from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 
 MIB = limits.MIB
@@ -67,6 +68,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
             disk_full_retry_s=config.disk_check_interval_ms / 1000,
         ),
         metadata=metadata_settings(config.metadata_session_timeout_ms),
+        scrubbing=ScrubbingSettings(config.scrub_interval_s, config.scrub_bytes_per_second),
         garbage_collection=GarbageCollectionSettings(
             interval_s=config.gc_wait_time_ms / 1000,
             fuse=FuseSettings(config.gc_fuse_share, config.gc_fuse_ledgers_min),

@@ -88,6 +88,18 @@ class StorageConfig(ProcessConfig):
         ge=MIB,
         description="memory of the index in bytes: block cache and write buffers",
     )
+    scrub_interval_s: float = Field(
+        limits.SCRUB_INTERVAL_S,
+        alias="scrubIntervalSeconds",
+        ge=0,
+        description="pause between two checks of everything stored, in seconds; 0 turns them off",
+    )
+    scrub_bytes_per_second: int = Field(
+        limits.SCRUB_BYTES_PER_SECOND,
+        alias="scrubBytesPerSecond",
+        ge=1024,
+        description="how fast entry logs are read to check them",
+    )
     rebuild_index_on_damage: bool = Field(
         False,
         alias="rebuildIndexOnDamage",

@@ -32,6 +32,7 @@ from quire_bookie.server.opening import BookieData, OpenIndex, open_data
 from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
 from quire_bookie.server.reclaiming import compaction_of, garbage_collection_of
 from quire_bookie.server.registration import BookieRegistration
+from quire_bookie.server.scrubbing import Scrubbing
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
@@ -93,6 +94,7 @@ class RunningBookie:
             self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
         )
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
+        self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing)
         self._parts = parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -199,6 +201,7 @@ class RunningBookie:
             ("disk monitor", monitor.run()),
             ("garbage collection", self.garbage_collection.run()),
             ("compaction", self.compaction.run()),
+            ("scrub", self.scrubbing.run()),
         )
 
     async def _begin(self) -> None:

@@ -11,6 +11,7 @@ from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.disk_monitor import DiskRules
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.security.settings import SecuritySettings
+from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 
 
@@ -86,6 +87,7 @@ class BookieSettings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
     garbage_collection: GarbageCollectionSettings = field(default_factory=GarbageCollectionSettings)
+    scrubbing: ScrubbingSettings = field(default_factory=ScrubbingSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
 
     @property

@@ -25,6 +25,8 @@ OTHER: dict[str, Any] = {
     "read_cache_mb": 7,
     "index_cache_bytes": 9 << 20,
     "rebuild_index_on_damage": True,
+    "scrub_interval_s": 99.0,
+    "scrub_bytes_per_second": 5000,
     "entry_log_size_bytes": 100 << 20,
     "flush_interval_ms": 1234,
     "gc_wait_time_ms": 4321,
