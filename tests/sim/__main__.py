@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.sim import churn_scenario, collection_scenario, ledger_scenario, topic_scenario
+from tests.sim import churn_scenario, collection_scenario, ledger_scenario, modes_scenario, topic_scenario
 from tests.sim.loop import SimLoop, simulate
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
@@ -18,6 +18,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "collection": collection_scenario.run,
     "full": churn_scenario.run_on_full_disks,
     "ledger": ledger_scenario.run,
+    "modes": modes_scenario.run,
     "topic": topic_scenario.run,
 }
 

@@ -93,6 +93,8 @@ class World:
         self.storage_settings = StorageSettings()
         self.garbage_collection_settings = GarbageCollectionSettings()
         self.compaction_settings = CompactionSettings()
+        self.journal_settings_of: dict[str, JournalSettings] = {}
+        """Bookies that have other ones than `journal_settings`."""
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
         self._clients = 0
@@ -136,7 +138,7 @@ class World:
             "/data",
             port=BOOKIE_PORT,
             advertise=place.host,
-            journal=self.journal_settings,
+            journal=self.journal_settings_of.get(place.host, self.journal_settings),
             storage=replace(self.storage_settings, flush_interval_s=self.chance.uniform(*self.flush_interval_s)),
             disk_check_interval_s=self.disk_check_interval_s,
             garbage_collection=self.garbage_collection_settings,
@@ -154,6 +156,17 @@ class World:
             return
         session = place.session
         place.disk = place.disk.crash(survival, self.chance.randrange(1 << 30))
+        self.loop.kill(place.node)
+        place.node = place.running = place.session = None
+        self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
+
+    def kill_bookie(self, host: str) -> None:
+        """The process is gone, the machine is not: what was written is there, synced or not."""
+        place = self.bookies[host]
+        if place.node is None or place.session is None:
+            return
+        session = place.session
+        place.disk = place.disk.kill()
         self.loop.kill(place.node)
         place.node = place.running = place.session = None
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)

@@ -208,9 +208,9 @@ class _Opening:
         orphans = f", {target.orphans} of deleted ledgers left out" if target.orphans else ""
         ended = "" if summary.clean else " after an unclean end"
         torn = ", a torn last group dropped" if summary.torn else ""
-        self.data.found.append(
-            f"{target.entries} entries in {summary.groups} journal groups replayed{ended}{orphans}{torn}"
-        )
+        what = f"{target.entries} entries in {summary.groups} journal groups replayed"
+        if target.entries or target.orphans or not summary.clean:
+            self.data.found.append(f"{what}{ended}{orphans}{torn}")
         try:
             await storage.flush()
         except DiskFullError as error:
@@ -249,10 +249,14 @@ async def open_data(
     took_s = asyncio.get_running_loop().time() - began_s
     assert data.run is not None
     modes = data.run.note.modes
+    assert data.storage is not None
+    in_limbo = data.storage.in_limbo
+    if in_limbo and not any("in limbo" in each for each in data.found):
+        data.found.append("in limbo since an earlier start")
     before = [f"it was run in risky modes before ({', '.join(modes)})"] if modes else []
     found = "; ".join([*data.found, *before]) or "nothing to recover"
     _log.log(
-        logging.WARNING if data.storage is not None and data.storage.in_limbo else logging.INFO,
+        logging.WARNING if in_limbo else logging.INFO,
         "bookie %s opened its folders in %.2f s: %s",
         data.identity.bookie,
         took_s,
