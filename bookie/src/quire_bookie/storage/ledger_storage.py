@@ -108,7 +108,14 @@ class LedgerStorage(Generic[M]):
         storage._logs = await EntryLogs.open(
             disk, index, places, directory, settings, storage.stats, storage._commits, chance, clock
         )
-        storage._reader = LogReader(index, storage._logs, storage._read_cache, settings.read_ahead_bytes, storage.stats)
+        storage._reader = LogReader(
+            index,
+            storage._logs,
+            storage._read_cache,
+            settings.read_ahead_bytes,
+            settings.write_cache_bytes,
+            storage.stats,
+        )
         storage._flushes = FlushWorker(
             directory,
             index,

@@ -7,7 +7,7 @@ as soon as its folder allows it, and never continued: of two logs of one stream 
 """
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from quire_bookie.errors import DiskFullError
 from quire_bookie.storage.entry_log import LogWriter
@@ -17,6 +17,7 @@ from quire_bookie.storage.log_directories import LogDirectories
 from quire_bookie.storage.settings import StorageStats
 
 _log = logging.getLogger("quire.storage.logs")
+_ORIGINS_MAX: Final = 64
 
 
 class LogBook(Protocol):
@@ -73,6 +74,8 @@ class LogAppender:
         self._found_full = False
         self._opened: list[int] = []
         self._finished: list[tuple[LogWriter, LogState]] = []
+        self._total_bytes = 0
+        self._origins: dict[int, int] = {}
 
     @property
     def next_log(self) -> int:
@@ -136,6 +139,10 @@ class LogAppender:
         finished, self._finished, self._opened = self._finished, [], []
         for writer, state in finished:
             self._book.note_committed(state)
+            self._total_bytes += state.durable_bytes - writer.committed.durable_bytes
+            self._origins[state.log] = self._total_bytes - state.durable_bytes
+            if len(self._origins) > _ORIGINS_MAX:
+                del self._origins[min(self._origins)]
             writer.commit(state)
             if state.sealed:
                 await writer.close()
@@ -169,6 +176,11 @@ class LogAppender:
         if found_full:
             await self._directories.look()
         return found_full
+
+    def bytes_since(self, log: int, offset: int) -> int | None:
+        """How much was appended since a place was written; None: long ago, or not by this appender."""
+        origin = self._origins.get(log)
+        return None if origin is None else self._total_bytes - origin - offset
 
     async def close(self) -> None:
         """Release the handles. The logs stay unsealed; the next start goes on with the newest and seals the others."""

@@ -6,6 +6,7 @@ proves it; damage is DamagedError, and damage in what was merely read ahead is l
 """
 
 import asyncio
+from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
@@ -56,15 +57,22 @@ class _Plan:
 
 
 class LogReader:
-    """Entries from the logs, by way of the read cache."""
+    """Entries from the logs, by way of the read cache. What the last `recent_bytes` of the flushes hold is recent."""
 
     def __init__(
-        self, index: IndexStore, logs: EntryLogs, cache: ReadCache, read_ahead_bytes: int, stats: StorageStats
+        self,
+        index: IndexStore,
+        logs: EntryLogs,
+        cache: ReadCache,
+        read_ahead_bytes: int,
+        recent_bytes: int,
+        stats: StorageStats,
     ) -> None:
         self._index = index
         self._logs = logs
         self._cache = cache
         self._read_ahead_bytes = read_ahead_bytes
+        self._recent_bytes = recent_bytes
         self._stats = stats
         self._pending: dict[tuple[LedgerId, int], asyncio.Future[Extent | None]] = {}
 
@@ -190,4 +198,15 @@ class LogReader:
             data = await self._logs.files.read(plan.log, base, plan.end - base)
         self._stats.log_reads += 1
         self._stats.log_bytes_read += len(data)
-        return Extent(info.ledger_id, path, salt, base, data, plan.ids, plan.offsets, plan.sizes)
+        since = self._logs.flushed.bytes_since(plan.log, plan.end)
+        return Extent(
+            info.ledger_id,
+            path,
+            salt,
+            base,
+            data,
+            array("q", plan.ids),
+            array("q", plan.offsets),
+            array("q", plan.sizes),
+            recent=since is not None and since < self._recent_bytes,
+        )

@@ -1,7 +1,11 @@
 """Entries read from entry logs, as the stretches they were read in, bounded by bytes.
 
 Owns memory only. An extent keeps the raw bytes of one disk read and the positions in it; a record is checked when it is
-handed out, not when it is read ahead, so that what nobody asks for costs nothing. Least recently used extents go first.
+handed out, not when it is read ahead, so that what nobody asks for costs nothing.
+
+Least recently used extents go first, of two kinds apart: entries written a moment ago, which tail readers want, and
+older ones. Each kind may fill what the other leaves, and none pushes the other below a half of the cache: a reader that
+catches up with everything ever stored does not send the tail readers to the disk.
 """
 
 from bisect import bisect_left
@@ -15,12 +19,17 @@ from quire_bookie.storage.index_keys import BLOCK_SHIFT
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, check_record
 
 EXTENT_OVERHEAD_BYTES: Final = 600
+BLOCK_OVERHEAD_BYTES: Final = 300
 POSITION_OVERHEAD_BYTES: Final = 24
+"""Of an entry in the three arrays of an extent."""
 
 
 @dataclass(slots=True, eq=False)
 class Extent:
-    """Records of one ledger from one disk read. `ids` ascend; `offsets` and `sizes` (of bodies) are of the file."""
+    """Records of one ledger from one disk read. `ids` ascend; `offsets` and `sizes` (of bodies) are of the file.
+
+    `recent`: they were written a moment ago.
+    """
 
     ledger: LedgerId
     path: str
@@ -30,11 +39,13 @@ class Extent:
     ids: Sequence[int]
     offsets: Sequence[int]
     sizes: Sequence[int]
+    recent: bool = False
 
     @property
     def charged_bytes(self) -> int:
         """Memory of it."""
-        return len(self.data) + len(self.ids) * POSITION_OVERHEAD_BYTES + EXTENT_OVERHEAD_BYTES
+        positions = len(self.ids) * POSITION_OVERHEAD_BYTES + len(self.blocks()) * BLOCK_OVERHEAD_BYTES
+        return len(self.data) + positions + EXTENT_OVERHEAD_BYTES
 
     def holds(self, entry: int) -> bool:
         """Whether the entry is in here."""
@@ -59,18 +70,20 @@ class ReadCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._extents: OrderedDict[int, Extent] = OrderedDict()
+        self._recent: OrderedDict[int, Extent] = OrderedDict()
+        self._older: OrderedDict[int, Extent] = OrderedDict()
+        self._recent_bytes = 0
         self._by_block: dict[tuple[LedgerId, int], list[Extent]] = {}
         self.charged_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._extents)
+        return len(self._recent) + len(self._older)
 
     def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
         """A checked copy of a cached entry, None when it is not cached. DamagedError as the log says."""
         for extent in self._by_block.get((ledger, entry >> BLOCK_SHIFT), ()):
             if extent.holds(entry):
-                self._extents.move_to_end(id(extent))
+                self._kind_of(extent).move_to_end(id(extent))
                 return extent.body(entry)
         return None
 
@@ -78,12 +91,13 @@ class ReadCache:
         """Keep an extent, letting the oldest go; one that is larger than the cache is not kept."""
         if extent.charged_bytes > self._limit_bytes:
             return
-        self._extents[id(extent)] = extent
+        self._kind_of(extent)[id(extent)] = extent
         for block in extent.blocks():
             self._by_block.setdefault((extent.ledger, block), []).insert(0, extent)
-        self.charged_bytes += extent.charged_bytes
+        self._charge(extent, extent.charged_bytes)
         while self.charged_bytes > self._limit_bytes:
-            self._drop(next(iter(self._extents.values())))
+            larger = self._recent if self._recent_bytes * 2 > self.charged_bytes else self._older
+            self._drop(next(iter(larger.values())))
 
     def forget(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
         """Drop what may hold an older copy of entries that were stored again."""
@@ -97,14 +111,22 @@ class ReadCache:
         self._drop_where(lambda extent: extent.ledger == ledger)
 
     def _drop_where(self, unwanted: Callable[[Extent], bool]) -> None:
-        for extent in [extent for extent in self._extents.values() if unwanted(extent)]:
+        for extent in [extent for extent in (*self._recent.values(), *self._older.values()) if unwanted(extent)]:
             self._drop(extent)
 
     def _drop(self, extent: Extent) -> None:
-        del self._extents[id(extent)]
-        self.charged_bytes -= extent.charged_bytes
+        del self._kind_of(extent)[id(extent)]
+        self._charge(extent, -extent.charged_bytes)
         for block in extent.blocks():
             held = self._by_block[(extent.ledger, block)]
             held.remove(extent)
             if not held:
                 del self._by_block[(extent.ledger, block)]
+
+    def _kind_of(self, extent: Extent) -> OrderedDict[int, Extent]:
+        return self._recent if extent.recent else self._older
+
+    def _charge(self, extent: Extent, size_bytes: int) -> None:
+        self.charged_bytes += size_bytes
+        if extent.recent:
+            self._recent_bytes += size_bytes
