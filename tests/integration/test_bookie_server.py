@@ -304,6 +304,7 @@ async def test_a_port_in_use_is_one_clear_line_and_leaves_nothing_open(world: Bo
     other = BookieWorld(settings=replace(SETTINGS, port=port(world)))
     with pytest.raises(StartupError, match=rf"port {port(world)} .* cannot be listened on"):
         await other.start()
+    assert not any(name.startswith("/data/journal/journal-") for name in other.disk._names), "told before any replay"
     other.settings = SETTINGS
     await other.restart()  # the folders were given free
     await other.stop()

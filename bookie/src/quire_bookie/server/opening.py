@@ -89,8 +89,12 @@ class BookieData:
         return True
 
     async def _end_run(self, kind: object, error: BaseException | None, _: object) -> None:
-        if error is None and self.run is not None:
+        if error is not None or self.run is None:
+            return
+        try:
             await self.run.write(self.run.note.settled())
+        except (DiskFullError, OSError) as failure:
+            _log.warning("this stop cannot be noted as a clean one: %s", failure)
 
 
 @dataclass(slots=True)

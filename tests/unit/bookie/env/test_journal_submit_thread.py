@@ -1,12 +1,14 @@
 """The durable write of the submitting thread, where the system takes a part at a time or knows no RWF_DSYNC."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from quire_bookie.env.journal_submit_thread import write_durably
+from quire_bookie.env.journal_submit_thread import ThreadJournalFile, write_durably
+from quire_bookie.env.local_disk import LocalDisk
 
 
 def test_what_the_system_did_not_take_at_once_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +33,42 @@ def test_without_a_durable_write_call_the_file_is_synced(tmp_path: Path, monkeyp
     write_durably(fd, 0, [b"abc"])
     assert synced == [fd]
     os.close(fd)
+
+
+async def test_without_syncs_a_submission_is_done_once_written_and_the_close_syncs_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags_seen: list[int] = []
+    synced: list[int] = []
+    real_write, real_sync = os.pwritev, os.fsync
+
+    def pwritev(fd: int, buffers: Sequence[bytes], offset: int, flags: int) -> int:
+        flags_seen.append(flags)
+        return real_write(fd, buffers, offset, flags)
+
+    def fsync(fd: int) -> None:
+        synced.append(fd)
+        real_sync(fd)
+
+    disk = LocalDisk()
+    path = str(tmp_path / "journal")
+    await disk.create_journal(path, 16 * 4096)
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    monkeypatch.setattr(os, "fsync", fsync)
+    file = await disk.open_journal(path, synced=False)
+    assert isinstance(file, ThreadJournalFile)
+    done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    file.submit(4096, [b"x" * 4096], done.set_result)
+    assert await done is None
+    assert (flags_seen, synced) == ([0], [])
+    await file.close()
+    assert len(synced) == 1
+    assert (tmp_path / "journal").read_bytes()[4096:8192] == b"x" * 4096
+    disk.close()
+
+
+def test_the_boot_of_this_machine_has_one_name() -> None:
+    disk = LocalDisk()
+    assert disk.boot_id() == disk.boot_id()
+    assert disk.boot_id() != ""
+    disk.close()

@@ -1,5 +1,7 @@
 """Cookies: stock bytes, nonsense, and the ledgers that hold a cookie in place."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,17 @@ async def test_a_cookie_stays_while_a_ledger_names_its_bookie(store: SimMetadata
     assert await cookies.bookies() == []
     with pytest.raises(NodeMissingError, match="no cookie"):
         await cookies.delete(COOKIE.bookie)
+
+
+async def test_a_cookie_is_replaced_only_as_it_was_read(server: SimMetadata, store: SimMetadataStore) -> None:
+    cookies = Cookies(store)
+    await cookies.create(COOKIE)
+    read = await cookies.read(COOKIE.bookie)
+    assert read is not None
+    grown = replace(COOKIE, ledger_dirs=(*COOKIE.ledger_dirs, "quire1:/l2"))
+    await cookies.update(grown, expected=read.version)
+    after = await cookies.read(COOKIE.bookie)
+    assert after is not None and after.value == grown
+    await cookies.update(grown, expected=read.version)  # its answer was lost, and it is sent again
+    with pytest.raises(BadVersionError):
+        await cookies.update(replace(COOKIE, ledger_dirs=("quire1:/other",)), expected=read.version)
