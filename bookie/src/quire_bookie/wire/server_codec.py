@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, EntryId
-from quire_bookie.wire import server_v2, server_v3, v2
+from quire_bookie.wire import server_v2, server_v3, v2, v3_adds
 from quire_bookie.wire.framing import Straddler, check_length
 from quire_bookie.wire.messages import (
     AUTH_DISABLED_PLUGIN,
@@ -106,6 +106,9 @@ class ServerCodec:
             if data[position + 4] != server_v2.V3_FIRST_BYTE:
                 self._is_v2 = True
                 break
+            if v3_adds.take_add(data, position + 4, stop, requests):
+                position = stop
+                continue
             request = server_v3.request_of(parse(pb.Request, view[position + 4 : stop]))
             if isinstance(request, StartTlsRequest):
                 if self.takes_start_tls:

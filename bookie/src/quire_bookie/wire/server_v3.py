@@ -4,6 +4,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, EntryId, LedgerId, Run
+from quire_bookie.wire import v3_adds
 from quire_bookie.wire.messages import (
     AddRequest,
     AuthRequest,
@@ -244,16 +245,7 @@ def extend_run(previous: Request | None, request: Request) -> bool:
 def encode_adds(request: AddRequest, status: Status) -> bytes:
     """The answers to every entry of a run, one frame each."""
     assert request.transactions is not None
-    code = V3_CODES[status]
-    answer = _response(pb.ADD_ENTRY, 0, status)
-    body = answer.addResponse
-    body.status, body.ledgerId = code, request.reply_ledger  # type: ignore[assignment]
-    frames = []
-    for entry, transaction in enumerate(request.transactions, request.reply_first):
-        answer.header.txnId = transaction
-        body.entryId = entry
-        frames.append(frame(answer))
-    return b"".join(frames)
+    return v3_adds.encode_answers(request.transactions, request.reply_ledger, request.reply_first, V3_CODES[status])
 
 
 def encode_read(
