@@ -64,7 +64,7 @@ def test_nobody_there_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[st
     assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
     assert "is it running, with an HTTP port?" in one_line(capsys)
     assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_FAILED
-    assert "is it running, with an HTTP port?" in one_line(capsys)
+    assert "is `quire standalone` running?" in one_line(capsys)
 
 
 def test_a_settings_file_may_carry_the_keys_of_every_process(
