@@ -147,6 +147,16 @@ def test_a_bookie_without_tls_is_not_spoken_to_in_clear_where_tls_is_wanted(tmp_
     assert isinstance(answer, str) and "does not offer TLS" in answer
 
 
+def test_a_bookie_that_is_refused_is_hung_up_on(tmp_path: Path) -> None:
+    async def go() -> None:
+        security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust))
+        async with served(Guard()) as port, reader(port, security) as read:
+            assert isinstance(await read(), LedgerError)
+            await port.open.wait_until_none()
+
+    run_on("asyncio", go(), timeout_s=5)
+
+
 def test_a_token_in_clear_where_nothing_else_is_offered() -> None:
     assert first_answers("asyncio", ClientSecuritySettings(token=TOKEN), provider=tokens(), reads=2) == [ENTRY] * 2
 
