@@ -43,6 +43,7 @@ native: env
 	mv bookie/src/quire_bookie/bulk/_native.abi3.so.new bookie/src/quire_bookie/bulk/_native.abi3.so
 
 bench-bookie: env
+	@if command -v cargo >/dev/null; then $(MAKE) native; else echo "no cargo: measuring plain Python"; fi
 	$(UV) run --no-sync python -m benchmarks.bench_bookie $(ARGS)
 
 peers:

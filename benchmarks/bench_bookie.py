@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.bookie_sides import JavaSide, QuireSide, Side
 from benchmarks.servers import PEERS
+from quire_bookie.bulk import IS_NATIVE
 
 Figures = dict[str, float]
 Measured = dict[str, dict[str, list[Figures]]]
@@ -251,6 +252,7 @@ def number(value: float) -> str:
 
 def print_table(measured: Measured) -> None:
     """Both sides and the ratio of every round."""
+    print(f"\nOurs with its steps over whole buffers {'native' if IS_NATIVE else 'in plain Python'}.")
     print("\n| case | figure | quire | java | quire / java |\n|---|---|---|---|---|")
     for case, by_side in measured.items():
         for name in dict.fromkeys(name for rounds in by_side.values() for figures in rounds for name in figures):

@@ -97,8 +97,8 @@ async def main() -> None:
                 p50, p99, many = await get_costs(index, held, chance)
                 print(
                     f"| {held:,} | {held * options.entries_each:,} | {folder_mib(path):.1f} | "
-                    f"{statistics.median(commits):.0f} ({max(commits):.0f}) | {p50:.0f} / {p99:.0f} | {many:.1f} | {opened:.2f} | "
-                    f"{own_memory_mib():.0f} |",
+                    f"{statistics.median(commits):.0f} ({max(commits):.0f}) | {p50:.0f} / {p99:.0f} | "
+                    f"{many:.1f} | {opened:.2f} | {own_memory_mib():.0f} |",
                     flush=True,
                 )
                 commits = []

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from quire_bookie import bulk
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
@@ -45,6 +46,9 @@ async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
         undo.push_async_callback(running.stop)
         if listening is not None:
             undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
+        log.info(
+            "steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)"
+        )
         log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, settings.data_dir)
         return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
 
