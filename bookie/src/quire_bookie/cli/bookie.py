@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli import bookie_format, bookie_state
+from quire_bookie.cli import bookie_format, bookie_offline, bookie_state
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.process import (
     EventLoop,
@@ -28,6 +28,7 @@ def register(commands: Commands) -> None:
     app.callback()(lambda: None)
     bookie_format.register(commands, app)
     bookie_state.register(commands, app)
+    bookie_offline.register(commands, app)
 
     @app.command()
     def start(

@@ -38,8 +38,9 @@ _WRITE_SHARE = 4  # write buffers get a quarter of the memory
 class RocksIndexStore:
     """Implements the `IndexStore` port."""
 
-    def __init__(self, path: str, cache_bytes: int) -> None:
+    def __init__(self, path: str, cache_bytes: int, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
         self._cache_bytes = cache_bytes
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="index-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="index-write")
@@ -50,12 +51,14 @@ class RocksIndexStore:
         self._db: Any = None
 
     @classmethod
-    async def open(cls, path: str, *, cache_bytes: int = limits.INDEX_CACHE_BYTES) -> "RocksIndexStore":
-        """Open or create the database in the folder `path`; `cache_bytes` bounds its memory.
+    async def open(
+        cls, path: str, *, cache_bytes: int = limits.INDEX_CACHE_BYTES, read_only: bool = False
+    ) -> "RocksIndexStore":
+        """Open or create the database in `path`; `cache_bytes` bounds its memory; `read_only` changes nothing.
 
         DamagedError: it is not intact. StartupError: it is in use, or may not be used. DiskFullError.
         """
-        store = cls(path, cache_bytes)
+        store = cls(path, cache_bytes, read_only)
         try:
             await store._run(store._writes, store._open_database)
         except StorageError as error:
@@ -182,12 +185,14 @@ class RocksIndexStore:
         table.set_block_size(8 * limits.KIB)
         table.set_checksum_type(rocksdict.ChecksumType.crc32c())
         options.set_block_based_table_factory(table)
-        self._db = rocksdict.Rdict(self._path, options=options)
+        access = rocksdict.AccessType.read_only() if self._read_only else rocksdict.AccessType.read_write()
+        self._db = rocksdict.Rdict(self._path, options=options, access_type=access)
         self._db.set_read_options(_read_options())
 
     def _close_database(self) -> None:
         if self._db is not None:
-            self._db.flush()
+            if not self._read_only:
+                self._db.flush()
             self._db.close()
             self._db = None
 

@@ -1,0 +1,157 @@
+"""What lies in a journal folder, file by file, for a person. Only reads: removes, recycles and replays nothing.
+
+Owns the words for what it finds. The verdict of a start is `replay`'s; this one differs where it looks at files that no
+start needs any more, and says so (`live` is False).
+"""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from quire_bookie.env.disk import Disk, DiskFile
+from quire_bookie.journal.format import (
+    DATA_START,
+    GROUP_HEAD_BYTES,
+    HEADER_BLOCK_BYTES,
+    FileHeader,
+    JournalFormatError,
+    Mark,
+    decode_header,
+    group_bytes,
+    group_is_valid,
+    parse_group_head,
+)
+from quire_bookie.journal.mark import load_mark
+from quire_bookie.journal.records import (
+    EntryRecord,
+    ExplicitLacRecord,
+    FenceRecord,
+    MasterKeyRecord,
+    RecordFormatError,
+    ShutdownRecord,
+    decode_body,
+)
+from quire_bookie.journal.scan import Window, find_group
+from quire_bookie.model import LedgerId
+
+_FILE = re.compile(r"journal-\d{8}\.log")
+
+
+@dataclass(slots=True)
+class InspectedFile:
+    """One journal file. `generation` is None when it has no header: then `what` says why. `end`: of the last group."""
+
+    path: str
+    size_bytes: int
+    generation: int | None = None
+    live: bool = False
+    """A start needs it: it is not below the mark."""
+    groups: int = 0
+    entries: int = 0
+    keys: int = 0
+    fences: int = 0
+    lacs: int = 0
+    ledgers: set[LedgerId] = field(default_factory=set)
+    clean_end: bool = False
+    end: int = 0
+    what: str = ""
+    damaged: bool = False
+    """Durable bytes are provably wrong, where a start would read them."""
+
+
+async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list[InspectedFile]]:
+    """The mark and every file, by generation. DamagedError: the mark is damaged. OSError."""
+    mark = await load_mark(disk, directory)
+    files: list[InspectedFile] = []
+    headers: dict[int, FileHeader] = {}
+    async for path, file in _open_files(disk, directory):
+        found = InspectedFile(path, await file.size())
+        files.append(found)
+        try:
+            header = decode_header(await file.read(0, HEADER_BLOCK_BYTES))
+        except JournalFormatError as error:
+            found.what = f"not in use: {error}"
+            continue
+        found.generation = header.generation
+        found.live = mark is not None and header.uuid == mark.uuid and header.generation >= mark.position.generation
+        if mark is not None and header.uuid != mark.uuid:
+            found.what, found.damaged = "belongs to another journal", True
+            continue
+        headers[header.generation] = header
+        await _walk(file, header, mark, found)
+    files.sort(key=lambda each: (each.generation is None, each.generation or 0, each.path))
+    for found in files:
+        if found.generation is not None:
+            _judge(found, headers.get(found.generation + 1))
+    return mark, files
+
+
+async def _open_files(disk: Disk, directory: str) -> AsyncIterator[tuple[str, DiskFile]]:
+    for name in await disk.list_dir(directory):
+        if _FILE.fullmatch(name):
+            path = f"{directory}/{name}"
+            file = await disk.open_read_only(path)
+            try:
+                yield path, file
+            finally:
+                await file.close()
+
+
+async def _walk(file: DiskFile, header: FileHeader, mark: Mark | None, found: InspectedFile) -> None:
+    """Groups of the file's generation, from its start, or from the mark when that lies in it."""
+    offset, sequence = DATA_START, header.first_sequence
+    if mark is not None and mark.position.generation == header.generation and mark.position.offset:
+        offset, sequence = mark.position.offset, mark.position.sequence
+        found.what = f"from the mark at {offset}"
+    window = Window(file)
+    while offset + GROUP_HEAD_BYTES <= found.size_bytes:
+        head = parse_group_head(await window.bytes_at(offset, GROUP_HEAD_BYTES))
+        if head is None or (head.uuid, head.generation, head.sequence) != (header.uuid, header.generation, sequence):
+            break
+        body = await window.bytes_at(offset + GROUP_HEAD_BYTES, head.body_bytes)
+        if not group_is_valid(head, body):
+            break
+        try:
+            _count(body, found)
+        except RecordFormatError as error:
+            found.what, found.damaged = f"group {sequence} at {offset}: {error}", found.live
+            break
+        found.groups += 1
+        offset += group_bytes(head.body_bytes, header.alignment_bytes)
+        sequence += 1
+    found.end = offset
+    later = await find_group(
+        file, offset, found.size_bytes, header.uuid, header.generation, sequence=sequence + 1, exact=True
+    )
+    if later is not None and not found.damaged:
+        found.what = f"group {sequence} at {offset} is wrong, and group {later.sequence} behind it was durable"
+        found.damaged = found.live
+
+
+def _count(body: bytes, found: InspectedFile) -> None:
+    found.clean_end = False
+    for record in decode_body(body):
+        match record:
+            case EntryRecord(run):
+                found.entries += len(run.entries)
+                found.ledgers.add(run.ledger)
+            case MasterKeyRecord(ledger, _key):
+                found.keys += 1
+                found.ledgers.add(ledger)
+            case FenceRecord(ledger):
+                found.fences += 1
+                found.ledgers.add(ledger)
+            case ExplicitLacRecord(ledger, _packet):
+                found.lacs += 1
+                found.ledgers.add(ledger)
+            case ShutdownRecord():
+                found.clean_end = True
+
+
+def _judge(found: InspectedFile, successor: FileHeader | None) -> None:
+    """What the file behind it proves."""
+    if successor is not None and found.end < successor.previous_end and not found.damaged:
+        found.what = f"ends at {found.end}, but {successor.previous_end} was durable"
+        found.damaged = found.live
+    elif not found.what:
+        found.what = "closed" if found.clean_end or successor is not None else "in use"
