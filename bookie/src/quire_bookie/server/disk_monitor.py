@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskUsage
-from quire_bookie.errors import StorageError
+from quire_bookie.errors import StartupError, StorageError
 from quire_bookie.storage.log_directories import LogDirectories, LogDirectory
 
 _log = logging.getLogger("quire.server.disk")
@@ -133,8 +133,10 @@ class DiskMonitor:
         self._reported.set()
 
     async def first_look(self) -> bool:
-        """Whether to start read-only."""
+        """Whether to start read-only. StartupError when it must and may not be."""
         self.read_only = await self._wanted()
+        if self.read_only and not self._rules.read_only_enabled:
+            raise StartupError(f"no space, and readOnlyModeEnabled is false: {self._directories.describe()}")
         self._on_look()
         return self.read_only
 

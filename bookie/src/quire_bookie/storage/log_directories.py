@@ -109,10 +109,6 @@ class LogDirectories:
         """A write found no space here."""
         self._by_path[path].out_of_space = True
 
-    def take_back(self, path: str) -> None:
-        """There is space again."""
-        self._by_path[path].out_of_space = False
-
     def describe(self) -> str:
         """The free bytes of each folder, for a message."""
         return ", ".join(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.env.disk import DiskUsage
-from quire_bookie.errors import StorageError
+from quire_bookie.errors import StartupError, StorageError
 from quire_bookie.server.disk_monitor import DiskMonitor, DiskRules, full_folders, sum_of, used_share
 from quire_bookie.storage.log_directories import LogDirectories
 from tests.sim.disk import SimDisk
@@ -136,6 +136,8 @@ async def test_a_bookie_that_may_not_be_read_only_ends_instead() -> None:
     await world.fill(96, 97)
     await world.monitor.look()
     assert world.modes == [] and isinstance(world.failures[0], StorageError)
+    with pytest.raises(StartupError, match="readOnlyModeEnabled"):
+        await world.monitor.first_look()
 
 
 async def test_a_journal_without_space_turns_read_only_until_another_file_fits() -> None:

@@ -1,5 +1,7 @@
 """Several ledger folders: where logs go, what a full one does, and that nothing is lost on the way."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from quire_bookie.storage.index_commits import PROOF_NAME
 from quire_bookie.storage.log_directories import LogDirectories
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import Expected, check, crash_at, let_the_dead_rest, note, replay, scenario
-from tests.unit.bookie.storage.store import Store, body_of, open_store
+from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
 
 A, B = "/data/a", "/data/b"
 FOLDERS = (A, B)
@@ -212,6 +214,37 @@ async def test_logs_without_a_living_ledger_go_from_every_folder() -> None:
     freed = await store.storage.drop_dead_logs()
     assert freed > 3 << 20 and sum(map(len, await logs_in(store))) == 1, "the one being written stays"
     await store.storage.close()
+
+
+async def test_a_disk_on_which_flushes_are_refused_is_freed_by_compaction_which_may_use_the_reserve() -> None:
+    settings = replace(SMALL, reserved_bytes=700 * KIB, compaction_reserved_bytes=64 * KIB)
+    store = await open_store(settings=settings)
+    for ledger in range(1, 9):
+        await store.put_ids(ledger, range(5), 100 * KIB)
+        await store.storage.flush()
+    for ledger in range(2, 9):
+        await store.storage.delete_ledger(LedgerId(ledger))
+    await store.put_ids(1, range(5, 7), 40 * KIB)
+    store.disk.capacity_bytes = store.disk._used_bytes() + 600 * KIB
+    with pytest.raises(DiskFullError):
+        await store.storage.flush()
+    sealed = [state.log for state in store.storage._logs.sealed()]
+    assert await store.storage.compaction.compact(sealed, _Unhurried()) > 0
+    await store.storage.drop_dead_logs()
+    await store.storage.flush()
+    assert not store.storage.disk_full
+    for entry in range(7):
+        assert await store.read(1, entry) == body_of(1, entry, 100 * KIB if entry < 5 else 40 * KIB)
+    await store.storage.close()
+
+
+class _Unhurried:
+    """A pace without bounds."""
+
+    stopping = False
+
+    async def spend(self, size_bytes: int, entries: int) -> None:
+        """Costs nothing."""
 
 
 async def _looked(sizes: list[int], numbers: list[int], reserved_bytes: int = 0) -> LogDirectories:
