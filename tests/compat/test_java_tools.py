@@ -36,7 +36,7 @@ def test_the_shell_lists_our_bookies_and_their_disk_space(java: JavaDriver, clus
         assert bookie.bookie_id in told
         assert str(bookie.port) in shell(java, cluster, "endpointinfo", "-b", bookie.bookie_id)
     assert "No bookie exists!" in shell(java, cluster, "listbookies", "-ro")
-    assert '"totalBookiesCount" : 3' in shell(java, cluster, "clusterinfo")
+    assert '"writableBookiesCount" : 3' in shell(java, cluster, "clusterinfo")
 
 
 def test_the_shells_simple_test_passes(java: JavaDriver, cluster: EtcdCluster) -> None:
