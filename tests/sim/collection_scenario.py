@@ -188,7 +188,7 @@ async def _left_over(cast: Cast, running: RunningBookie) -> str:
     if held:
         return f"{running.bookie_id} holds {sorted(held)}"
     if running.storage.quarantined:
-        return f"{running.bookie_id} has logs in quarantine"
+        return f"{running.bookie_id} has logs in quarantine: {running.storage.quarantined}"
     usages = await running.storage.compaction.usages_now()
     poor = [usage for usage in usages if usage.share < LIVE_SHARE_MIN]
     return f"{running.bookie_id}: {poor}" if poor else ""

@@ -132,6 +132,8 @@ class Compaction:
         self._appender = logs.compacted
         self._flushes = flushes
         self._running = asyncio.Lock()
+        self._settling = asyncio.Lock()
+        """Held to the end even when the caller is cancelled: nothing is taken back while it is being committed."""
         self._moves: dict[bytes, list[Move]] = {}
         self._moving_bytes = 0
         self._stated: set[LedgerId] = set()
@@ -351,28 +353,29 @@ class Compaction:
 
         DiskFullError before anything was committed takes all of it back; later on the moves so far stand.
         """
-        if self._moving_bytes:
-            log_states = await self._guarded(self._appender.end_flush())
-            moves, self._moves, self._moving_bytes = self._moves, {}, 0
-            keys = sorted(moves)
-            committed = False
-            while keys or not committed:
-                part, keys = keys[:BLOCKS_PER_COMMIT], keys[BLOCKS_PER_COMMIT:]
+        async with self._settling:
+            if self._moving_bytes:
+                log_states = await self._guarded(self._appender.end_flush())
+                moves, self._moves, self._moving_bytes = self._moves, {}, 0
+                keys = sorted(moves)
+                committed = False
+                while keys or not committed:
+                    part, keys = keys[:BLOCKS_PER_COMMIT], keys[BLOCKS_PER_COMMIT:]
+                    async with self._flushes.write_lock:
+                        self._flushes.check_alive()
+                        await self._commit({key: moves[key] for key in part}, () if committed else log_states)
+                        if not committed:
+                            await self._appender.committed()
+                            committed = True
+            emptied, self._emptied = self._emptied, set()
+            emptied -= self.damaged
+            if emptied:
                 async with self._flushes.write_lock:
                     self._flushes.check_alive()
-                    await self._commit({key: moves[key] for key in part}, () if committed else log_states)
-                    if not committed:
-                        await self._appender.committed()
-                        committed = True
-        emptied, self._emptied = self._emptied, set()
-        emptied -= self.damaged
-        if emptied:
-            async with self._flushes.write_lock:
-                self._flushes.check_alive()
-                sizes = {state.log: state.durable_bytes for state in self._logs.sealed() if state.log in emptied}
-                await self._guarded(self._logs.remove(sorted(sizes), self._commits))
-            self.stats.logs_compacted += len(sizes)
-            self.stats.reclaimed_bytes += sum(sizes.values())
+                    sizes = {state.log: state.durable_bytes for state in self._logs.sealed() if state.log in emptied}
+                    await self._guarded(self._logs.remove(sorted(sizes), self._commits))
+                self.stats.logs_compacted += len(sizes)
+                self.stats.reclaimed_bytes += sum(sizes.values())
 
     async def _commit(self, moves: dict[bytes, list[Move]], log_states: Sequence[tuple[bytes, bytes]]) -> None:
         puts: list[tuple[bytes, bytes]] = []
@@ -422,10 +425,11 @@ class Compaction:
 
     async def _take_back(self) -> None:
         """What is not committed goes. After a failure it stays for the next start, which knows what the index names."""
-        self._moves, self._moving_bytes = {}, 0
-        self._emptied.clear()
-        if self._flushes.failure is None:
-            await self._appender.rewind()
+        async with self._settling:
+            self._moves, self._moving_bytes = {}, 0
+            self._emptied.clear()
+            if self._flushes.failure is None:
+                await self._appender.rewind()
 
     async def _living(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
         """Those that live, or whose state cannot be read."""

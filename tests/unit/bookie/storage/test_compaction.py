@@ -305,6 +305,33 @@ async def test_a_cancelled_compaction_leaves_everything_as_it_was() -> None:
     await store.storage.close()
 
 
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+async def test_a_compaction_that_is_cancelled_while_it_commits_takes_nothing_back(turns: int) -> None:
+    """It took back the log that the commit, under way, named a moment later."""
+    store = await open_store()
+    await filled(store, entries=12)
+    await store.storage.delete_ledger(LedgerId(0))
+    copied = asyncio.Event()
+
+    class Copied(Pace):
+        async def on_spend(self) -> None:
+            copied.set()
+
+    task = asyncio.ensure_future(store.storage.compaction.compact(sealed(store), Copied()))
+    await copied.wait()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    for ledger in (1, 2, 3):
+        await check(store, ledger, range(12))
+    store = await store.restart()
+    for ledger in (1, 2, 3):
+        await check(store, ledger, range(12))
+    assert store.storage.stats.logs_damaged == 0
+    await store.storage.close()
+
+
 async def test_no_space_takes_it_back_and_nothing_else() -> None:
     store = await open_store(settings=dataclasses.replace(SMALL, compaction_reserved_bytes=0))
     await filled(store)
