@@ -257,6 +257,10 @@ async def open_data(
     in_limbo = data.storage.in_limbo
     if in_limbo and not any("in limbo" in each for each in data.found):
         data.found.append("in limbo since an earlier start")
+    if settings.accept_lost_volumes and not data.identity.lost:
+        _log.warning(
+            "acceptLostVolumes is set and nothing was lost: unset it, or the next volume that is late is given up"
+        )
     before = [f"it was run in risky modes before ({', '.join(modes)})"] if modes else []
     found = "; ".join([*data.found, *before]) or "nothing to recover"
     _log.log(

@@ -4,7 +4,8 @@
     PLACE     the roles of the folder, one per line (`journal 0`), so that volumes that were mounted in each other's
               place are found out, and a moved folder is not refused
     STATE     `new`: nothing was ever acknowledged with it; `used`; `lost`: it took the place of a lost volume, and the
-              bookie is not in limbo yet
+              bookie is not in limbo yet. Then an epoch: how often the bookie went on without a lost volume. One that
+              turns up again later has an older epoch, and no longer belongs to what the others hold
 
 Reads and writes these files and decides nothing: `storage_identity` does. Must never change a folder while looking.
 """
@@ -77,6 +78,7 @@ class FoundFolder:
     cookie: Cookie | None = None
     place: str | None = None
     state: FolderState = FolderState.NEW
+    epoch: int = 0
     has_data: bool = False
     emptied: bool = False
     """It was used, and its data is gone."""
@@ -102,11 +104,11 @@ async def _inspect_folder(disk: Disk, folders: StorageFolders, path: str) -> Fou
         raise StartupError(f"{path}/{CURRENT}/{_COOKIE_FILE} cannot be read: {error}; put the file back") from error
     _refuse_foreign_format(path, cookie)
     place = (await disk.read_file(f"{path}/{CURRENT}/{_PLACE_FILE}")).decode() if _PLACE_FILE in names else None
-    state = FolderState.USED if data else FolderState.NEW
+    state, epoch = FolderState.USED if data else FolderState.NEW, 0
     if _STATE_FILE in names:
-        state = await _read_state(disk, f"{path}/{CURRENT}/{_STATE_FILE}")
+        state, epoch = await _read_state(disk, f"{path}/{CURRENT}/{_STATE_FILE}")
     emptied = state is FolderState.USED and _lacks_files(folders, path, data)
-    return FoundFolder(path, cookie, place, state, bool(data), emptied)
+    return FoundFolder(path, cookie, place, state, epoch, bool(data), emptied)
 
 
 def _lacks_files(folders: StorageFolders, path: str, data: Sequence[str]) -> bool:
@@ -116,10 +118,11 @@ def _lacks_files(folders: StorageFolders, path: str, data: Sequence[str]) -> boo
     return path == folders.ledger_dirs[0] and not data
 
 
-async def _read_state(disk: Disk, path: str) -> FolderState:
+async def _read_state(disk: Disk, path: str) -> tuple[FolderState, int]:
     text = (await disk.read_file(path)).decode(errors="replace").strip()
     try:
-        return FolderState(text)
+        state, epoch = text.split(" ")
+        return FolderState(state), int(epoch)
     except ValueError as error:
         raise StartupError(f"{path} is damaged: it says {text[:20]!r}; put the file back") from error
 
@@ -147,16 +150,18 @@ def _refuse_foreign_format(path: str, cookie: Cookie) -> None:
         )
 
 
-async def stamp(disk: Disk, folders: StorageFolders, path: str, cookie: Cookie, state: FolderState) -> None:
+async def stamp(
+    disk: Disk, folders: StorageFolders, path: str, cookie: Cookie, state: FolderState, epoch: int = 0
+) -> None:
     """Make a folder one of the bookie's, durably. A crash leaves it unstamped or stamped."""
     await disk.replace_file(f"{path}/{CURRENT}/{_PLACE_FILE}", folders.places()[path].encode())
-    await write_state(disk, path, state)
+    await write_state(disk, path, state, epoch)
     await write_cookie(disk, path, cookie)
 
 
-async def write_state(disk: Disk, path: str, state: FolderState) -> None:
+async def write_state(disk: Disk, path: str, state: FolderState, epoch: int) -> None:
     """Replace STATE, durably."""
-    await disk.replace_file(f"{path}/{CURRENT}/{_STATE_FILE}", f"{state.value}\n".encode())
+    await disk.replace_file(f"{path}/{CURRENT}/{_STATE_FILE}", f"{state.value} {epoch}\n".encode())
 
 
 async def write_cookie(disk: Disk, path: str, cookie: Cookie) -> None:

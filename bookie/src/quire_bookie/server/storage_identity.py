@@ -52,12 +52,14 @@ class StorageIdentity:
     locks: list[DirectoryLock] = field(default_factory=list)
     lost: tuple[str, ...] = ()
     """Folders whose content was lost and which were accepted empty: the bookie must come up in limbo."""
+    epoch: int = 0
     unsettled: tuple[str, ...] = ()
+    """Folders whose STATE is not that of this epoch, those that were lost last."""
 
     async def settle(self, disk: Disk) -> None:
         """From here on every folder counts as used. After limbo is durable, before anything is acknowledged."""
         for path in self.unsettled:
-            await write_state(disk, path, FolderState.USED)
+            await write_state(disk, path, FolderState.USED, self.epoch)
         self.unsettled = ()
 
     def release(self) -> None:
@@ -112,7 +114,12 @@ async def claim_storage(
         except OSError as error:
             raise StartupError(_os_error_line(error, folders)) from error
         identity.lost = tuple(folder.path for folder in found if folder.state is FolderState.LOST)
-        identity.unsettled = tuple(folder.path for folder in found if folder.state is not FolderState.USED)
+        identity.epoch = max(folder.epoch for folder in found)
+        identity.unsettled = tuple(
+            folder.path
+            for folder in sorted(found, key=lambda folder: folder.state is FolderState.LOST)
+            if folder.state is not FolderState.USED or folder.epoch != identity.epoch
+        )
         undo.pop_all()
     return identity
 
@@ -180,9 +187,9 @@ async def _recognise(
     for path in plan.added:
         await stamp(disk, folders, path, plan.cookie, FolderState.NEW)
     for path in plan.lost:
-        await stamp(disk, folders, path, plan.stored, FolderState.LOST)
+        await stamp(disk, folders, path, plan.stored, FolderState.LOST, plan.epoch)
     for path in plan.emptied:
-        await write_state(disk, path, FolderState.LOST)
+        await write_state(disk, path, FolderState.LOST, plan.epoch)
     if plan.cookie != plan.stored:
         await _update(metadata, plan.cookie, stored)
     for path in plan.outdated:
@@ -252,6 +259,8 @@ class ClaimPlan:
     emptied: tuple[str, ...]
     outdated: tuple[str, ...]
     """Folders whose cookie is still another one once the others were stamped."""
+    epoch: int
+    """Of what is lost now; the other folders follow when the bookie is in limbo."""
 
 
 def plan_claim(
@@ -271,6 +280,7 @@ def plan_claim(
     lost = tuple(folder.path for folder in members if folder.cookie is None)
     emptied = tuple(folder.path for folder in members if folder.emptied)
     _check_places(folders, members)
+    _check_epochs(members, stored)
     _check_lost(lost, emptied, stored, options)
     added = [folder for folder in found if folder.path not in known.places()]
     for folder in added:
@@ -284,7 +294,8 @@ def plan_claim(
         ledger_dirs=stored.ledger_dirs + _prefixed(folders.ledger_dirs[len(stored.ledger_dirs) :]),
     )
     outdated = (folder.path for folder in members if (folder.cookie or stored) != cookie)
-    return ClaimPlan(stored, cookie, tuple(folder.path for folder in added), lost, emptied, tuple(outdated))
+    epoch = max(folder.epoch for folder in found) + 1
+    return ClaimPlan(stored, cookie, tuple(folder.path for folder in added), lost, emptied, tuple(outdated), epoch)
 
 
 def _newest_format(found: Sequence[FoundFolder]) -> int:
@@ -331,6 +342,20 @@ def _is_part(cookie: Cookie, stored: Cookie) -> bool:
         ledger_dirs=stored.ledger_dirs[:ledgers],
         format_version=cookie.format_version,
     )
+
+
+def _check_epochs(members: Sequence[FoundFolder], stored: Cookie) -> None:
+    """A volume that was given up and turned up again lacks what happened since, and the others lack what it has."""
+    if any(folder.state is FolderState.LOST for folder in members):
+        return  # its loss is being accepted: the others follow
+    used = [folder for folder in members if folder.state is FolderState.USED]
+    newest = max((folder.epoch for folder in used), default=0)
+    for folder in used:
+        if folder.epoch < newest:
+            raise StartupError(
+                f"the folder {folder.path} was given up as lost, and bookie {stored.bookie} went on without it; empty "
+                "it and start once with acceptLostVolumes=true (--accept-lost-volumes)"
+            )
 
 
 def _check_lost(lost: Sequence[str], emptied: Sequence[str], stored: Cookie, options: ClaimOptions) -> None:

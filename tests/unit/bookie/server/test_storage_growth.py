@@ -52,7 +52,7 @@ async def test_a_folder_with_data_is_not_added(machine: Machine) -> None:
 async def test_a_folder_that_was_in_use_is_not_added_again(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     cookie = await machine.cookie_at("/d/ledgers0")
-    for name, content in (("PLACE", b"ledgers 2\n"), ("STATE", b"used\n")):
+    for name, content in (("PLACE", b"ledgers 2\n"), ("STATE", b"used 0\n")):
         await machine.write(f"/d/ledgers2/current/{name}", content)
     await machine.write("/d/ledgers2/current/VERSION", await machine.disk.read_file("/d/ledgers0/current/VERSION"))
     await machine.refused("/d/ledgers2", "empty one", first.bookie, folders=MORE, expand=True)
@@ -220,6 +220,44 @@ async def _accept(machine: Machine) -> bool:
     except (SimCrashError, StartupError):
         return False
     return True
+
+
+async def test_a_volume_that_turns_up_again_after_it_was_given_up_is_refused(machine: Machine) -> None:
+    first = await machine.claim(settle=True)
+    kept = {name: machine.disk.content(name) for name in machine.disk._names if name.startswith("/d/ledgers1/")}
+    await machine.lose("/d/ledgers1")
+    await machine.claim(accept_lost=True, settle=True)
+    for name, content in kept.items():
+        await machine.write(name, content)
+    await machine.refused("/d/ledgers1", first.bookie, "given up as lost", "empty it")
+    await machine.refused("/d/ledgers1", "given up as lost", accept_lost=True)
+    await machine.lose("/d/ledgers1")
+    assert (await machine.claim(accept_lost=True, settle=True)).bookie == first.bookie
+    assert (await machine.claim()).lost == ()
+
+
+@pytest.mark.parametrize("survival", ["none", "all"])
+async def test_a_crash_at_any_step_of_settling_keeps_the_folders_together(survival: Survival) -> None:
+    for crash_after in range(20):
+        machine = Machine()
+        await machine.claim(settle=True)
+        await machine.lose("/d/ledgers1")
+        machine.disk = machine.disk.crash("all")
+        await machine.claim(accept_lost=True)
+        machine.disk.crash_after(crash_after + 2)
+        try:
+            await machine.claim(settle=True)
+            done = True
+        except (SimCrashError, StartupError):
+            done = False
+        machine.disk = machine.disk.crash(survival, seed=crash_after)
+        assert (await machine.claim()).lost == (() if done else ("/d/ledgers1",))
+        await machine.claim(settle=True)
+        assert set((await states(machine)).values()) == {FolderState.USED}
+        if done:
+            assert crash_after == 3
+            return
+    raise AssertionError("settling never ended")
 
 
 async def test_a_loss_while_growing_is_both(machine: Machine) -> None:
