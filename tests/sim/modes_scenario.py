@@ -1,7 +1,7 @@
 """One bookie does not sync its journal, or has none, and loses power while a ledger is written and taken over.
 
 It comes back in limbo: what it lost is *unknown*, so that recovery finds every confirmed entry on the others instead of
-ending the ledger where this bookie would have denied one.
+ending the ledger where this bookie would have denied one. Another bookie has several journal and ledger folders.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     world = World(loop, seed)
     risky = "b1"
     journaled = world.chance.random() < 0.6
-    world.journal_settings_of[risky] = replace(world.journal_settings, sync_data=False, write_data=journaled)
+    world.changes_of[risky] = {
+        "journal": replace(world.journal_settings, sync_data=False, write_data=journaled),
+    }
+    world.changes_of["b2"] = {"journal_dirs": ("/data/j0", "/data/j1"), "ledger_dirs": ("/data/l0", "/data/l1")}
     await world.start_bookies(world.chance.choice((3, 4)))
     writing, opening, other = [await world.start_client(host) for host in ("writer", "opener", "other")]
     e, w, a = world.chance.choice(QUORUMS)

@@ -93,8 +93,8 @@ class World:
         self.storage_settings = StorageSettings()
         self.garbage_collection_settings = GarbageCollectionSettings()
         self.compaction_settings = CompactionSettings()
-        self.journal_settings_of: dict[str, JournalSettings] = {}
-        """Bookies that have other ones than `journal_settings`."""
+        self.changes_of: dict[str, dict[str, Any]] = {}
+        """By host: settings in which a bookie differs from the others."""
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
         self._clients = 0
@@ -138,12 +138,13 @@ class World:
             "/data",
             port=BOOKIE_PORT,
             advertise=place.host,
-            journal=self.journal_settings_of.get(place.host, self.journal_settings),
+            journal=self.journal_settings,
             storage=replace(self.storage_settings, flush_interval_s=self.chance.uniform(*self.flush_interval_s)),
             disk_check_interval_s=self.disk_check_interval_s,
             garbage_collection=self.garbage_collection_settings,
             compaction=self.compaction_settings,
         )
+        settings = replace(settings, **self.changes_of.get(place.host, {}))
         chance = SimChance(self.chance.randrange(1 << 30))
         return await start_bookie(
             settings, metadata=session, disk=place.disk, clock=self.clock, chance=chance, open_index=open_index
