@@ -199,7 +199,7 @@ def _encode_segment(segment: BlockSegment) -> bytes:
     lows, sizes = segment.lows, segment.sizes
     count, first = len(lows), lows[0]
     stride = lows[1] - first if count > 1 else 1
-    regular = list(lows) == list(range(first, first + stride * count, stride))
+    regular = isinstance(lows, range) or list(lows) == list(range(first, first + stride * count, stride))
     form = 0 if regular else _BITMAP
     longest = max(sizes)
     if sizes.count(longest) == count:
@@ -259,6 +259,8 @@ def _place_in(body: bytes, start: int, mask: int, low: int) -> Place:
 
 
 def _mask_of(lows: Iterable[int]) -> int:
+    if isinstance(lows, range) and lows.step == 1:
+        return ((1 << len(lows)) - 1) << lows.start
     mask = 0
     for low in lows:
         mask |= 1 << low

@@ -35,6 +35,8 @@ V3_FIRST_BYTE = 0x0A
 _HEAD = v2.LENGTH_AND_HEADER.unpack_from
 _ADD_IDS = Struct(">20sqq").unpack_from
 """Behind the header word of an add: master key, ledger, entry."""
+_READ_IDS = Struct(">qq").unpack_from
+_READ_LENGTH = v2.READ_REQUEST.size - 4
 _LOWEST_LAC = EntryId(-(1 << 63))
 
 
@@ -52,6 +54,13 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
         stop = position + 4 + length
         if stop > end:
             return position
+        origin = _PLAIN_READS.get(header)
+        if origin is not None and length >= _READ_LENGTH:
+            open_runs.clear()
+            ledger, entry = _READ_IDS(data, position + 8)
+            requests.append(ReadRequest(origin, ledger, entry))
+            position = stop
+            continue
         kind = _ADD_KINDS.get(header) or _add_kind(header)
         if kind is not None and length >= _FULL_ADD_LENGTH:
             prefix = data[position + 4 : position + 36]
@@ -89,6 +98,8 @@ _ADD_KINDS = {
     if (kind := _add_kind(header)) is not None
 }
 """What a client sends, known beforehand: with runs of one entry this is a tenth of the decoding."""
+_PLAIN_READS = {v2.header_word(v2.READ): V2Origin(v2.answer_header(v2.VERSION, v2.READ))}
+"""Reads without a flag, which nearly all are."""
 
 
 def _decode_other(frame: memoryview, version: int, opcode: int, flags: int) -> Request:
