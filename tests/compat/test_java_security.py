@@ -185,8 +185,9 @@ def test_whoever_has_no_such_certificate_is_refused(
         "clear": refused(java, opened.client(with_roles, clear)),
     }
     unauthorized, unreachable = "UnauthorizedAccess", "NotEnoughBookies"
+    # The handshake's refusal and that of the first add are under way at once: a V2 client acts on what it sees first.
+    assert outcomes.pop("role") in (unauthorized, unreachable)
     assert outcomes == {
-        "role": unauthorized,
         "authority": unreachable,
         "none": unreachable,
         "clear": unauthorized,
