@@ -158,4 +158,4 @@ async def test_a_position_that_does_not_parse_begins_anew() -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     for settings in ({"interval_s": -1.0}, {"bytes_per_second": 0}):
         with pytest.raises(ConfigError, match="scrub"):
-            ScrubbingSettings(**settings)  # type: ignore[arg-type]
+            ScrubbingSettings(**settings)

@@ -78,7 +78,9 @@ async def test_a_ledger_is_shown_with_its_ranges_bytes_and_limbo() -> None:
 
 async def check(store: Store) -> tuple[set[tuple[int, int]], list[str]]:
     found, _stats = await check_all(store.disk, store.index, [DIRECTORY])
-    entries = {(each.ledger, entry) for each in found if each.first >= 0 for entry in range(each.first, each.last + 1)}
+    entries: set[tuple[int, int]] = {
+        (each.ledger, entry) for each in found if each.first >= 0 for entry in range(each.first, each.last + 1)
+    }
     return entries, [each.what for each in found if each.first < 0]
 
 

@@ -245,10 +245,10 @@ async def damage_and_check(seed: int, store: Store, expected: Expected) -> None:
                 for at in range(start, min(size, start + chance.choice([1, 30, 500, 5000]))):
                     disk.corrupt(path, at, chance.randrange(256))
             case 3:
-                at = chance.choice([b"QUIRSEAL", b"\xff" * 16, b"k" * 20])
-                found = disk.content(path).find(at)
+                sought = chance.choice([b"QUIRSEAL", b"\xff" * 16, b"k" * 20])
+                found = disk.content(path).find(sought)
                 if found >= 0:
-                    disk.corrupt(path, found + chance.randrange(len(at)))
+                    disk.corrupt(path, found + chance.randrange(len(sought)))
             case 4:
                 disk.cut(path, chance.choice([chance.randrange(size), size - size % log_format.LOG_ALIGNMENT_BYTES]))
                 if len(disk.content(path)) == 0:
