@@ -160,3 +160,34 @@ def test_a_refusal_quotes_no_secret() -> None:
         assert "hush" not in str(refusal.value)
     settings = bookie(bookieAuthProviderFactoryClass="token", tokenSecretKey="hush")
     assert "hush" not in repr(settings)
+
+
+def test_every_setting_of_a_bookie_reaches_its_room() -> None:
+    """A setting that nobody reads is a promise that nobody keeps; those for BookKeeper's sake say so."""
+    unread = {"tls_provider", "tls_key_store_type", "tls_trust_store_type", "tls_trust_store_password_path"}
+    base: dict[str, Any] = {**TLS, "tlsClientAuthentication": True, "authorizedRoles": "a"}
+    token = {"bookieAuthProviderFactoryClass": "token"}
+    for name, info in BookieSecurityConfig.model_fields.items():
+        if name in unread:
+            continue
+        key = BookieSecurityConfig.key_of(name)
+        keys = dict(base)
+        if name.startswith("token") or name == "auth_provider":
+            keys |= token
+            if name not in ("token_secret_key", "token_public_key", "token_static_file"):
+                keys["tokenSecretKey"] = "file:///secret"
+        without = {each: value for each, value in keys.items() if each != key}
+        if name == "tls_provider_factory_class":
+            without["tlsClientAuthentication"] = False
+        elif name in ("token_secret_key", "token_public_key", "token_static_file"):
+            without["tokenStaticFile" if name != "token_static_file" else "tokenSecretKey"] = "/other"
+        keys.setdefault(key, _other(info.default))
+        assert bookie(**keys) != bookie(**without), name
+
+
+def _other(default: Any) -> Any:
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int):
+        return default + 1000
+    return "TLSv1.3" if isinstance(default, list) else default + "x"
