@@ -196,6 +196,10 @@ class CompactionSchedule:
         """Compact for as long as the bookie lives; cancel to end. A failed run is logged, the next one tries again."""
         now_s = asyncio.get_running_loop().time()
         self._last_s = {Kind.MINOR: now_s, Kind.MAJOR: now_s}
+        try:
+            await self._storage.usages_now()  # beside the requests, so that the first run begins at once
+        except (StorageError, OSError) as error:
+            _log.warning("how full the entry logs are is not known yet: %s", error)
         while True:
             await self._pause()
             try:
