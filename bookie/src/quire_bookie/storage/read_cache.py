@@ -47,14 +47,26 @@ class Extent:
         positions = len(self.ids) * POSITION_OVERHEAD_BYTES + len(self.blocks()) * BLOCK_OVERHEAD_BYTES
         return len(self.data) + positions + EXTENT_OVERHEAD_BYTES
 
+    def index_of(self, entry: int) -> int:
+        """Which of the records is the entry's; -1: none."""
+        ids = self.ids
+        index = entry - ids[0]  # without gaps, as most are
+        if index < 0 or index >= len(ids) or ids[index] != entry:
+            index = bisect_left(ids, entry)
+            if index >= len(ids) or ids[index] != entry:
+                return -1
+        return index
+
     def holds(self, entry: int) -> bool:
         """Whether the entry is in here."""
-        index = bisect_left(self.ids, entry)
-        return index < len(self.ids) and self.ids[index] == entry
+        return self.index_of(entry) >= 0
 
     def body(self, entry: EntryId) -> bytes:
-        """A checked copy of the entry; DamagedError when its record is not intact."""
-        index = bisect_left(self.ids, entry)
+        """A checked copy of the entry, which it holds; DamagedError when its record is not intact."""
+        return self.body_at(self.index_of(entry), entry)
+
+    def body_at(self, index: int, entry: EntryId) -> bytes:
+        """As `body`, by what `index_of` said."""
         offset = self.offsets[index]
         start = offset - self.base
         record = memoryview(self.data)[start : start + self.sizes[index] + RECORD_HEADER_BYTES]
@@ -82,9 +94,10 @@ class ReadCache:
     def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
         """A checked copy of a cached entry, None when it is not cached. DamagedError as the log says."""
         for extent in self._by_block.get((ledger, entry >> BLOCK_SHIFT), ()):
-            if extent.holds(entry):
+            index = extent.index_of(entry)
+            if index >= 0:
                 self._kind_of(extent).move_to_end(id(extent))
-                return extent.body(entry)
+                return extent.body_at(index, entry)
         return None
 
     def add(self, extent: Extent) -> None:
