@@ -114,10 +114,12 @@ class LogAppender:
             if writer is None:
                 writer = self._writer = await self._create(size_bytes)
             path = self._book.directory_of(writer.log)
-            if not writer.is_empty and writer.room(self._log_bytes_max) < size_bytes:
+            if path in self._excluded:
+                self.leave_log()  # not even sealed: that would want space in a folder that has none
+            elif not writer.is_empty and writer.room(self._log_bytes_max) < size_bytes:
                 await self._seal(writer)
                 self._writer = None
-            elif path not in self._excluded and self._directories.take(path, size_bytes, self._floor_bytes):
+            elif self._directories.take(path, size_bytes, self._floor_bytes):
                 return writer
             else:
                 self.leave_log()  # what is left there is the reserve, which is enough to seal it
@@ -205,8 +207,8 @@ class LogAppender:
         self._stats.logs_sealed += 1
 
     def _exclude(self, path: str) -> None:
-        if path not in self._excluded:
+        if path not in self._excluded:  # only then another attempt differs from this one
             _log.warning("%s is full: entry logs go to other folders, if there are any with room", path)
-        self._found_full = True
-        self._excluded.add(path)
+            self._found_full = True
+            self._excluded.add(path)
         self._directories.note_out_of_space(path)

@@ -158,6 +158,28 @@ async def test_no_space_at_any_write_in_one_folder_moves_the_flush_to_the_other(
     assert moved > 8
 
 
+async def test_a_log_that_has_reached_its_size_in_a_full_folder_is_left_without_being_sealed() -> None:
+    disk = BlindDisk()
+    disk.full_at = 1 << 30
+    store = await open_store(disk, directories=FOLDERS)
+    await store.put_ids(1, range(2), 900 * KIB)
+    await store.storage.flush()
+    disk.full_at = 0
+    await store.put_ids(1, range(2, 4), 900 * KIB)
+    await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1]
+    assert store.storage._logs.sealed() == [] and store.storage.stats.flushes_failed == 0
+    disk.full_at = 1 << 30
+    store.storage.directories[B].out_of_space = False
+    await store.put_ids(1, [4])
+    await store.storage.flush()
+    assert [state.log for state in store.storage._logs.sealed()] == [1]
+    store = await store.restart()
+    for entry in range(4):
+        assert await store.read(1, entry) == body_of(1, entry, 900 * KIB)
+    await store.storage.close()
+
+
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
 async def test_after_a_crash_at_any_write_over_two_folders_everything_is_readable(survival: Survival) -> None:
     step = 0
