@@ -1,6 +1,6 @@
 """Settings of the metadata store, and the forms in which a person writes where it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import ConfigError
@@ -22,7 +22,7 @@ class MetadataSettings:
     operation_timeout_s: float = METADATA_OPERATION_TIMEOUT_S
     connect_timeout_s: float = METADATA_CONNECT_TIMEOUT_S
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     ca_path: str | None = None
     cert_path: str | None = None
     key_path: str | None = None
