@@ -102,8 +102,9 @@ class Scrubbing:
     async def run(self) -> None:
         """Rounds for as long as the bookie lives; cancel to end. What fails is logged and tried again."""
         start = await self._load()
+        keys_settled = False
         while True:
-            await self._settle_keys()
+            keys_settled = keys_settled or await self._settle_keys()
             if not self._settings.interval_s:
                 await asyncio.sleep(limits.SCRUB_RETRY_S)
                 continue
@@ -198,12 +199,15 @@ class Scrubbing:
         return digest
 
     # ---- keys that a rebuild of the index did not find
-    async def _settle_keys(self) -> None:
+    async def _settle_keys(self) -> bool:
+        """Once after a start is enough: only a rebuild makes such ledgers. False: try again later."""
         try:
             for ledger in await self._storage.ledgers_without_key():
                 await self._restore_key(ledger)
         except (MetadataError, StorageError, OSError) as error:
             _log.warning("ledgers without a key keep refusing writers for now: %s", error)
+            return False
+        return True
 
     async def _restore_key(self, ledger: LedgerId) -> None:
         try:

@@ -305,6 +305,7 @@ class LedgerStorage(Generic[M]):
         if info is None or info.deleted:
             return
         info.deleted = info.fenced = True
+        info.limbo = False
         self._states.mark_dirty(info)
         self._read_cache.forget_ledger(ledger)
         if self.on_deleted is not None:

@@ -110,7 +110,7 @@ async def test_a_key_that_a_rebuild_did_not_find_comes_back_from_the_metadata() 
     again = await open_store(disk)
     assert (await again.ledger(1)).master_key != master_key(b"secret")
     work = scrubbing(again, metadata)
-    await work._settle_keys()
+    assert await work._settle_keys()
     info = await again.ledger(1)
     assert info.master_key == master_key(b"secret") and info.fenced and work.stats.keys_restored == 1
     await again.storage.close()

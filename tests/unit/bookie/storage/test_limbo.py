@@ -149,6 +149,7 @@ def fenced_or_limbo(info: object) -> bool:
 async def test_a_deleted_ledger_is_not_in_limbo() -> None:
     store = await store_in_limbo()
     await store.storage.delete_ledger(LedgerId(1))
+    assert not store.storage.is_limbo(LedgerId(1))
     store = await store.restart()
     with pytest.raises(NoSuchLedgerError):
         await store.read(1, 0)
