@@ -38,6 +38,17 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
     )
 
 
+def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecuritySettings:
+    """How the client inside a bookie's process speaks to bookies: as one with this bookie's certificate.
+
+    A bookie has no token of its own: where bookies ask for tokens, its client reaches none.
+    """
+    if not (config.uses_tls and config.tls_trust_store):
+        return ClientSecuritySettings()
+    files = _tls(config).files
+    return ClientSecuritySettings(tls=files, refresh_s=float(config.tls_refresh_seconds))
+
+
 def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySettings:
     """How our ledger client speaks to bookies."""
     tls: TlsFiles | None = None

@@ -13,6 +13,8 @@ from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.security_settings import own_client_security_settings
+from quire_bookie.client import ClientSettings
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -59,7 +61,10 @@ async def _serve_admin(
     """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
     from quire_bookie.admin.web import BookieWeb
 
-    web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance())
+    client = ClientSettings(security=own_client_security_settings(config))
+    web = BookieWeb(
+        metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client
+    )
     await web.open(listening)
     web.serve(running)
     where = f"http://{running.settings.advertise}:{port_of(listening)}"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.cli.main import run
-from quire_bookie.cli.security_settings import client_security_settings, security_settings
+from quire_bookie.cli.security_settings import client_security_settings, own_client_security_settings, security_settings
 from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
@@ -61,6 +61,17 @@ def test_bookkeepers_tls_keys_are_taken() -> None:
         "/keys/bookie.pem", "/keys/bookie.key", trust="/keys/ca.pem", protocols=("TLSv1.3",)
     )
     assert (settings.tls.client_certificates, settings.tls.required, settings.tls.refresh_s) == (True, False, 60.0)
+
+
+def test_the_client_inside_a_bookie_shows_the_bookies_certificate() -> None:
+    def own(**keys: Any) -> ClientSecuritySettings:
+        assigned = _fields(BookieSecurityConfig, keys)
+        return own_client_security_settings(
+            load(BookieSecurityConfig, flags={}, assigned=assigned, environment={}).config
+        )
+
+    assert own(**TLS).tls == TlsFiles("/keys/bookie.pem", "/keys/bookie.key", trust="/keys/ca.pem")
+    assert own() == ClientSecuritySettings()
 
 
 def test_roles_and_tokens_are_taken() -> None:
