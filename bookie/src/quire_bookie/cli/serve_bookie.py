@@ -62,9 +62,7 @@ async def _serve_admin(
     from quire_bookie.admin.web import BookieWeb
 
     client = ClientSettings(security=own_client_security_settings(config))
-    web = BookieWeb(
-        metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client
-    )
+    web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client)
     await web.open(listening)
     web.serve(running)
     where = f"http://{running.settings.advertise}:{port_of(listening)}"
