@@ -225,7 +225,7 @@ async def test_blocks_that_a_crash_left_behind_go_with_the_tombstone() -> None:
     async def lost(_start: bytes, _end: bytes) -> None:
         """The crash came before this was durable."""
 
-    store.index.delete_range = lost  # type: ignore[method-assign]
+    store.index.delete_range = lost  # type: ignore[method-assign,assignment]
     await _deleted(store, 1)
     store.index.delete_range = kept  # type: ignore[method-assign]
     assert await store.index.get(block_key(LedgerId(1), 0)) is not None
