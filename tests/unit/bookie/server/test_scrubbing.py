@@ -7,7 +7,7 @@ import random
 import pytest
 
 from quire_bookie.errors import ConfigError
-from quire_bookie.limits import SCRUB_RETRY_S
+from quire_bookie.limits import SCRUB_ENTRIES_PER_SECOND, SCRUB_RETRY_S
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server.scrubbing import POSITION_NAME, Scrubbing, ScrubbingSettings
@@ -139,6 +139,26 @@ def test_rounds_come_at_their_interval_and_a_new_process_goes_on_where_the_last_
         assert (await store.disk.read_file(f"{DIRECTORY}/{POSITION_NAME}")).split() == [b"0", b"0", b"%d" % clock.ms]
         task.cancel()
         await asyncio.wait((task,))
+        await store.storage.close()
+
+    loop = SimLoop(seed=1)
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()
+
+
+def test_small_entries_are_paced_by_their_number() -> None:
+    async def scenario() -> None:
+        store = await open_store()
+        await store.put_ids(1, range(2 * SCRUB_ENTRIES_PER_SECOND), 1)
+        await store.put_ids(9, range(40), 60_000)
+        await store.storage.flush()
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        work = scrubbing(store, no_metadata())
+        assert await work.run_round() == []
+        assert work.stats.entries >= 2 * SCRUB_ENTRIES_PER_SECOND and 2 <= loop.time() - before < 10
         await store.storage.close()
 
     loop = SimLoop(seed=1)
