@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quire_bookie.errors import MetadataError, StorageError
+from quire_bookie.errors import DamagedError, MetadataError, StorageError
 from quire_bookie.limits import GC_INTERVAL_S
 from quire_bookie.metadata.collection_hold import read_collection_hold
 from quire_bookie.metadata.initialise import read_instance_id
@@ -206,7 +206,11 @@ class GarbageCollection:
             await self._check()
             if await self._nodes.exists(ledger):
                 continue
-            await self._storage.delete_ledger(ledger)
+            try:
+                await self._storage.delete_ledger(ledger)
+            except DamagedError as error:
+                _log.error("ledger %d is gone from the cluster and stays here: %s", ledger, error)
+                continue  # it must not keep the others here
             deleted.append(ledger)
             self.stats.ledgers_deleted += 1
         return deleted

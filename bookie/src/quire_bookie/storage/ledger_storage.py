@@ -286,12 +286,16 @@ class LedgerStorage(Generic[M]):
             info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
 
     async def ledgers(self) -> list[LedgerId]:
-        """Every ledger held, ascending, without deleted ones."""
+        """Every ledger held, ascending, without deleted ones; one whose state is damaged counts as held."""
         found: set[LedgerId] = set()
         async for key, value in self._index.scan(STATES_START, STATES_END):
             ledger = ledger_of_state_key(key)
-            if not is_deleted(ledger, value):
-                found.add(ledger)
+            try:
+                if is_deleted(ledger, value):
+                    continue
+            except DamagedError as error:
+                _log.error("%s", error)
+            found.add(ledger)
         for info in self._states.dirty_ledgers():
             (found.discard if info.deleted else found.add)(info.ledger_id)
         return sorted(found)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from quire_bookie.errors import ConfigError, MetadataError, MetadataUnavailableError, StorageError
+from quire_bookie.errors import ConfigError, DamagedError, MetadataError, MetadataUnavailableError, StorageError
 from quire_bookie.metadata.collection_hold import release_collection_hold, set_collection_hold
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import LedgerId
@@ -387,3 +387,19 @@ async def test_a_forced_collection_looks_twice_at_once_and_tells_when_it_is_done
     assert collection.stats.round_seconds.total == 2
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_ledger_whose_state_is_damaged_does_not_keep_the_others(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    class Damaged(FakeStorage):
+        async def delete_ledger(self, ledger_id: LedgerId, /) -> None:
+            if ledger_id == 1:
+                raise DamagedError("index", 0, "test")
+            await super().delete_ledger(ledger_id)
+
+    storage = Damaged(1, 2, 3)
+    collection = collect(storage, store)
+    await collection.run_round()
+    assert await collection.run_round() == [2, 3]
+    assert storage.held == {1}

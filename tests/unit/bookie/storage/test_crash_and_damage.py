@@ -119,6 +119,7 @@ async def test_a_damaged_ledger_state_is_damage_and_not_an_unknown_ledger() -> N
         await store.storage.load_ledger(LedgerId(1))
     with pytest.raises(AssertionError):
         store.storage.create_ledger(LedgerId(1), b"other")
+    assert await store.storage.ledgers() == [1], "it is held, whatever its state is"
     await store.storage.close()
 
 
