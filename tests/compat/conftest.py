@@ -10,7 +10,15 @@ from tests.support.java_driver import JavaDriver, class_path
 
 GENERATIONS = {"v2": "true", "v3": "false"}
 REACHED_TIMEOUT_S = 30
+FIRST_TEST_TIMEOUT_S = 1200
 TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test with a JVM may have to wait for the jars."""
+    for item in items:
+        if "java" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(FIRST_TEST_TIMEOUT_S))
 
 
 def open_clients(java: JavaDriver, cluster: EtcdCluster, **settings: str) -> None:
