@@ -12,7 +12,7 @@ FRAME_BYTES_MAX = 5_253_120 - FRAME_LENGTH_BYTES  # nettyMaxFrameSizeBytes as Pu
 BATCH_READ_BYTES_MAX = 5 * MIB  # maxBatchReadSize
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # per connection; above it reads of that socket pause
 ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
-BACKPRESSURE_PAUSE_S = 0.5  # how long a full bookie pauses a socket before it answers ETOOMANYREQUESTS
+BACKPRESSURE_PAUSE_S = 3.0  # how long an add waits for room, its socket paused, before ETOOMANYREQUESTS
 
 # Journal
 JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB); a first start waits for one

@@ -14,8 +14,8 @@ from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
 from quire_bookie.server.over_replicated import OverReplicatedSettings
-from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
+from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
 
 MIB = limits.MIB
@@ -43,6 +43,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
         read_only_on_any_disk_full=config.read_only_on_any_disk_full,
         disk_check_interval_s=config.disk_check_interval_ms / 1000,
         service=ServiceSettings(
+            backpressure_pause_s=config.add_wait_ms / 1000,
             frame_bytes_max=frame_bytes,
             batch_read_bytes_max=min(config.max_batch_read_size_bytes, frame_bytes),
             reads_at_once_max=config.reads_at_once_max,

@@ -82,6 +82,12 @@ class StorageConfig(ProcessConfig):
         ge=1,
         description="read cache in MiB",
     )
+    add_wait_ms: int = Field(
+        int(limits.BACKPRESSURE_PAUSE_S * 1000),
+        alias="dbStorage_maxThrottleTimeMs",
+        ge=0,
+        description="an add waits so long for room in a full bookie before it is refused, in ms",
+    )
     index_cache_bytes: int = Field(
         limits.INDEX_CACHE_BYTES,
         alias="dbStorage_rocksDB_blockCacheSize",

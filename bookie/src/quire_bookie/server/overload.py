@@ -1,19 +1,25 @@
 """Adds that cannot be taken right now: holds them for a moment, then refuses. Owns the queues of a full bookie.
 
-Normal adds wait with their sockets paused for at most `pause_s`; then all that wait are refused, and later ones at
-once, until one fits again. Recovery and high-priority adds wait as long as it takes, by a budget of their own:
+Normal adds wait with their sockets paused, each for at most `pause_s`; then it is refused. A bookie that takes adds as
+fast as its disk flushes them lets all of them wait and refuses none: a stock client takes a refusal for a failed bookie
+and changes the ensemble. Only when nothing at all fitted for `pause_s` are later ones refused at once, until one fits
+again. Recovery and high-priority adds wait as long as it takes, by a budget of their own:
 refusing them would keep a ledger from being recovered, which is how its load would go elsewhere.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from quire_bookie.server.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.wire.messages import AddRequest
 
 _RETRY_S = 0.01
 """How often waiting adds are tried again: room comes with a journal group or with a flush, which tells nobody."""
+
+_Waiting: TypeAlias = tuple[Connection, AddRequest, float]
+"""With the moment (loop time) at which it began to wait."""
 
 
 class Overload:
@@ -28,11 +34,12 @@ class Overload:
         self._attempt = attempt
         self._refuse = refuse
         self._pause_s = pause_s
-        self._normal: deque[tuple[Connection, AddRequest]] = deque()
-        self._priority: deque[tuple[Connection, AddRequest]] = deque()
+        self._normal: deque[_Waiting] = deque()
+        self._priority: deque[_Waiting] = deque()
         self._held: dict[Connection, int] = {}
         """How many runs of a connection wait."""
-        self._deadline = 0.0
+        self._fitted_s = 0.0
+        """When a normal add was taken last, or the first began to wait."""
         self._refusing = False
         self.holds_back = False
         """A normal add waits, or the last one was refused: an add goes through `offer`, behind them."""
@@ -56,8 +63,8 @@ class Overload:
             return False
         loop = asyncio.get_running_loop()
         if not queue and not priority:
-            self._deadline = loop.time() + self._pause_s
-        queue.append((connection, request))
+            self._fitted_s = loop.time()
+        queue.append((connection, request, loop.time()))
         self.holds_back = bool(self._normal) or self._refusing
         self._held[connection] = self._held.get(connection, 0) + 1
         connection.pause(PAUSED_BY_ADDS)
@@ -70,8 +77,11 @@ class Overload:
         if not self._normal and not self._priority:
             return
         for queue in (self._priority, self._normal):
-            while queue and self._attempt(*queue[0]):
+            while queue and self._attempt(*queue[0][:2]):
                 self._let_go(queue.popleft()[0])
+                if queue is self._normal:
+                    self._fitted_s = asyncio.get_running_loop().time()
+                    self._refusing = False
         self.holds_back = bool(self._normal) or self._refusing
 
     def close(self) -> None:
@@ -79,24 +89,27 @@ class Overload:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._refuse_all(self._normal)
-        self._refuse_all(self._priority)
+        for queue in (self._normal, self._priority):
+            while queue:
+                self._refuse_first(queue)
 
     def _tick(self) -> None:
         self._timer = None
         self.retry()
         loop = asyncio.get_running_loop()
-        if self._normal and loop.time() >= self._deadline:
-            self._refusing = self.holds_back = True
-            self._refuse_all(self._normal)
+        began_s = loop.time() - self._pause_s
+        if self._normal and self._fitted_s <= began_s:
+            self._refusing = True
+        while self._normal and (self._refusing or self._normal[0][2] <= began_s):
+            self._refuse_first(self._normal)
+        self.holds_back = bool(self._normal) or self._refusing
         if self.waiting:
             self._timer = loop.call_later(_RETRY_S, self._tick)
 
-    def _refuse_all(self, queue: deque[tuple[Connection, AddRequest]]) -> None:
-        while queue:
-            connection, request = queue.popleft()
-            self._refuse(connection, request)
-            self._let_go(connection)
+    def _refuse_first(self, queue: "deque[_Waiting]") -> None:
+        connection, request, _ = queue.popleft()
+        self._refuse(connection, request)
+        self._let_go(connection)
 
     def _let_go(self, connection: Connection) -> None:
         """One run less waits; the socket goes on with the last one."""

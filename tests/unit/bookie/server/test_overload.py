@@ -117,3 +117,56 @@ def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_reco
         loop.run_until_complete(scene())
     finally:
         loop.close()
+
+
+def test_while_the_disk_takes_some_all_that_wait_less_than_the_pause_are_taken_in_the_end() -> None:
+    """One add fits every 100 ms, one comes every 100 ms, four wait at any time: nobody is refused, for minutes."""
+    gate = Gate()
+
+    def attempt(connection: Connection, request: AddRequest) -> bool:
+        taken = gate.open
+        gate.open = False
+        if taken:
+            gate.taken.append(request.run.first)
+        return taken
+
+    async def scene() -> None:
+        overload = Overload(attempt, gate.refuse, 0.5)
+        connection = FakeConnection()
+        for entry in range(4):
+            overload.offer(connection.real, add(entry))
+        for entry in range(4, 1000):
+            await asyncio.sleep(0.1)
+            gate.open = True
+            overload.retry()
+            assert overload.offer(connection.real, add(entry))
+        assert gate.refused == []
+        assert gate.taken == list(range(996))
+        overload.close()
+
+    loop = SimLoop(seed=1)
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()
+
+
+def test_an_add_that_waited_too_long_is_refused_although_others_fit() -> None:
+    gate = Gate()
+
+    async def scene() -> None:
+        overload = Overload(lambda _connection, request: False, gate.refuse, 0.5)
+        connection = FakeConnection()
+        overload.offer(connection.real, add(1))
+        await asyncio.sleep(0.3)
+        overload._fitted_s = asyncio.get_running_loop().time()  # another one was taken meanwhile
+        overload.offer(connection.real, add(2))
+        await asyncio.sleep(0.3)
+        assert gate.refused == [1]
+        overload.close()
+
+    loop = SimLoop(seed=1)
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()

@@ -11,6 +11,7 @@ from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, me
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
+from tests.support.setting_values import STORAGE
 
 SERVING: dict[str, Any] = {
     "ensemble_size": 5,
@@ -41,29 +42,13 @@ SERVING: dict[str, Any] = {
     "max_pending_publishes_per_connection": 22,
     "publish_buffer_mb": 77,
 }
-STANDALONE: dict[str, Any] = {
-    "journal_max_size_mb": 128,
-    "write_cache_mb": 100,
-    "read_cache_mb": 7,
-    "index_cache_bytes": 9 << 20,
-    "entry_log_size_bytes": 100 << 20,
-    "flush_interval_ms": 1234,
-    "gc_wait_time_ms": 4321,
-    "deleted_ledger_memory_s": 77.0,
-    "disk_usage_threshold": 0.91,
-    "disk_usage_low_watermark": 0.5,
-    "disk_usage_warn_threshold": 0.85,
-    "min_usable_size_for_high_priority_writes": 5 << 20,
-    "read_only_mode_enabled": False,
-    "read_only_on_any_disk_full": True,
-    "disk_check_interval_ms": 777,
+STANDALONE: dict[str, Any] = STORAGE | {
     "max_frame_size_bytes": 6 << 20,
-    "metadata_session_timeout_ms": 12_000,
     "data": "/somewhere",
     "bookies": 3,
     "bookie_port": 2323,
 }
-ELSEWHERE = {"journal_submit", "metadata"}
+ELSEWHERE = {"journal_submit", "metadata", "acknowledge_data_loss_risk", "journal_group_wait_ms"}
 
 
 def broker(**values: Any) -> BrokerConfig:
@@ -73,7 +58,7 @@ def broker(**values: Any) -> BrokerConfig:
 
 def standalone(**values: Any) -> StandaloneConfig:
     """A checked configuration of a standalone."""
-    return StandaloneConfig.model_validate(values)
+    return StandaloneConfig.model_validate({"acknowledge_data_loss_risk": True} | values)
 
 
 def test_every_field_is_listed_here() -> None:
