@@ -286,6 +286,8 @@ class LogAccount:
         self.gaps: list[Gap] = []
         self._counted: LedgerMap | None = {}  # up to the last intact footer; None: a footer before was lost
         self._last_footer = 0
+        self._flushed: LedgerMap = {}  # found up to then
+        self._judged = self.found  # what `losses` compares
         self._since: LedgerMap = {}  # found since then
         self._gaps_since: list[tuple[int, LedgerMap]] = []  # each with what was found since then before it
         self._whole: LedgerMap | None = None
@@ -332,6 +334,7 @@ class LogAccount:
                 self._counted = None
         if self._counted is not None:
             log_format.merge_map(self._counted, spans)
+        log_format.merge_map(self._flushed, self._since)
         self._last_footer, self._since, self._gaps_since = record.offset, {}, []
         end = record.offset + size
         self._flush_end = end + log_format.padding_to(end, LOG_ALIGNMENT_BYTES)
@@ -349,13 +352,15 @@ class LogAccount:
                 return None
             log_format.merge_map(self._counted, gaps[0][1])  # only the map itself is damaged
             return self._counted
+        # What a crash left behind the last flush is counted by no footer, and must not make up for what is lost.
+        self._judged = self._flushed
         return self._counted if self._flush_end >= durable_bytes else None
 
     def losses(self, expected: LedgerMap) -> dict[LedgerId, LedgerLoss]:
-        """The ledgers of which something is missing. Empty when nothing that the maps count is."""
+        """The ledgers of which something is missing, after `expected`. Empty when nothing that the maps count is."""
         lost: dict[LedgerId, LedgerLoss] = {}
         for ledger, span in expected.items():
-            found = self.found.get(ledger)
+            found = self._judged.get(ledger)
             entries = span.entries - (found.entries if found else 0)
             size = span.size_bytes - (found.size_bytes if found else 0)
             if entries > 0 or size > 0:

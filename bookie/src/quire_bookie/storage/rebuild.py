@@ -16,7 +16,7 @@ any point is run again with another empty index.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from quire_bookie.env.chance import Chance
@@ -377,6 +377,9 @@ class _Rebuild:
         proof = self._proof or Proof(b"", 0)
         seen = self._with_entries | self._states.keys()
         short = max((each for each in seen if each < LONG_IDS_START), default=NO_LEDGER)
+        # The record of limbo may be what was lost: what ended for a ledger then must not count for what comes now.
+        ended = max((decode_state(ledger, state).limbo_ended for ledger, state in self._states.items()), default=0)
+        limbo = replace(limbo, generation=max(limbo.generation, ended))
         return limbo.entered([*bounds, proof.short_top, proof.long_top, short, max(seen, default=NO_LEDGER)])
 
     async def _mark_lost(self) -> None:

@@ -1,0 +1,56 @@
+"""Rebuilds of an index where two things went wrong at once: each loss still shows, as damage or limbo."""
+
+import copy
+
+import pytest
+
+from quire_bookie.errors import DamagedError, UnknownLedgerStateError
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.limbo import LIMBO_NAME
+from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
+from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store
+
+
+async def test_what_a_crash_left_behind_the_last_flush_does_not_make_up_for_what_is_damaged_before_it() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(50))
+    await store.storage.close()
+    path = log_paths(store.disk)[0]
+    content = store.disk.content(path)
+    salt = log_format.salt_of(log_format.decode_header(content, path))
+    torn: list[bytes | memoryview] = []
+    ids = [EntryId(entry) for entry in range(50, 53)]
+    log_format.encode_records(salt, LedgerId(1), ids, [body_of(1, entry) for entry in ids], torn)
+    file = await store.disk.open(path)
+    await file.write(len(content), torn)
+    await file.close()
+    store.disk.corrupt(path, content.index(body_of(1, 20)) + 40)
+    report = await rebuild(store.disk)
+    assert [(loss[0], loss[3]) for loss in report.losses] == [(1, 1)]
+    again = await open_store(store.disk)
+    with pytest.raises(DamagedError):
+        await again.read(1, 20)
+    assert await again.read(1, 21) == body_of(1, 21)
+    assert (await again.ledger(1)).fenced
+    await again.storage.close()
+
+
+async def test_limbo_that_is_entered_after_its_record_was_lost_is_newer_than_what_ended_before() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    for _ in range(3):
+        await store.storage.enter_limbo([LedgerId(9)])
+    await store.storage.end_limbo(LedgerId(1))
+    await store.storage.flush()
+    await store.storage.close()
+    lost = copy.deepcopy(store.disk)
+    await lost.remove(f"{DIRECTORY}/{LIMBO_NAME}")
+    await lost.remove(f"{DIRECTORY}/index.proof")
+    report = await rebuild(lost, accept_limbo=True, bounds=[LedgerId(9)])
+    assert report.limbo
+    again = await open_store(lost)
+    assert (await again.ledger(1)).limbo
+    with pytest.raises(UnknownLedgerStateError):
+        await again.read(1, 7)
+    await again.storage.close()
