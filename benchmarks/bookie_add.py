@@ -57,7 +57,7 @@ async def serve(folder: str, profile: str | None) -> None:
     stats, journal = running.bookie.stats, running.journal.stats
     print(
         f"bookie: {stats.add_entries} adds in {stats.add_runs} runs, {journal.groups} journal groups, "
-        f"mean group write {1000 * journal.write_seconds / max(1, journal.groups):.2f} ms, "
+        f"mean group write {1000 * journal.write_seconds.seconds / max(1, journal.groups):.2f} ms, "
         f"{stats.adds_paused} paused, {stats.adds_rejected} rejected",
         flush=True,
     )

@@ -37,6 +37,11 @@ class LatencyHistogram:
         self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += count
         self.seconds += seconds * count
 
+    def add(self, other: "LatencyHistogram") -> None:
+        """Count what the other one counted too."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
+
     @property
     def total(self) -> int:
         """How many were observed."""

@@ -16,6 +16,7 @@ from quire_bookie.admin.names import (
     JOURNAL,
     LATENCIES,
     REGISTRATION,
+    SCRUBBING,
     SERVER,
     STORAGE,
 )
@@ -34,6 +35,7 @@ from quire_bookie.metrics import (
 from quire_bookie.server.compaction_schedule import CompactionScheduleStats
 from quire_bookie.server.garbage_collection import GarbageCollectionStats
 from quire_bookie.server.registration import RegistrationStats
+from quire_bookie.server.scrubbing import ScrubbingStats
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.storage.compaction import CompactionStats
 from quire_bookie.storage.settings import StorageStats
@@ -69,6 +71,7 @@ def test_every_counter_of_a_bookie_has_a_name() -> None:
         (CompactionStats(), COMPACTION),
         (CompactionScheduleStats(), COMPACTION_SCHEDULE),
         (RegistrationStats(), REGISTRATION),
+        (ScrubbingStats(), SCRUBBING),
     ):
         fields = {field.name for field in dataclasses.fields(stats)}
         latencies = {name for name in fields if isinstance(getattr(stats, name), LatencyHistogram)}

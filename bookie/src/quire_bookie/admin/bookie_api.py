@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import json_object, truth
+from quire_bookie.admin.answers import RefusedError, json_object, truth
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import QuireError
@@ -38,6 +38,9 @@ class BookieApi:
             web.get("/api/v1/bookie/sanity", self._sanity),
             web.get("/api/v1/bookie/last_log_mark", self._mark),
             web.get("/api/v1/bookie/list_disk_file", self._files),
+            web.get("/api/v1/bookie/scrub", self._scrub),
+            web.get("/api/v1/bookie/quarantine", self._quarantine),
+            web.put("/api/v1/bookie/expand_storage", self._expand),
         ]
 
     async def _info(self, _: web.Request) -> web.Response:
@@ -114,3 +117,42 @@ class BookieApi:
                 names = [name for folder in folders for name in await self._disk.list_dir(folder)]
                 found[title] = " \t".join(name for name in names if kind == "index" or name.endswith(".log"))
         return web.json_response(found)
+
+    async def _scrub(self, _: web.Request) -> web.Response:
+        """What the background scrub found, and where it is. Ours; BookKeeper has none."""
+        scrubbing = self._bookie().scrubbing
+        position = scrubbing.position
+        return web.json_response(
+            {
+                "rounds": scrubbing.stats.rounds,
+                "log": None if position is None else position.log,
+                "damages": [
+                    {
+                        "ledger": damage.ledger,
+                        "first": damage.first,
+                        "last": damage.last,
+                        "path": damage.path,
+                        "offset": damage.offset,
+                        "what": damage.what,
+                    }
+                    for damage in scrubbing.report
+                ],
+            }
+        )
+
+    async def _quarantine(self, _: web.Request) -> web.Response:
+        """Entry logs that cannot be trusted as a whole; what is intact in them is served."""
+        return web.json_response(
+            [
+                {"log": log.log, "path": log.path, "reason": log.reason, "since": log.since_ms}
+                for log in self._bookie().storage.quarantined
+            ]
+        )
+
+    async def _expand(self, _: web.Request) -> web.Response:
+        """BookKeeper notes new folders here for the next start; with us the next start does it by itself."""
+        raise RefusedError(
+            409,
+            "add the empty folders to journalDirectories or ledgerDirectories and restart the bookie with "
+            "allowStorageExpansion=true",
+        )

@@ -44,7 +44,6 @@ JOURNAL: Names = {
     "groups": ("bookie_journal_JOURNAL_SYNC_count", "counter", "groups that were made durable"),
     "records": ("quire_journal_records", "counter", "records of all kinds that were made durable"),
     "written_bytes": ("bookie_journal_JOURNAL_WRITE_BYTES", "counter", "bytes written, padding included"),
-    "write_seconds": ("quire_journal_write_seconds", "counter", "time of groups from submission to durable, sum"),
     "write_seconds_max": ("quire_journal_write_seconds_max", "gauge", "the slowest group since the start"),
     "file_changes": ("bookie_journal_JOURNAL_CREATION_count", "counter", "journal files begun"),
     "refused_full": ("quire_journal_refused_full", "counter", "appends refused for want of space"),
@@ -60,11 +59,12 @@ STORAGE: Names = {
     "log_bytes_read": ("quire_storage_log_bytes_read", "counter", "bytes read of entry logs, read-ahead included"),
     "reads_joined": ("quire_storage_reads_joined", "counter", "reads that shared another's read of the disk"),
     "reads_damaged": ("quire_storage_reads_damaged", "counter", "reads that met damage and were answered EIO"),
-    "flushes": ("bookie_flush_count", "counter", "flushes of the write cache"),
+    "flushes": ("quire_storage_flushes", "counter", "flushes of the write cache"),
     "flushes_failed": ("quire_storage_flushes_failed", "counter", "flushes that failed"),
     "entries_flushed": ("quire_storage_entries_flushed", "counter", "entries flushed"),
     "bytes_flushed": ("bookie_flush_size", "counter", "bytes flushed"),
     "index_blocks_written": ("quire_storage_index_blocks_written", "counter", "blocks of the index written"),
+    "tombstones_expired": ("quire_storage_tombstones_expired", "counter", "deleted ledgers forgotten after a week"),
     "logs_sealed": ("quire_storage_logs_sealed", "counter", "entry logs sealed"),
     "logs_dropped": ("quire_storage_logs_dropped", "counter", "entry logs without a live ledger deleted"),
     "logs_damaged": ("quire_storage_logs_damaged", "counter", "entry logs found damaged"),
@@ -94,6 +94,15 @@ COMPACTION_SCHEDULE: Names = {
     "pauses": ("quire_compaction_pauses", "counter", "times that compaction waited for slow adds or reads"),
     "freed_bytes": ("quire_compaction_freed_bytes", "counter", "bytes that scheduled compactions gave free"),
 }
+SCRUBBING: Names = {
+    "rounds": ("quire_scrub_rounds", "counter", "passes of the scrub over all entry logs"),
+    "logs": ("quire_scrub_logs", "counter", "entry logs scrubbed"),
+    "bytes_read": ("quire_scrub_bytes_read", "counter", "bytes that the scrub read"),
+    "entries": ("quire_scrub_entries", "counter", "entries whose record was checked"),
+    "digests": ("quire_scrub_digests", "counter", "entries whose digest was checked too"),
+    "damages": ("quire_scrub_damages", "counter", "findings of damage"),
+    "keys_restored": ("quire_scrub_keys_restored", "counter", "lost master keys taken back from the metadata"),
+}
 REGISTRATION: Names = {
     "registrations": ("quire_registration_registrations", "counter", "times registered in the metadata store"),
     "takeovers": ("quire_registration_takeovers", "counter", "registrations of a previous run replaced"),
@@ -116,6 +125,8 @@ LATENCIES: dict[str, tuple[str, str, str]] = {
     ),
     "force_seconds": ("bookkeeper_server_FORCE_LEDGER_REQUEST", "quire_bookie_force_seconds", "forced syncs"),
     "write_lac_seconds": ("bookkeeper_server_WRITE_LAC_REQUEST", "quire_bookie_write_lac_seconds", "explicit LACs"),
+    "write_seconds": ("bookie_journal_JOURNAL_FLUSH_LATENCY", "quire_journal_write_seconds", "journal groups to disk"),
+    "flush_seconds": ("bookie_flush", "quire_storage_flush_seconds", "flushes of the write cache"),
     "round_seconds": ("bookie_THREAD_RUNTIME", "quire_gc_round_seconds", "rounds of garbage collection"),
     "read_lac_seconds": ("bookkeeper_server_READ_LAC_REQUEST", "quire_bookie_read_lac_seconds", "reads of the LAC"),
 }

@@ -14,6 +14,7 @@ from quire_bookie.admin.names import (
     JOURNAL,
     LATENCIES,
     REGISTRATION,
+    SCRUBBING,
     SERVER,
     STORAGE,
 )
@@ -42,6 +43,7 @@ class BookieReadings:
             (bookie.garbage_collection.stats, COLLECTION),
             (bookie.compaction.stats, COMPACTION_SCHEDULE),
             (bookie.storage.compaction.stats, COMPACTION),
+            (bookie.scrubbing.stats, SCRUBBING),
             (bookie.registration.stats, REGISTRATION),
         ):
             readings += of_stats(stats, names, labels)

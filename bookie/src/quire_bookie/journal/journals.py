@@ -221,8 +221,8 @@ def sum_stats(of: Sequence[JournalStats]) -> JournalStats:
         values = [getattr(stats, field.name) for stats in of]
         if isinstance(values[0], LatencyHistogram):
             joined = LatencyHistogram()
-            joined.counts = [sum(column) for column in zip(*(value.counts for value in values), strict=True)]
-            joined.seconds = sum(value.seconds for value in values)
+            for value in values:
+                joined.add(value)
             setattr(total, field.name, joined)
         else:
             setattr(total, field.name, max(values) if field.name.endswith("_max") else sum(values))

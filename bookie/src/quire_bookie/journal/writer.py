@@ -13,7 +13,7 @@ The next group starts as soon as the one before is durable, with whatever has qu
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_bookie.env.disk import JournalFile
 from quire_bookie.errors import DiskFullError, JournalPoisonedError, StorageError
@@ -27,6 +27,7 @@ from quire_bookie.journal.format import (
 )
 from quire_bookie.journal.records import PART_BYTES_MIN, encode_body, encode_parts
 from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, Run
 
 log = logging.getLogger("quire.journal")
@@ -44,8 +45,8 @@ class JournalStats:
     written_bytes: int = 0
     """Padding included."""
     file_changes: int = 0
-    write_seconds: float = 0.0
-    """Sum over groups, from submission to durable."""
+    write_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
+    """Of groups, from submission to durable."""
     write_seconds_max: float = 0.0
     refused_full: int = 0
 
@@ -251,7 +252,7 @@ class GroupWriter:
         stats.groups += 1
         stats.records += group.records
         stats.entries += group.entries
-        stats.write_seconds += took_s
+        stats.write_seconds.observe(took_s)
         stats.write_seconds_max = max(stats.write_seconds_max, took_s)
         self.queued_bytes -= group.queued_bytes
         # The disk gets its next work before the answers are written; what the answers append joins the group after.

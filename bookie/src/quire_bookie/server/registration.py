@@ -226,10 +226,11 @@ class BookieRegistration:
                 )
             if node.owned:
                 return
-            # Ours, but of a lease that is about to end: with it the node would vanish under us.
-            await self._store.delete(path, expected=node.version)
-            self.stats.takeovers += 1
         if self._stopped:
             return
-        await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
+        # One of ours may be there, of a lease that is about to end: with it the node would vanish under us. It is
+        # replaced in one step, since a client that looks in between would find no address and give the bookie up.
+        expected = ABSENT if node is None else node.version
+        await self._store.put(path, self._value, expected=expected, ephemeral=True)
         self.stats.registrations += 1
+        self.stats.takeovers += node is not None

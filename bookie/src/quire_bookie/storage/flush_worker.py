@@ -164,8 +164,10 @@ class FlushWorker(Generic[M]):
         half, swapped = self._cache.flushing, self._swapped
         assert half is not None and swapped is not None
         states, mark = swapped
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._write(half, states)
+            self._stats.flush_seconds.observe(asyncio.get_running_loop().time() - began_s)
         except DiskFullError as error:
             self._stats.flushes_failed += 1
             if not self.disk_full:

@@ -1,9 +1,10 @@
 """What storage can be told, and what it counts. Owns no behaviour beyond checking that the numbers fit together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_bookie import limits
 from quire_bookie.errors import ConfigError
+from quire_bookie.metrics import LatencyHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class StorageStats:
     reads_joined: int = 0
     reads_damaged: int = 0
     flushes: int = 0
+    flush_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
     flushes_failed: int = 0
     entries_flushed: int = 0
     bytes_flushed: int = 0

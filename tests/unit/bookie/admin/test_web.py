@@ -261,3 +261,16 @@ async def test_a_fuse_is_shown_and_only_ever_reset(admin: Admin) -> None:
     assert (blown["blown"], blown["missing"], blown["held"]) == (True, 90, 100)
     assert (await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": False}))[0] == 400
     assert await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": True}) == (200, {"blown": False})
+
+
+async def test_the_scrub_and_the_quarantine_report_nothing_of_a_healthy_bookie(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    assert (await admin.get("/api/v1/bookie/scrub"))["damages"] == []
+    assert await admin.get("/api/v1/bookie/quarantine") == []
+
+
+async def test_growing_the_storage_is_told_to_be_a_matter_of_the_next_start(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    status, answer = await admin.ask("PUT", "/api/v1/bookie/expand_storage")
+    assert status == 409
+    assert "allowStorageExpansion" in answer["reason"]

@@ -284,10 +284,13 @@ async def test_what_an_earlier_run_wrote_is_replayed_also_by_one_that_writes_non
 
 
 def test_counters_of_several_journals_are_summed_and_the_worst_kept() -> None:
-    one, other = JournalStats(groups=2, write_seconds=0.5, write_seconds_max=0.4), JournalStats(groups=3)
-    other.write_seconds_max = 0.7
+    one, other = JournalStats(groups=2, write_seconds_max=0.4), JournalStats(groups=3, write_seconds_max=0.7)
+    one.write_seconds.observe(0.4)
+    other.write_seconds.observe(0.7)
     total = sum_stats([one, other])
-    assert (total.groups, total.write_seconds, total.write_seconds_max) == (5, 0.5, 0.7)
+    assert (total.groups, total.write_seconds_max) == (5, 0.7)
+    assert (total.write_seconds.total, total.write_seconds.seconds) == (2, pytest.approx(1.1))
+    assert one.write_seconds.total == 1
 
 
 # ---- crashes

@@ -79,6 +79,18 @@ async def test_changing_the_mode_deletes_the_old_node_before_it_creates_the_new_
     ]
 
 
+async def test_a_stale_registration_is_replaced_in_one_step_so_that_no_client_finds_none(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    server.write(WRITABLE, VALUE, 99)
+    server.history.clear()
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    assert ("deleted", WRITABLE) not in server.history
+    assert registration.stats.takeovers == 1
+    await registration.stop()
+
+
 async def test_after_a_lost_session_the_bookie_registers_again_in_its_mode(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
