@@ -15,8 +15,10 @@ TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test with a JVM may have to wait for the jars."""
+    """Those with Java take minutes: CI runs them as slow ones. The first with a JVM may have to wait for the jars."""
     for item in items:
+        if item.path.name.startswith("test_java_"):
+            item.add_marker(pytest.mark.slow)
         if "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(FIRST_TEST_TIMEOUT_S))
 
