@@ -57,6 +57,9 @@ def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         assert run([*command.split(), "--help"]) == 0
         for flag in re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out):
             assert flag in described or flag == "--help", f"{command} {flag}"
+    for command in ("info", "read-only", "inspect-journal", "inspect-log", "inspect-index", "ledger", "scrub", "format"):
+        assert f"`{command}" in described or f"bookie {command}" in described, command
+        assert run(["bookie", command, "--help"]) == 0
     for command in ("ledger list", "ledger info", "ledger read"):
         assert f"quire {command}" in described
         assert run([*command.split(), "--help"]) == 0
