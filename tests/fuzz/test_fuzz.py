@@ -7,6 +7,7 @@ import pytest
 from tests.fuzz.bookie import fuzz_bookie
 from tests.fuzz.codecs import fuzz_client_codec, fuzz_server_codec
 from tests.fuzz.frames import damaged, recorded
+from tests.fuzz.gate import fuzz_gate, is_refusal
 
 FRESH = random.SystemRandom().randrange(2**32)
 
@@ -27,6 +28,17 @@ def test_damaged_answers_never_crash_the_client_codec(seed: int) -> None:
 async def test_damaged_requests_leave_a_bookie_as_it_was(seed: int) -> None:
     outcome = await fuzz_bookie(seed, 4_000)
     assert outcome.answer_bytes > 10_000, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", [1, FRESH])
+async def test_damaged_requests_without_a_token_get_nothing_but_refusals(seed: int) -> None:
+    answers, connections = await fuzz_gate(seed, 4_000)
+    assert answers > 100 and connections > 100, f"seed {seed}"
+
+
+def test_answers_of_an_open_bookie_are_no_refusals() -> None:
+    taken = [frame for frame in recorded("<") if not is_refusal(frame)]
+    assert len(taken) > len(recorded("<")) // 2
 
 
 def test_the_same_seed_makes_the_same_frames() -> None:
