@@ -43,6 +43,14 @@ class FlushableStorage(StoragePort, Protocol):
         """Write the caches out, durably."""
         ...
 
+    def create_ledger_without_key(self, ledger_id: LedgerId, /) -> LedgerInfo:
+        """Create one whose key was lost; only right after `load_ledger` found none, in limbo."""
+        ...
+
+    def restore_key(self, info: LedgerInfo, master_key: bytes, /) -> None:
+        """The key of a ledger that was created without."""
+        ...
+
 
 class JournalMarks:
     """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position.
@@ -78,9 +86,12 @@ class ReplayTarget:
         """Apply one record; makes room in the cache when it has to."""
         match record:
             case MasterKeyRecord(ledger, key):
-                if await self._known(ledger) is None:
+                known = await self._known(ledger)
+                if known is None:
                     self._storage.create_ledger(ledger, key)
                     self._key_came_late = self._key_came_late or ledger in self._without_key
+                elif known.key_unknown and not known.deleted:
+                    self._storage.restore_key(known, key)
             case EntryRecord(run):
                 await self._put(run)
             case FenceRecord(ledger):
@@ -88,7 +99,7 @@ class ReplayTarget:
                 if info is not None and not info.fenced:
                     self._storage.fence(info)
             case ExplicitLacRecord(ledger, packet):
-                info = await self._info(ledger)
+                info = await self._content_info(ledger)
                 if info is not None and not info.deleted:
                     self._storage.set_explicit_lac(info, packet, lac_of_packet(packet))
 
@@ -110,8 +121,16 @@ class ReplayTarget:
             self._without_key.add(ledger)
         return info
 
+    async def _content_info(self, ledger: LedgerId) -> LedgerInfo | None:
+        """As `_info`. In limbo the key may be what was lost: what was acknowledged is kept without it."""
+        info = await self._info(ledger)
+        if info is None and self._storage.is_limbo(ledger):
+            self._without_key.discard(ledger)
+            info = self._storage.create_ledger_without_key(ledger)
+        return info
+
     async def _put(self, run: Run) -> None:
-        info = await self._info(run.ledger)
+        info = await self._content_info(run.ledger)
         if info is None or info.deleted:
             # The ledger was collected after the entries were journaled; its tombstone may be gone as well.
             self.orphans += len(run.entries)

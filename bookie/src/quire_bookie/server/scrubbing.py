@@ -209,7 +209,7 @@ class Scrubbing:
 
     # ---- keys that a rebuild of the index did not find
     async def _settle_keys(self) -> bool:
-        """Once after a start is enough: only a rebuild makes such ledgers. False: try again later."""
+        """Once after a start is enough: only a rebuild, or a replay in limbo, makes such ledgers. False: try again."""
         try:
             for ledger in await self._storage.ledgers_without_key():
                 await self._restore_key(ledger)

@@ -28,6 +28,7 @@ from quire_bookie.storage.limbo import Limbo
 
 STATE_VERSION: Final = 1
 STATE_VERSION_LIMBO: Final = 2
+UNKNOWN_KEY_BYTES: Final = 32
 _FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN = 1, 2, 4, 8, 16
 _STATE = struct.Struct("<BBqHI")
 _LIMBO_ENDED = struct.Struct("<I")

@@ -100,7 +100,7 @@ class LedgerStorage(Generic[M]):
         storage = cls(disk, index, directory, settings, marks)
         places = LogDirectories(disk, directories, settings.reserved_bytes)
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
-        storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states)
+        storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states, chance)
         await storage._changes.restore_limbo()
         storage._tombstones = Tombstones(
             index, storage._commits, storage._states, clock, int(settings.deleted_ledger_memory_s * 1000)
@@ -191,6 +191,14 @@ class LedgerStorage(Generic[M]):
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
         """A ledger that `load_ledger` found absent, or the one created meanwhile: compare its master key."""
         return self._states.create(ledger, master_key)
+
+    def create_ledger_without_key(self, ledger: LedgerId) -> LedgerInfo:
+        """As `create_ledger`, where limbo took the key. `restore_key`, or `adopt_key` by the metadata."""
+        return self._changes.create_without_key(ledger)
+
+    def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
+        """The key of a ledger whose own was lost. Durable by the journal, and with the next flush."""
+        self._changes.restore_key(info, master_key)
 
     def fence(self, info: LedgerInfo) -> None:
         """No normal add from here on. Durable by the journal, and with the next flush."""

@@ -37,7 +37,14 @@ from quire_bookie.storage.index_keys import (
     log_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import LedgerInfo, decode_state, encode_state, is_deleted, merge_states
+from quire_bookie.storage.ledger_states import (
+    UNKNOWN_KEY_BYTES,
+    LedgerInfo,
+    decode_state,
+    encode_state,
+    is_deleted,
+    merge_states,
+)
 from quire_bookie.storage.limbo import LONG_IDS_START, NO_LEDGER, Limbo, encode_limbo, read_limbo_file
 from quire_bookie.storage.log_catalog import (
     LogState,
@@ -54,7 +61,6 @@ BLOCKS_PER_COMMIT: Final = 2048
 LOST_BLOCKS_MAX: Final = 65_536
 """A ledger that lost something in a wider range than this is in limbo by itself: marking each block costs too much."""
 STATES_PER_COMMIT: Final = 4096
-UNKNOWN_KEY_BYTES: Final = 32
 
 Progress = Callable[[int, int], None]
 """Called with the bytes walked so far and all bytes."""

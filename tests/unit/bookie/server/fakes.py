@@ -94,6 +94,16 @@ class FakeStorage:
         info.limbo = info.fenced = ledger_id in self.limbo
         return self.infos[ledger_id]
 
+    def create_ledger_without_key(self, ledger_id: LedgerId) -> LedgerInfo:
+        """Create, with a key that nobody knows."""
+        info = self.create_ledger(ledger_id, b"nobody knows")
+        info.key_unknown = True
+        return info
+
+    def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
+        """The key after all."""
+        info.master_key, info.key_unknown = master_key, False
+
     def put(self, info: LedgerInfo, run: Run) -> None:
         """Take entries."""
         if not self.room:

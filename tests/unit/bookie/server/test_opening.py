@@ -422,6 +422,25 @@ async def test_what_surviving_logs_hold_is_served_after_a_ledger_volume_was_lost
     assert unknown == (machine.acked if where == {lost} else set())
 
 
+async def test_what_the_journal_holds_is_kept_although_the_keys_went_with_the_volume(machine: Machine) -> None:
+    await machine.start()
+    await machine.add(2)
+    assert machine.data is not None and machine.data.storage is not None
+    await machine.data.storage.flush()  # the journal does without the keys from here on
+    flushed = set(machine.acked)
+    await machine.add(2)
+    await machine.cut()
+    (where,) = {path.rpartition("/")[0] for path in machine.disk._names if path.endswith(".qlog")}
+    await machine.lose(where)
+    await machine.start(accept_lost_volumes=True)
+    assert await machine.missing() == flushed
+    await machine.stop()
+    await machine.start()
+    assert await machine.missing() == flushed
+    assert machine.data is not None and machine.data.storage is not None
+    assert await machine.data.storage.ledgers_without_key() == list(LEDGERS)
+
+
 async def test_losing_everything_but_the_metadata_is_a_new_bookie(machine: Machine) -> None:
     first = (await machine.start()).identity.bookie
     await machine.add(1)

@@ -96,3 +96,25 @@ async def test_records_that_stay_without_a_key_are_not_asked_for_again() -> None
         await target.deliver(record)
     await target.deliver(MasterKeyRecord(LedgerId(LEDGER + 1), b"key"))
     assert not target.again()
+
+
+async def test_in_limbo_entries_are_kept_although_the_key_of_their_ledger_was_lost() -> None:
+    storage = FakeStorage()
+    storage.limbo.add(LEDGER)
+    target = ReplayTarget(storage)
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    info = storage.infos[LEDGER]
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+    assert info.key_unknown and info.fenced and info.explicit_lac == PACKET
+    assert (target.entries, target.orphans) == (2, 0)
+    await target.deliver(RECORDS[0])  # another journal had it
+    assert info.master_key == b"key" and not info.key_unknown
+    assert not target.again()
+
+
+async def test_in_limbo_a_fence_alone_makes_no_ledger() -> None:
+    storage = FakeStorage()
+    storage.limbo.add(LEDGER)
+    await ReplayTarget(storage).deliver(FenceRecord(LEDGER))
+    assert not storage.infos, "limbo fences it; without a key it would refuse the copies of a recovery"
