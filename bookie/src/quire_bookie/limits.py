@@ -68,6 +68,7 @@ LOG_USAGE_LINES_MAX = 1_000_000  # ledgers of entry logs, counted per log, whose
 MASTER_KEY_BYTES_MAX = 1 * KIB  # real ones have 20; V3 does not say so, and the index keeps them
 EXPLICIT_LAC_BYTES_MAX = 4 * KIB  # real ones have at most 48; the state of each ledger keeps one
 READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage works on at the same time
+READS_PER_TURN = 64  # answered in one turn of the loop before adds and journal get theirs: about half a millisecond
 READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
 READS_AT_ONCE_MAX = 64  # normal reads of one bookie that storage works on at the same time
 PRIORITY_READS_AT_ONCE_MAX = 32  # the same with high priority; they do not wait for normal ones

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.server.connections import Connection
 
 R = TypeVar("R")
@@ -48,6 +49,8 @@ class ReadLane(Generic[R]):
         self._queues: WeakKeyDictionary[Connection, _Queue[R]] = WeakKeyDictionary()
         self._turns: deque[tuple[Connection, _Queue[R]]] = deque()
         self._workers = 0
+        self._in_turn = 0
+        """Reads begun in this turn of the loop, by all tasks together."""
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,6 +91,12 @@ class ReadLane(Generic[R]):
         """Take turns until there are none."""
         try:
             while self._turns:
+                if self._in_turn >= READS_PER_TURN:
+                    await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
+                    continue
+                if not self._in_turn:
+                    asyncio.get_running_loop().call_soon(self._next_turn)
+                self._in_turn += 1
                 connection, queue = self._turns.popleft()
                 queue.listed = False
                 if not (connection.takes_answers or connection.is_gone):
@@ -104,6 +113,9 @@ class ReadLane(Generic[R]):
                     self._list(connection, queue)
         finally:
             self._workers -= 1
+
+    def _next_turn(self) -> None:
+        self._in_turn = 0
 
     async def _wait(self, connection: Connection, queue: _Queue[R]) -> None:
         await connection.wait_to_take_answers()

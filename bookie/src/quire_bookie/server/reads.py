@@ -9,6 +9,7 @@ import asyncio
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.connections import PAUSED_BY_READS, Connection
 from quire_bookie.server.ports import StoragePort
@@ -29,6 +30,8 @@ class Reads:
         self._settings = settings
         self._stats = stats
         self._loop = asyncio.get_running_loop()
+        self._in_turn = 0
+        """Reads answered from memory in this turn of the loop."""
         self._unanswered: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._normal: ReadLane[AnyRead] = ReadLane(
             self._work,
@@ -43,14 +46,21 @@ class Reads:
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read: now if memory has it, else when it is its turn."""
-        if connection.takes_answers and not isinstance(request, BatchReadRequest | ListEntriesRequest):
+        at_once = connection.takes_answers and self._in_turn < READS_PER_TURN
+        if at_once and not isinstance(request, BatchReadRequest | ListEntriesRequest):
             answer = self._answers.from_memory(request)
             if answer is not None:
+                if not self._in_turn:
+                    self._loop.call_soon(self._next_turn)
+                self._in_turn += 1
                 self._send(connection, request, answer)
                 return
         self._count_in(connection)
         urgent = isinstance(request, ReadRequest | BatchReadRequest) and request.high_priority
         (self._urgent if urgent else self._normal).submit(connection, request)
+
+    def _next_turn(self) -> None:
+        self._in_turn = 0
 
     def handle_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
         """Answer a fencing read once `durable` is done. It takes no turn: no read waits for the journal behind it."""
