@@ -1,9 +1,10 @@
 """`quire bookie format`: empties the folders of a stopped bookie, and takes its cookie out of the cluster.
 
 The order survives a crash at any step: data first, then the cookie in the store, the folders' own VERSION last, so that
-calling it again finds the id and goes on. A bookie that ledgers still name keeps its cookie even when a person accepts
-the loss: its id must never come up empty, and auto-recovery has to know whom it misses. The folders then make a new
-bookie with a new id.
+calling it again finds the id and goes on. A bookie that is started instead is refused: what says that a folder was
+used, and what an earlier run risked, goes after the data; a journal goes mark first, the proof of the index last. A
+bookie that ledgers still name keeps its cookie even when a person accepts the loss: its id must never come up empty,
+and auto-recovery has to know whom it misses. The folders then make a new bookie with a new id.
 """
 
 import contextlib
@@ -14,12 +15,14 @@ from pathlib import Path
 
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import MetadataFormatError, NodeMissingError, StartupError
+from quire_bookie.journal.mark import MARK_NAME
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies, decode_cookie
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
+from quire_bookie.storage.index_commits import PROOF_NAME
 
 _CURRENT = "current"
-_IDENTITY = ("VERSION", "PLACE")
+_IDENTITY = ("RUN", "VERSION", "PLACE", "STATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ async def format_bookie(
             return None
         for path in doomed:
             _remove(path)
+        for folder in present:
+            await disk.sync_dir(str(folder))
         if bookie is not None and held_by is None:
             with contextlib.suppress(NodeMissingError):
                 await Cookies(metadata).delete(bookie)
@@ -115,7 +120,12 @@ def _doomed(folder: Path) -> list[Path]:
     found = [path for path in folder.iterdir() if path.name not in (_CURRENT, "lost+found", "LOCK", "lock")]
     found += [path for path in (folder / _CURRENT).iterdir() if path.name not in (*_IDENTITY, "LOCK", "lock")]
     stamped = (folder / _CURRENT / "VERSION").exists()
-    return sorted(path for path in found if stamped and not path.name.startswith("."))
+    return sorted((path for path in found if stamped and not path.name.startswith(".")), key=_turn)
+
+
+def _turn(path: Path) -> tuple[int, Path]:
+    """A journal without its mark, and a proof without its index, refuse a start; the other way round they might not."""
+    return (path.name == PROOF_NAME) - (path.name == MARK_NAME), path
 
 
 def _size_bytes(path: Path) -> int:

@@ -9,15 +9,19 @@ import pytest
 
 from quire_bookie.cli import formatting
 from quire_bookie.cli.formatting import FormatPlan, format_bookie
+from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.cookies import Cookie, Cookies, encode_cookie
 from quire_bookie.metadata.layout import writable_path
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.server.storage_folders import StorageFolders
+from quire_bookie.server.storage_identity import claim_storage
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 BOOKIE = BookieId("b-1234")
+JOURNAL = ("j/journal-00000001.log", "j/journal-00000002.log")
 
 
 def yes(_: FormatPlan) -> bool:
@@ -149,3 +153,56 @@ async def test_a_format_that_was_cut_off_is_finished_by_the_next(
     assert await Cookies(store).bookies() == []
     for folder in folders:
         shutil.rmtree(folder)
+
+
+async def used_folders(tmp_path: Path, disk: LocalDisk, store: SimMetadataStore) -> StorageFolders:
+    """What a bookie that was run without a journal, and then killed, leaves behind."""
+    folders = StorageFolders((f"{tmp_path}/j",), (f"{tmp_path}/l",))
+    identity = await claim_storage(disk, store, folders, instance_id="cluster", host_name="b", chance=SystemChance())
+    await identity.settle(disk)
+    identity.release()
+    for name in (*JOURNAL, "j/last-mark", "l/0000000000000001.qlog", "l/index/CURRENT"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"data")
+    for name in ("l/index.proof", "l/quarantine.txt", "l/current/RUN"):
+        (tmp_path / name).write_bytes(b"data")
+    return folders
+
+
+async def test_a_bookie_that_is_started_after_half_a_formatting_never_comes_up_as_an_empty_one(
+    tmp_path: Path, disk: LocalDisk, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = formatting._remove
+    for steps in range(20):
+        place = tmp_path / str(steps)
+        place.mkdir()
+        folders = await used_folders(place, disk, store)
+        left = steps
+
+        def remove_some(path: Path) -> None:
+            nonlocal left
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+            remove(path)
+
+        monkeypatch.setattr(formatting, "_remove", remove_some)
+        try:
+            plan = await format_bookie(disk, store, tuple(folders.places()), accept_loss=True, confirm=yes)
+        except KeyboardInterrupt:
+            plan = None
+        if plan is not None:
+            assert steps > 5
+            return
+        assert (place / "l/current/RUN").exists(), "the note of what that run risked goes only after its data"
+        try:
+            identity = await claim_storage(
+                disk, store, folders, instance_id="cluster", host_name="b", chance=SystemChance()
+            )
+        except StartupError:
+            continue
+        identity.release()
+        # Not refused yet: storage and journal must have what refuses them in turn.
+        assert (place / "l/index.proof").exists(), "beside it a missing index refuses"
+        assert all((place / name).exists() for name in JOURNAL) or not (place / "j/last-mark").exists()
+    raise AssertionError("it never came to its end")
