@@ -10,12 +10,22 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.sim import churn_scenario, collection_scenario, ledger_scenario, modes_scenario, topic_scenario
+from tests.sim import (
+    bookie_scenario,
+    churn_scenario,
+    collection_scenario,
+    fault_scenario,
+    ledger_scenario,
+    modes_scenario,
+    topic_scenario,
+)
 from tests.sim.loop import SimLoop, simulate
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
+    "bookie": bookie_scenario.run,
     "churn": churn_scenario.run,
     "collection": collection_scenario.run,
+    "faults": fault_scenario.run,
     "full": churn_scenario.run_on_full_disks,
     "ledger": ledger_scenario.run,
     "modes": modes_scenario.run,
@@ -48,7 +58,7 @@ def main() -> int:
         print("run with PYTHONHASHSEED=0 (make sim does): set order is part of the seed", file=sys.stderr)
         return 2
     seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
-    logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL, stream=sys.stderr)
+    logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL + 1, stream=sys.stderr)
     begun, passed, failed = time.monotonic(), 0, 0
     for name in options.scenario or sorted(SCENARIOS):
         for seed in seeds:

@@ -37,6 +37,8 @@ class Cast:
     reading: SimClient
     living: dict[LedgerId, LedgerHistory] = field(default_factory=dict)
     deleted: set[LedgerId] = field(default_factory=set)
+    writing_now: dict[LedgerId, LedgerHistory] = field(default_factory=dict)
+    quorums: tuple[tuple[int, int, int], ...] = QUORUMS
 
 
 class _Listener:
@@ -78,30 +80,31 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"))
     histories: list[LedgerHistory] = []
     for _ in range(ROUNDS):
-        writers = [asyncio.ensure_future(_write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
+        writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
         for _ in range(world.chance.randrange(1, 4)):
             await asyncio.sleep(world.chance.uniform(0.2, 2.0))
-            await _restart_somebody(world)
+            await restart_somebody(world)
         written = [each for each in await asyncio.gather(*writers) if each is not None]
         await world.heal()
         for ledger, history in written:
-            await _recover(cast, ledger, history)
+            await recover_one(cast, ledger, history)
             histories.append(history)
-        await _delete_some(cast)
+        await delete_some(cast)
         await asyncio.sleep(world.chance.uniform(0.0, 3.0))
-        await _restart_somebody(world)
-        await _read_everything(cast)
+        await restart_somebody(world)
+        await read_everything(cast)
     await world.heal()
-    await _settle(cast)
-    await _read_everything(cast)
+    await settle(cast)
+    await read_everything(cast)
     for history in histories:
         history.check()
     return histories
 
 
-async def _write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
+async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
+    """A new ledger with some entries, as far as the cluster takes them; None when not even its creation worked."""
     world, client = cast.world, cast.writing
-    e, w, a = world.chance.choice(QUORUMS)
+    e, w, a = world.chance.choice(cast.quorums)
     try:
         writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
     except QuireError:
@@ -109,6 +112,7 @@ async def _write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
     history = LedgerHistory()
     listener = _Listener(history)
     writer.listener = listener
+    cast.writing_now[writer.ledger_id] = history
     for count in range(world.chance.choice((5, 15, 30))):
         payloads = [b"%d/%d:" % (count, each) + bytes(world.chance.choice((90, 9_000, 30_000))) for each in range(3)]
         if listener.stopped:
@@ -119,10 +123,13 @@ async def _write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
             break
         history.on_submit(first, payloads)
         await asyncio.sleep(world.chance.uniform(0.0, 0.05))
+    del cast.writing_now[writer.ledger_id]
     return writer.ledger_id, history
 
 
-async def _recover(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
+async def recover_one(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
+    """Take a ledger over, as often as it needs; from then on it is one of the living."""
+
     async def attempt() -> LedgerReader:
         return await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=True))
 
@@ -131,7 +138,8 @@ async def _recover(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None
     cast.living[ledger] = history
 
 
-async def _delete_some(cast: Cast) -> None:
+async def delete_some(cast: Cast) -> None:
+    """About half of the living ledgers."""
     for ledger in sorted(cast.living):
         if cast.world.chance.random() < 0.5:
             del cast.living[ledger]
@@ -146,7 +154,9 @@ async def _delete_one(cast: Cast, ledger: LedgerId) -> None:
         return  # an attempt whose answer was lost
 
 
-async def _read_everything(cast: Cast) -> None:
+async def read_everything(cast: Cast) -> None:
+    """All entries of all living ledgers."""
+
     async def attempt(ledger: LedgerId, history: LedgerHistory) -> None:
         reader = await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=False))
         history.on_close(reader.last_add_confirmed)
@@ -156,7 +166,8 @@ async def _read_everything(cast: Cast) -> None:
         await insist(lambda one=ledger, its=history: attempt(one, its), seconds=300)
 
 
-async def _restart_somebody(world: World) -> None:
+async def restart_somebody(world: World) -> None:
+    """A clean stop or a loss of power, and a start."""
     host = world.chance.choice(sorted(world.bookies))
     if world.chance.random() < 0.3:
         await world.stop_bookie(host)
@@ -167,7 +178,7 @@ async def _restart_somebody(world: World) -> None:
     await world.start_bookie(host)
 
 
-async def _settle(cast: Cast) -> None:
+async def settle(cast: Cast) -> None:
     """Until every bookie gave back what was deleted; AssertionError when that never happens."""
     loop = cast.world.loop
     end = loop.time() + 120.0

@@ -32,14 +32,25 @@ class _Inode:
     current: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+    lost_writes: bool = False
+    """A sync failed: what was written before it never becomes durable, whatever later syncs say."""
 
     def write(self, offset: int, data: bytes) -> None:
         self.unsynced.append((offset, data))
         _put(self.current, offset, data)
 
     def sync(self) -> None:
-        self.durable = bytearray(self.current)
+        if self.lost_writes:
+            for offset, data in self.unsynced:
+                _put(self.durable, offset, data)
+        else:
+            self.durable = bytearray(self.current)
         self.unsynced.clear()
+
+    def fail_sync(self) -> None:
+        """As a page cache does: the bytes count as clean from here on, and the device does not have them."""
+        self.unsynced.clear()
+        self.lost_writes = True
 
     def survivor(self, survival: Survival, chance: random.Random) -> "_Inode":
         left = bytearray(self.current if survival == "all" else self.durable)
@@ -77,6 +88,12 @@ class SimDisk:
         self._locked: set[str] = set()
         self._crash_at: int | None = None
         self._faults: list[tuple[str, str, BaseException]] = []
+        self.fault: Callable[[str, str], BaseException | None] | None = None
+        """Asked at every change (operation, path): what it gives is raised."""
+        self.short_writes = False
+        """A write that fails leaves half of its bytes."""
+        self.on_crash: Callable[[], None] | None = None
+        """Called at the moment at which `crash_after` dies."""
         self.indexes: dict[str, object] = {}
         self.steps = 0
         self.crashed = False
@@ -158,7 +175,11 @@ class SimDisk:
         self.steps += 1
         if self._crash_at is not None and self.steps > self._crash_at:
             self.crashed = True
+            if self.on_crash is not None:
+                self.on_crash()
             return True
+        if self.fault is not None and (error := self.fault(operation, path)) is not None:
+            raise error
         return False
 
     def check_alive(self) -> None:
@@ -362,7 +383,13 @@ class SimFile:
         data = b"".join(buffers)
         await self._disk.pause()
         self._disk.reserve(offset + len(data) - len(self._inode.current), self._path)
-        if self._disk.step("write", self._path):
+        try:
+            died = self._disk.step("write", self._path)
+        except (OSError, DiskFullError):
+            if self._disk.short_writes and not self._disk.crashed:
+                self._inode.write(offset, data[: len(data) // 2])
+            raise
+        if died:
             self._inode.write(offset, data[: len(data) // 2])
             raise SimCrashError(self._path)
         self._inode.write(offset, data)
@@ -370,7 +397,13 @@ class SimFile:
     async def sync(self) -> None:
         """A death in the middle syncs nothing (the crash itself may still keep some of it)."""
         await self._disk.pause()
-        if self._disk.step("sync", self._path):
+        try:
+            died = self._disk.step("sync", self._path)
+        except OSError:
+            if not self._disk.crashed:
+                self._inode.fail_sync()
+            raise
+        if died:
             raise SimCrashError(self._path)
         self._inode.sync()
 
@@ -434,6 +467,9 @@ class SimJournalFile:
         try:
             died = self._disk.step("submit", self._path)
         except OSError as error:
+            if self._disk.short_writes and not self._disk.crashed:
+                _put(self._inode.current, offset, data[: len(data) // 2])
+                _put(self._inode.durable, offset, data[: len(data) // 2])
             done(error)
             return
         if died:

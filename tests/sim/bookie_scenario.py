@@ -1,0 +1,184 @@
+"""Several bookies, each set up differently, on disks that are slow, run full and forget: all of storage at once.
+
+Every bookie draws its own settings: one folder of a kind or several (some on file systems of their own), caches of any
+size, garbage collection, compaction and scrub at any pace; one at most does not sync its journal, or has none. Clients
+write, read while others write, take over, delete. The histories judge what they saw; in the end what was deleted is
+gone everywhere, and nothing is in quarantine, since no device lied.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from quire_bookie.errors import QuireError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.limits import KIB, MIB
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server.compaction_schedule import CompactionSettings
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.scrubbing import ScrubbingSettings
+from quire_bookie.storage.settings import StorageSettings
+from tests.sim.collection_scenario import Cast, delete_some, read_everything, recover_one, settle, write_one
+from tests.sim.disk import Survival
+from tests.sim.history import LedgerHistory
+from tests.sim.loop import SimLoop
+from tests.sim.world import World
+
+BOOKIES = 4
+ROUNDS = 2
+LEDGERS_PER_ROUND = 4
+RISKY = "b1"
+QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2))
+"""Two copies of whatever is confirmed: the risky bookie may lose all it has."""
+
+
+async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
+    """One seed."""
+    world = World(loop, seed)
+    world.disk_check_interval_s = world.chance.choice((0.2, 2.0))
+    for number in range(1, BOOKIES + 1):
+        _set_up(world, f"b{number}")
+    await world.start_bookies(BOOKIES)
+    for place in world.bookies.values():
+        if world.chance.random() < 0.5:
+            place.disk.mount("/l1", 1 << 40)
+    cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"), quorums=QUORUMS)
+    histories: list[LedgerHistory] = []
+    for _ in range(ROUNDS):
+        writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
+        follower = asyncio.ensure_future(_follow(cast))
+        for _ in range(world.chance.randrange(2, 7)):
+            await asyncio.sleep(world.chance.uniform(0.05, 1.0))
+            await _trouble(world)
+        written = [each for each in await asyncio.gather(*writers) if each is not None]
+        follower.cancel()
+        _free_disks(world)
+        await world.heal()
+        for ledger, history in written:
+            await recover_one(cast, ledger, history)
+            histories.append(history)
+        await delete_some(cast)
+        for _ in range(world.chance.randrange(3)):
+            await _trouble(world)
+        await read_everything(cast)
+    _free_disks(world)
+    await world.heal()
+    await settle(cast)
+    await read_everything(cast)
+    for history in histories:
+        history.check()
+    return histories
+
+
+def _set_up(world: World, host: str) -> None:
+    """Draw the settings of one bookie."""
+    chance = world.chance
+    journal = JournalSettings(
+        file_bytes=chance.choice((256, 1024)) * KIB,
+        group_bytes_max=128 * KIB,
+        queue_bytes_max=256 * KIB,
+        spare_files_max=chance.choice((1, 3)),
+        reserved_bytes=0,
+    )
+    if host == RISKY and chance.random() < 0.5:
+        journal = replace(journal, sync_data=False, write_data=chance.random() < 0.5)
+    world.changes_of[host] = {
+        "journal": journal,
+        "journal_dirs": tuple(f"/j{each}" for each in range(chance.choice((1, 2, 3)))),
+        "ledger_dirs": tuple(f"/l{each}" for each in range(chance.choice((1, 2, 3)))),
+        "storage": StorageSettings(
+            write_cache_bytes=chance.choice((128, 256, 2048)) * KIB,
+            read_cache_bytes=chance.choice((1, 64, 1024)) * KIB,
+            read_ahead_bytes=chance.choice((1, 16, 256)) * KIB,
+            entry_log_bytes_max=2 * MIB,
+            flush_interval_s=chance.choice((0.03, 0.3, 3.0)),
+            ledger_states_max=chance.choice((2, 100)),
+            open_logs_max=chance.choice((1, 16)),
+            reserved_bytes=0,
+            compaction_reserved_bytes=0,
+            disk_full_retry_s=0.3,
+            deleted_ledger_memory_s=chance.choice((0.5, 3600.0)),
+        ),
+        "garbage_collection": GarbageCollectionSettings(interval_s=chance.choice((0.2, 2.0))),
+        "compaction": CompactionSettings(
+            minor_threshold=chance.choice((0.2, 0.5)),
+            minor_interval_s=chance.choice((0.2, 1.0)),
+            major_threshold=chance.choice((0.9, 0.95)),
+            major_interval_s=chance.choice((1.2, 4.0)),
+            rate_bytes_s=chance.choice((1, 20)) * MIB,
+        ),
+        "scrubbing": ScrubbingSettings(chance.choice((0.0, 0.5, 3.0)), chance.choice((1, 20)) * MIB),
+    }
+
+
+async def _trouble(world: World) -> None:
+    """One fault. At most one bookie is down for longer than a moment."""
+    chance, host = world.chance, world.chance.choice(sorted(world.bookies))
+    survival: Survival = chance.choice(("none", "all", "random", "random"))
+    place = world.bookies[host]
+    match chance.randrange(8):
+        case 0:
+            await world.stop_bookie(host)
+        case 1 | 2:
+            world.crash_bookie(host, survival)
+        case 3:
+            world.kill_bookie(host)
+        case 4:
+            place.disk._latency_s = chance.choice((0.0005, 0.02, 0.2))
+            return
+        case 5:
+            usage = await place.disk.usage("/")
+            room = chance.choice((0, 2_000, 300_000))
+            place.disk.capacity_bytes = usage.total_bytes - usage.free_bytes + room
+            if "/l1" in place.disk._mounts:
+                usage = await place.disk.usage("/l1")
+                place.disk.mount("/l1", usage.total_bytes - usage.free_bytes + chance.choice((0, 2_000, 1 << 40)))
+            await asyncio.sleep(chance.uniform(0.1, 2.0))
+            if chance.random() < 0.5:
+                _free(world, host)
+            return
+        case 6:
+            world.loop.network.break_connections(host)
+            return
+        case _:
+            _free_disks(world)
+            await world.cut_power()
+            return
+    await asyncio.sleep(chance.uniform(0.0, 1.0))
+    _free(world, host)  # a start without any space is refused; that has tests of its own
+    await world.start_bookie(host)
+
+
+def _free(world: World, host: str) -> None:
+    disk = world.bookies[host].disk
+    disk.capacity_bytes = 1 << 40
+    if "/l1" in disk._mounts:
+        disk.mount("/l1", 1 << 40)
+
+
+def _free_disks(world: World) -> None:
+    for host in sorted(world.bookies):
+        _free(world, host)
+
+
+async def _follow(cast: Cast) -> None:
+    """A reader that takes nothing over: what it sees of a ledger that is being written was submitted there."""
+    world = cast.world
+    while True:
+        await asyncio.sleep(world.chance.uniform(0.1, 0.5))
+        for ledger, history in sorted(cast.writing_now.items()):
+            await _read_what_is_confirmed(cast, ledger, history)
+
+
+async def _read_what_is_confirmed(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
+    async def reading() -> None:
+        reader = await cast.reading.ledgers.open_ledger(ledger, recover=False)
+        last = reader.last_add_confirmed
+        if last >= 0:
+            first = EntryId(max(0, last - 20))
+            entries = await reader.read(first, last)
+            history.on_read("follower", first, [bytes(entry.payload) for entry in entries])
+
+    try:
+        await cast.world.on(cast.reading, reading())
+    except QuireError:
+        return  # the fault of the moment; what is confirmed is judged after the take-over
