@@ -47,8 +47,12 @@ def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
         ("q.toml", "bookiePort = ", r"q.toml cannot be parsed"),
         ("q.yaml", "- a", r"expected keys with values"),
         ("q.ini", "a=1", r"ends in .toml, .yaml, .yml, .conf or .properties"),
-        ("q.toml", "ledgerDirectories = '/a,/b'", r"names 2 folders"),
-        ("q.toml", "diskUsageThreshold = 0.5", r"diskUsageLwmThreshold 0.9 is above diskUsageThreshold 0.5"),
+        ("q.toml", "indexDirectories = '/a,/b'", r"names 2 folders"),
+        (
+            "q.toml",
+            "diskUsageThreshold = 0.5\ndiskUsageLwmThreshold = 0.9",
+            r"diskUsageLwmThreshold 0.9 is above .* 0.5",
+        ),
     ],
 )
 def test_nonsense_in_a_file_is_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
