@@ -19,9 +19,10 @@ $(TOOLS)/bin/uv:
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
 
-.venv/.ready: pyproject.toml bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
+.venv/.ready: pyproject.toml $(wildcard bookie/native/Cargo.* bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
 	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
 	$(UV) sync --all-packages --all-groups --compile-bytecode --quiet
+	@if command -v cargo >/dev/null; then scripts/build_native.sh || echo "the native module was not built: plain Python does its work, slower"; fi
 	@touch $@
 
 lint: env
@@ -36,14 +37,11 @@ sim: env
 bench: env
 	$(UV) run --no-sync python -m benchmarks $(ARGS)
 
-# The optional native module (docs/decisions/0004): everything works and passes without it, slower.
+# The optional native module (docs/decisions/0004): everything works and passes without it, slower. `make env` tries it.
 native: env
-	cargo build --release --locked --manifest-path bookie/native/Cargo.toml
-	cp bookie/native/target/release/lib_native.so bookie/src/quire_bookie/bulk/_native.abi3.so.new
-	mv bookie/src/quire_bookie/bulk/_native.abi3.so.new bookie/src/quire_bookie/bulk/_native.abi3.so
+	scripts/build_native.sh
 
 bench-bookie: env
-	@if command -v cargo >/dev/null; then $(MAKE) native; else echo "no cargo: measuring plain Python"; fi
 	$(UV) run --no-sync python -m benchmarks.bench_bookie $(ARGS)
 
 peers:
