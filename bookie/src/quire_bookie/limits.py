@@ -15,6 +15,7 @@ ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
 BACKPRESSURE_PAUSE_S = 3.0  # how long an add waits for room, its socket paused, before ETOOMANYREQUESTS
 
 # Journal
+JAVA_HTTP_PORT = 8080  # of a .conf file with httpServerEnabled=true and no httpServerPort, as in BookKeeper
 JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB); a first start waits for one
 JOURNAL_GROUP_BYTES_MAX = 8 * MIB
 JOURNAL_GROUP_ENTRIES_MAX = 32_768

@@ -90,7 +90,8 @@ def run(arguments: list[str] | None = None) -> int:
         if type(fault).__name__ == "NoArgsIsHelpError":
             print(fault.format_message(), file=sys.stderr)  # a group without a subcommand: its help is the answer
             return EXIT_USAGE
-        return _fail(fault.format_message().rstrip(".") + "; see `quire --help`", EXIT_USAGE)
+        command = fault.ctx.command_path if fault.ctx is not None else "quire"
+        return _fail(f"{fault.format_message().rstrip('.?')}; see `{command} --help`", EXIT_USAGE)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     except QuireError as error:

@@ -24,6 +24,7 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import start_bookie
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.settings import BookieSettings
 
 log = logging.getLogger("quire.bookie")
 
@@ -51,8 +52,14 @@ async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
         log.info(
             "steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)"
         )
-        log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, settings.data_dir)
+        log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
         return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
+
+
+def _folders(settings: BookieSettings) -> str:
+    """Every folder that holds data, for a person."""
+    index = (settings.index_dir,) if settings.index_dir else ()
+    return ", ".join(dict.fromkeys((*settings.journal_paths, *settings.ledger_paths, *index)))
 
 
 async def _serve_admin(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from quire_bookie.cli.main import Commands
-from quire_bookie.config.sources import Loaded, ProcessConfig, load
+from quire_bookie.config.sources import Loaded, ProcessConfig, load, suggestion
 from quire_bookie.errors import ConfigError
 
 C = TypeVar("C", bound=ProcessConfig)
@@ -32,7 +32,7 @@ def parse_settings(model: type[ProcessConfig], given: list[str] | None) -> dict[
         if not separator:
             raise ConfigError(f"--set {text}: expected KEY=VALUE")
         if name is None:
-            raise ConfigError(f"--set {text}: unknown setting '{key}'; `quire config show` lists all settings")
+            raise ConfigError(f"--set {text}: unknown setting '{key}'{suggestion(model, key.strip())}")
         fields[name] = value.strip()
     return fields
 

@@ -350,6 +350,24 @@ class BookieConfig(BookieSecurityConfig, StorageConfig):
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"
     )
 
+    @classmethod
+    def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
+        """With `journalDirectory` (old, one folder) and `httpServerEnabled` (a switch of its own) in our keys.
+
+        Both stand in the files that BookKeeper and Pulsar ship: passing over the first would put the journal
+        elsewhere, over the second open a port that was switched off.
+        """
+        keys = dict(found)
+        folder = keys.pop("journalDirectory", None)
+        if folder is not None:
+            keys.setdefault("journalDirectories", folder)
+        switch = keys.pop("httpServerEnabled", None)
+        if switch is not None and str(switch).lower() != "true":
+            keys.pop(cls.key_of("http_port"), None)
+        elif switch is not None:
+            keys.setdefault(cls.key_of("http_port"), limits.JAVA_HTTP_PORT)
+        return keys
+
     @model_validator(mode="after")
     def _folders_are_distinct(self) -> "BookieConfig":
         for key, value in (

@@ -50,6 +50,11 @@ class ProcessConfig(BaseModel):
                 return name
         return None
 
+    @classmethod
+    def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
+        """The keys of a .conf file of the Java system; a model that knows older keys of it puts ours in their place."""
+        return found
+
 
 C = TypeVar("C", bound=ProcessConfig)
 
@@ -123,14 +128,15 @@ def _from_file(
         return {}, ()
     found: dict[str, tuple[Any, Origin]] = {}
     ignored: list[str] = []
-    for key, value in parse_file(file).items():
+    given = parse_file(file)
+    for key, value in (model.from_java_file(given) if file.suffix in PROPERTIES else given).items():
         name = model.field_of(key)
         if name is not None:
             found[name] = (value, Origin(f"file {file}"))
         elif file.suffix in PROPERTIES:
             ignored.append(key)
         elif key not in also_known:
-            raise ConfigError(f"{file}: unknown setting '{key}'{_suggestion(model, key)}")
+            raise ConfigError(f"{file}: unknown setting '{key}'{suggestion(model, key)}")
     return found, tuple(key for key in ignored if key not in also_known)
 
 
@@ -143,7 +149,8 @@ def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]
     return found
 
 
-def _suggestion(model: type[ProcessConfig], key: str) -> str:
+def suggestion(model: type[ProcessConfig], key: str) -> str:
+    """The end of a refusal of an unknown key: the key that was probably meant, or where all of them are listed."""
     known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
     close = difflib.get_close_matches(key, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else "; `quire config show` lists all settings"

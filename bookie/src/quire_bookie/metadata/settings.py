@@ -70,6 +70,8 @@ def parse_metadata_url(url: str) -> LocalLocation | EtcdLocation:
         return LocalLocation(folder)
     if colon and scheme == "etcd":
         return _parse_etcd(url, rest.removeprefix("//") if rest.startswith("//") else rest)
+    if scheme.partition("+")[0] in ("zk", "oxia"):
+        raise ConfigError(f"metadata store {url!r}: ZooKeeper and Oxia are not supported; {_FORMS}")
     raise ConfigError(f"metadata store {url!r} is of no kind that Quire knows; {_FORMS}")
 
 

@@ -90,6 +90,33 @@ def test_a_conf_file_of_the_java_bookie_is_taken_and_what_means_nothing_here_is_
     assert loaded.ignored == ("numAddWorkerThreads",)
 
 
+def test_the_old_key_of_the_journal_folder_counts_unless_the_new_one_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "bookkeeper.conf"
+    file.write_text("journalDirectory=/j\n")
+    loaded = load(BookieConfig, flags={}, environment={}, file=file)
+    assert (loaded.config.journal_directories, loaded.ignored) == (["/j"], ())
+    file.write_text("journalDirectory=/j\njournalDirectories=/a,/b\n")
+    assert load(BookieConfig, flags={}, environment={}, file=file).config.journal_directories == ["/a", "/b"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "flag", "port"),
+    [
+        ("httpServerEnabled=false\nhttpServerPort=8000\n", None, -1),
+        ("httpServerEnabled=false\nhttpServerPort=8000\n", 8001, 8001),
+        ("httpServerEnabled=true\nhttpServerPort=8000\n", None, 8000),
+        ("httpServerEnabled=true\n", None, 8080),
+        ("httpServerPort=8000\n", None, 8000),
+        ("", None, -1),
+    ],
+)
+def test_http_that_a_conf_file_switches_off_stays_off(lines: str, flag: int | None, port: int, tmp_path: Path) -> None:
+    file = tmp_path / "bookkeeper.conf"
+    file.write_text(lines)
+    loaded = load(BookieConfig, flags={"http_port": flag}, environment={}, file=file)
+    assert (loaded.config.http_port, loaded.ignored) == (port, ())
+
+
 def test_a_line_of_a_conf_file_without_a_value_sign_is_named(tmp_path: Path) -> None:
     file = tmp_path / "q.conf"
     file.write_text("bookiePort=1\nnonsense\n")
