@@ -5,10 +5,10 @@ each with a bound of its own. Must be read before the bookie listens or register
 start.
 """
 
-from quire_bookie.metadata.layout import SHORT_LEDGER_IDS_END
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_bookie.storage.limbo import LONG_IDS_START
 
 
 async def existing_bounds(metadata: MetadataStore) -> list[LedgerId]:
@@ -16,7 +16,7 @@ async def existing_bounds(metadata: MetadataStore) -> list[LedgerId]:
     short = long = LedgerId(-1)
     async for page in LedgerNodes(metadata).ids():
         for ledger in page:
-            if ledger < SHORT_LEDGER_IDS_END:
+            if ledger < LONG_IDS_START:
                 short = max(short, ledger)
             else:
                 long = max(long, ledger)

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -115,6 +115,9 @@ class _Opening:
         data.run = run = await RunNotes.open(disk, settings.ledger_paths[0])
         judgement = judge(run.note, disk.boot_id())
         lost = data.identity.lost
+        if settings.ledger_paths[0] in lost:
+            # The note went with it: the journals may be those of a run without syncs.
+            judgement = replace(judgement, salvage=True, sync_first=False)
         if lost or judgement.limbo:
             # Before anything else: without the metadata there is no start, and nothing was touched.
             self.bounds = await existing_bounds(self.metadata)
@@ -200,7 +203,7 @@ class _Opening:
         for path in self.settings.journal_paths:
             await begin_anew(self.disk, path, self.chance)
         self.data.found.append(
-            f"{target.entries} entries of an unsynced journal were intact, "
+            f"{target.entries} entries of a journal that may have holes were intact, "
             f"{sum(each.invalid_groups for each in found)} of its groups were not"
         )
 

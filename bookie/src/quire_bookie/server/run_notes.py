@@ -3,7 +3,8 @@
 With `journalSyncData=false` a loss of power, with `journalWriteData=false` any end but a clean one, may take back what
 was acknowledged. So the note of such a run is durable before its first answer, and goes only once nothing of the run
 can be lost any more: after a clean stop, or after limbo was entered. Whoever starts next, in whatever mode, judges by
-it. Lies in the first ledger folder: when that one is lost, the bookie comes up in limbo anyway.
+it. Lies in the first ledger folder: when that one is lost, the bookie comes up in limbo anyway, and takes its journals
+for unsynced ones.
 
     quire-run 1
     unsynced <boot id, or ?, or ->      the journal was written without a sync under that boot of the machine

@@ -22,6 +22,7 @@ LONG = 1 << 32
         ((LONG | 2, LONG | 9), [LONG | 9]),
         ((4, LONG, 2), [4, LONG]),
         ((SHORT_LEDGER_IDS_END - 1, SHORT_LEDGER_IDS_END + 1), [SHORT_LEDGER_IDS_END - 1, SHORT_LEDGER_IDS_END + 1]),
+        ((SHORT_LEDGER_IDS_END, LONG), [SHORT_LEDGER_IDS_END, LONG]),
         (range(2500), [2499]),
     ],
 )

@@ -441,6 +441,23 @@ async def test_what_the_journal_holds_is_kept_although_the_keys_went_with_the_vo
     assert await machine.data.storage.ledgers_without_key() == list(LEDGERS)
 
 
+@pytest.mark.parametrize("survival", ["none", "random"])
+async def test_the_note_of_an_unsynced_run_may_be_lost_with_its_volume(machine: Machine, survival: Survival) -> None:
+    await machine.start(NO_SYNC)
+    await machine.add(3)
+    assert machine.data is not None and machine.data.storage is not None
+    await machine.data.storage.flush()
+    await machine.add(3)
+    await machine.cut(survival, 5)
+    await machine.lose("/l0")
+    await machine.start(accept_lost_volumes=True)
+    assert machine.in_limbo
+    unknown = await machine.missing()
+    await machine.stop()
+    await machine.start()
+    assert await machine.missing() == unknown
+
+
 async def test_losing_everything_but_the_metadata_is_a_new_bookie(machine: Machine) -> None:
     first = (await machine.start()).identity.bookie
     await machine.add(1)
