@@ -68,6 +68,11 @@ class Known:
     """Index of the last acknowledged explicit LAC."""
     deleted: bool = False
 
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"ledger {self.ledger}"
+
     def check_read(self, entry: int, status: Status, data: bytes | None) -> None:
         """The answer to a read of an entry; `status` OK comes with its data."""
         where = f"entry {entry} of ledger {self.ledger}"
@@ -151,6 +156,8 @@ class Life:
         self.world = world
         self.known: dict[LedgerId, Known] = {}
         self.client = world.loop.start_node("client")
+        self.damaged = False
+        """Somebody flipped bytes: an error is as good an answer as the truth; a lie or a denial is not."""
         world.journal_settings = JournalSettings(
             file_bytes=256 * KIB,
             group_bytes_max=128 * KIB,
@@ -326,10 +333,11 @@ class Life:
                 return
 
     def _check_last(self, known: Known, answer: Response, at_least: int) -> None:
-        assert isinstance(answer, ReadResponse)
+        if not isinstance(answer, ReadResponse) or answer.status is not Status.OK:
+            raise BrokenPromiseError(f"the last entry of {known.where}: {answer}")
         entry = DIGEST.decode_entry(answer.data or b"", known.ledger, None).entry
         if entry < at_least:
-            raise BrokenPromiseError(f"the last entry of ledger {known.ledger} is {entry}, {at_least} was acknowledged")
+            raise BrokenPromiseError(f"the last entry of {known.where} is {entry}, {at_least} was acknowledged")
         known.check_read(entry, answer.status, bytes(answer.data or b""))
 
     async def _reread(self, wire: Wire, known: Known) -> None:
@@ -353,7 +361,7 @@ class Life:
                 await self._judge_state(wire, known)
         wire.close()
         quarantined = self.running.storage.quarantined
-        if quarantined:
+        if quarantined and not self.damaged:
             raise BrokenPromiseError(f"without any damage logs are in quarantine: {quarantined}")
 
     async def _judge_entries(self, wire: Wire, known: Known) -> None:
@@ -364,40 +372,51 @@ class Life:
             asked.append((entry, await wire.ask(number, frame)))
         for entry, answer in asked:
             assert isinstance(answer, ReadResponse)
-            known.check_read(entry, answer.status, None if answer.data is None else bytes(answer.data))
+            if not self._excused(answer):
+                known.check_read(entry, answer.status, None if answer.data is None else bytes(answer.data))
+
+    def _excused(self, answer: Response) -> bool:
+        return self.damaged and answer.status in (Status.IO_ERROR, Status.UNKNOWN_LEDGER_STATE)
 
     async def _judge_state(self, wire: Wire, known: Known) -> None:
         if not known.acked:
             return
-        ledger, top = known.ledger, max(known.acked)
+        ledger = known.ledger
         number = wire.transaction()
         answer = await wire.ask(number, client_codec.v3_read_lac(number, ledger))
-        if not isinstance(answer, ReadLacResponse) or answer.status is not Status.OK:
-            raise BrokenPromiseError(f"the LAC of ledger {ledger}: {answer}")
-        if known.packet_acked >= 0 and answer.packet not in known.packets[known.packet_acked :]:
-            raise BrokenPromiseError(f"the explicit LAC of ledger {ledger} is not the last one that was acknowledged")
+        if not self._excused(answer):
+            self._check_lac(known, answer)
         number = wire.transaction()
         listed = await wire.ask(number, client_codec.v3_list_entries(number, ledger))
-        if not isinstance(listed, ListEntriesResponse) or listed.status is not Status.OK or listed.availability is None:
-            raise BrokenPromiseError(f"the list of ledger {ledger}: {listed}")
-        held = {entry for first, last in decode(listed.availability).ranges() for entry in range(first, last + 1)}
-        if not known.acked <= held <= set(known.sent):
-            raise BrokenPromiseError(f"the list of ledger {ledger} is not what it holds")
+        if not self._excused(listed):
+            self._check_list(known, listed)
         number = wire.transaction()
         last = await wire.ask(number, client_codec.v3_read(number, ledger, NO_ENTRY))
-        if last.status is not Status.OK:
-            raise BrokenPromiseError(f"the last entry of ledger {ledger}: {last}")
-        self._check_last(known, last, top)
+        if not self._excused(last):
+            self._check_last(known, last, max(known.acked))
         if known.fenced:
             await self._judge_fence(wire, known)
+
+    def _check_lac(self, known: Known, answer: Response) -> None:
+        if not isinstance(answer, ReadLacResponse) or answer.status is not Status.OK:
+            raise BrokenPromiseError(f"the LAC of {known.where}: {answer}")
+        if known.packet_acked >= 0 and answer.packet not in known.packets[known.packet_acked :]:
+            raise BrokenPromiseError(f"the explicit LAC of {known.where} is not the last one that was acknowledged")
+
+    def _check_list(self, known: Known, listed: Response) -> None:
+        if not isinstance(listed, ListEntriesResponse) or listed.status is not Status.OK or listed.availability is None:
+            raise BrokenPromiseError(f"the list of {known.where}: {listed}")
+        held = {entry for first, last in decode(listed.availability).ranges() for entry in range(first, last + 1)}
+        if not known.acked <= held <= set(known.sent):
+            raise BrokenPromiseError(f"the list of {known.where} is not what it holds")
 
     async def _judge_fence(self, wire: Wire, known: Known) -> None:
         entry = max(known.sent) + 1
         body = DIGEST.encode_entry(known.ledger, EntryId(entry), NO_ENTRY, 0, ())
         number = wire.transaction()
         answer = await wire.ask(number, client_codec.v3_add(number, known.ledger, EntryId(entry), KEY, body))
-        if answer.status is not Status.FENCED:
-            raise BrokenPromiseError(f"ledger {known.ledger} was fenced, and an add is answered {answer}")
+        if answer.status is not Status.FENCED and not self._excused(answer):
+            raise BrokenPromiseError(f"{known.where} was fenced, and an add is answered {answer}")
 
     def settle_unknowns(self) -> None:
         """After a loss of power: what was answered before it was durable may be gone."""

@@ -51,7 +51,7 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
             await _trouble(world)
         written = [each for each in await asyncio.gather(*writers) if each is not None]
         follower.cancel()
-        _free_disks(world)
+        _heal_disks(world)
         await world.heal()
         for ledger, history in written:
             await recover_one(cast, ledger, history)
@@ -60,7 +60,7 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         for _ in range(world.chance.randrange(3)):
             await _trouble(world)
         await read_everything(cast)
-    _free_disks(world)
+    _heal_disks(world)
     await world.heal()
     await settle(cast)
     await read_everything(cast)
@@ -140,7 +140,7 @@ async def _trouble(world: World) -> None:
             world.loop.network.break_connections(host)
             return
         case _:
-            _free_disks(world)
+            _heal_disks(world)
             await world.cut_power()
             return
     await asyncio.sleep(chance.uniform(0.0, 1.0))
@@ -155,9 +155,10 @@ def _free(world: World, host: str) -> None:
         disk.mount("/l1", 1 << 40)
 
 
-def _free_disks(world: World) -> None:
+def _heal_disks(world: World) -> None:
     for host in sorted(world.bookies):
         _free(world, host)
+        world.bookies[host].disk._latency_s = 0.001
 
 
 async def _follow(cast: Cast) -> None:

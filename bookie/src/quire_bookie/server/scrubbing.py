@@ -110,7 +110,8 @@ class Scrubbing:
                 await asyncio.sleep(limits.SCRUB_RETRY_S)
                 continue
             due_s = self._ended_ms / 1000 + self._settings.interval_s - self._clock.now_ms() / 1000
-            if start == ScrubPosition() and due_s > 0:
+            # Due later than in an interval: the clock was set back, and what was noted says nothing.
+            if start == ScrubPosition() and 0 < due_s <= self._settings.interval_s:
                 await asyncio.sleep(min(due_s, limits.SCRUB_RETRY_S))  # the clock may be set meanwhile
                 continue
             try:

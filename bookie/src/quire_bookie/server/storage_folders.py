@@ -5,7 +5,8 @@
               place are found out, and a moved folder is not refused
     STATE     `new`: nothing was ever acknowledged with it; `used`; `lost`: it took the place of a lost volume, and the
               bookie is not in limbo yet. Then an epoch: how often the bookie went on without a lost volume. One that
-              turns up again later has an older epoch, and no longer belongs to what the others hold
+              turns up again later has an older epoch, and no longer belongs to what the others hold. Then a checksum
+              (CRC-32C of what stands before it), which files of early versions do not have
 
 Reads and writes these files and decides nothing: `storage_identity` does. Must never change a folder while looking.
 """
@@ -14,6 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from crc32c import crc32c
 
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import MetadataFormatError, StartupError
@@ -103,7 +106,11 @@ async def _inspect_folder(disk: Disk, folders: StorageFolders, path: str) -> Fou
     except MetadataFormatError as error:
         raise StartupError(f"{path}/{CURRENT}/{_COOKIE_FILE} cannot be read: {error}; put the file back") from error
     _refuse_foreign_format(path, cookie)
-    place = (await disk.read_file(f"{path}/{CURRENT}/{_PLACE_FILE}")).decode() if _PLACE_FILE in names else None
+    place = (
+        (await disk.read_file(f"{path}/{CURRENT}/{_PLACE_FILE}")).decode(errors="replace")
+        if _PLACE_FILE in names
+        else None
+    )
     state, epoch = FolderState.USED if data else FolderState.NEW, 0
     if _STATE_FILE in names:
         state, epoch = await _read_state(disk, f"{path}/{CURRENT}/{_STATE_FILE}")
@@ -119,12 +126,22 @@ def _lacks_files(folders: StorageFolders, path: str, data: Sequence[str]) -> boo
 
 
 async def _read_state(disk: Disk, path: str) -> tuple[FolderState, int]:
-    text = (await disk.read_file(path)).decode(errors="replace").strip()
+    content = await disk.read_file(path)
+    text = content.decode(errors="replace").strip()
     try:
-        state, epoch = text.split(" ")
-        return FolderState(state), int(epoch)
+        state, epoch = text.split(" ")[:2]
+        found = FolderState(state), int(epoch)
     except ValueError as error:
         raise StartupError(f"{path} is damaged: it says {text[:20]!r}; put the file back") from error
+    if content not in (encode_state(*found), f"{state} {epoch}\n".encode()):
+        raise StartupError(f"{path} is damaged: its checksum does not match; put the file back")
+    return found
+
+
+def encode_state(state: FolderState, epoch: int) -> bytes:
+    """What STATE holds. A wrong epoch would have another folder called a lost one, hence the checksum."""
+    text = f"{state.value} {epoch}"
+    return f"{text} {crc32c(text.encode()):08x}\n".encode()
 
 
 def _refuse_foreign_files(path: str, data: Sequence[str]) -> None:
@@ -161,7 +178,7 @@ async def stamp(
 
 async def write_state(disk: Disk, path: str, state: FolderState, epoch: int) -> None:
     """Replace STATE, durably."""
-    await disk.replace_file(f"{path}/{CURRENT}/{_STATE_FILE}", f"{state.value} {epoch}\n".encode())
+    await disk.replace_file(f"{path}/{CURRENT}/{_STATE_FILE}", encode_state(state, epoch))
 
 
 async def write_cookie(disk: Disk, path: str, cookie: Cookie) -> None:

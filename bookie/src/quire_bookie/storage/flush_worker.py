@@ -107,8 +107,14 @@ class FlushWorker(Generic[M]):
         """Run to its end even when the caller is cancelled: a half done flush would leave its records uncounted."""
         task = asyncio.get_running_loop().create_task(step)
         self._steps.add(task)
-        task.add_done_callback(self._steps.discard)
+        task.add_done_callback(self._step_ended)
         return await asyncio.shield(task)
+
+    def _step_ended(self, task: "asyncio.Task[Any]") -> None:
+        """The caller got the error, unless it was cancelled: then nobody is left who could be told."""
+        self._steps.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.debug("a change of the storage failed: %s", error)
 
     def check_alive(self) -> None:
         """StorageError once something failed for good."""
@@ -138,22 +144,36 @@ class FlushWorker(Generic[M]):
     async def _flush_all(self) -> None:
         async with self.write_lock:
             self.check_alive()
-            try:
-                if self._swapped is not None:
-                    await self._flush_swapped()
-                # While its mark was moved the half was free already: a put may have swapped what this call is about.
-                if self._swapped is None and (self._cache.active.entries or self._states.has_dirty):
-                    self._swap()
-                if self._swapped is not None:
-                    await self._flush_swapped()
-                else:
-                    # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
-                    await self._move_mark(self.marks.capture())
-            except DiskFullError:
-                raise
-            except (StorageError, OSError) as error:
-                self.fail(error)
-                raise
+            await self.flush_locked()
+
+    async def flush_locked(self) -> None:
+        """As `flush`, for the holder of the write lock."""
+        try:
+            if self._swapped is not None:
+                await self._flush_swapped()
+            # While its mark was moved the half was free already: a put may have swapped what this call is about.
+            if self._swapped is None and (self._cache.active.entries or self._states.has_dirty):
+                self._swap()
+            if self._swapped is not None:
+                await self._flush_swapped()
+            else:
+                # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
+                await self._move_mark(self.marks.capture())
+        except DiskFullError:
+            raise
+        except (StorageError, OSError) as error:
+            self.fail(error)
+            raise
+
+    async def write_state(self, info: LedgerInfo) -> None:
+        """Make one state durable, in an entry log and in the index, for the holder of the write lock. As `flush`."""
+        try:
+            await self._write(CacheHalf([]), {info.ledger_id: info})
+        except DiskFullError:
+            raise
+        except (StorageError, OSError) as error:
+            self.fail(error)
+            raise
 
     def _swap(self) -> None:
         """In one loop step: what is in the half, which states changed, and up to where the journal is covered."""

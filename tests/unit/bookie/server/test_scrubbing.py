@@ -148,6 +148,27 @@ def test_rounds_come_at_their_interval_and_a_new_process_goes_on_where_the_last_
         loop.close()
 
 
+def test_a_clock_that_was_set_back_by_days_does_not_end_the_scrub() -> None:
+    async def scenario() -> None:
+        store, metadata = await filled()
+        clock = Clock()
+        await scrubbing(store, metadata, clock=clock).run_round()
+        clock.ms -= 10 * 24 * 3_600_000
+        heir = scrubbing(store, metadata, clock=clock)
+        task = asyncio.ensure_future(heir.run())
+        await asyncio.sleep(SCRUB_RETRY_S)
+        assert heir.stats.rounds == 1
+        task.cancel()
+        await asyncio.wait((task,))
+        await store.storage.close()
+
+    loop = SimLoop(seed=1)
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()
+
+
 def test_small_entries_are_paced_by_their_number() -> None:
     async def scenario() -> None:
         store = await open_store()

@@ -1,0 +1,174 @@
+"""Faults that are told apart by name, on one whole bookie: what simulation found, the clock, flipped and torn bytes.
+
+`fault_scenario` goes through every change of the disk; here stands what has to be said about single ones.
+"""
+
+import copy
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import DamagedError, StartupError
+from quire_bookie.journal.format import GROUP_MAGIC
+from quire_bookie.server.storage_folders import CURRENT
+from tests.sim.__main__ import run_seed
+from tests.sim.bookie_life import FOLDERS, Life
+from tests.sim.disk import SECTOR_BYTES, SimDisk
+from tests.sim.fault_scenario import come_back, fail, live
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.world import SimClock, World
+
+DAY_MS = 24 * 3_600_000
+Scene = Callable[[Life], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene, seed: int = 1, **changes: object) -> None:
+    """A scene with one bookie on its own loop; failures of background tasks count."""
+
+    async def scenario(loop: SimLoop) -> None:
+        life = Life(World(loop, seed), **changes)
+        await life.start()
+        await scene(life)
+        assert not loop.failures
+
+    simulate(scenario, seed=seed)
+
+
+# ---- found by simulation
+def test_a_change_of_storage_that_fails_after_its_caller_was_cancelled_is_not_an_unhandled_error() -> None:
+    run_seed("faults", 196)
+
+
+# ---- what the next start says
+@pytest.mark.parametrize("kind", ["eio", "short", "full for good"])
+def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="quire.server")
+
+    async def scene(life: Life) -> None:
+        fail(life.place.disk, kind, 30)
+        await live(life, 6)
+        life.die("none")
+        caplog.clear()
+        await come_back(life)
+        await life.judge()
+        (line,) = [each.getMessage() for each in caplog.records if "opened its folders" in each.getMessage()]
+        assert "replayed after an unclean end" in line
+
+    play(scene, **FOLDERS)
+
+
+def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(life: Life) -> None:
+        fail(life.place.disk, "eio", 30)
+        await live(life, 6)
+        assert "Input/output error" in str(life.running.failed.result())
+        assert any(each.levelno >= logging.CRITICAL and "takes no writes" in each.message for each in caplog.records)
+        await life.stop()
+
+    play(scene, **FOLDERS)
+
+
+# ---- the clock
+class ShiftedClock(SimClock):
+    """A wall clock that somebody set."""
+
+    def __init__(self, loop: SimLoop, shift_ms: int) -> None:
+        super().__init__(loop)
+        self._shift_ms = shift_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, more or less."""
+        return super().now_ms() + self._shift_ms
+
+
+@pytest.mark.parametrize("shift_ms", [-10 * DAY_MS, 10 * DAY_MS, -1_700_000_000_000])
+def test_a_clock_that_is_set_between_runs_changes_nothing_of_what_a_bookie_holds_and_forgets(shift_ms: int) -> None:
+    async def scene(life: Life) -> None:
+        world = life.world
+        await live(life, 10)
+        await life.stop()
+        world.clock = ShiftedClock(world.loop, shift_ms)
+        await come_back(life)
+        assert any(path.startswith("/ledgers/available/b1") for path in world.metadata.nodes)
+        await life.judge()
+        await live(life, 10)
+        await life.settle_deletions()
+        await life.judge()
+        assert life.running.storage.stats.ledgers_deleted > 0
+        life.die("none")
+        world.clock = SimClock(world.loop)
+        await come_back(life)
+        await life.settle_deletions()
+        await life.judge()
+        assert life.running.scrubbing.stats.rounds > 0
+        await life.stop()
+
+    play(scene, **FOLDERS)
+
+
+# ---- flipped and torn bytes
+def flip(disk: SimDisk, path: str, chance: random.Random) -> None:
+    """One bit."""
+    disk.corrupt(path, chance.randrange(_end(disk, path)), 1 << chance.randrange(8))
+
+
+def wipe(disk: SimDisk, path: str, chance: random.Random) -> None:
+    """A sector that was never written, as far as it reads."""
+    end = _end(disk, path)
+    start = chance.randrange(end) // SECTOR_BYTES * SECTOR_BYTES
+    for offset in range(start, min(end, start + SECTOR_BYTES)):
+        disk.corrupt(path, offset, disk.content(path)[offset])
+
+
+def cut(disk: SimDisk, path: str, chance: random.Random) -> None:
+    """The rest of the file is gone."""
+    disk.cut(path, chance.randrange(_end(disk, path)))
+
+
+def _end(disk: SimDisk, path: str) -> int:
+    """Damage in the last group of a journal looks like the end of a torn write, which nobody acknowledged."""
+    content = disk.content(path)
+    if "/journal-" in path:
+        return max(1, content.rfind(GROUP_MAGIC))
+    return len(content)
+
+
+@pytest.mark.parametrize("damage", [flip, wipe, cut])
+@pytest.mark.parametrize("name", ["journal-", ".qlog", "last-mark", "index.proof", "VERSION", "PLACE", "STATE"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_damage_is_named_and_never_returned_as_data_nor_as_no_such_entry(
+    name: str, damage: Callable[[SimDisk, str, random.Random], None], clean: bool
+) -> None:
+    async def scene(life: Life) -> None:
+        await live(life, 10)
+        if clean:
+            await life.stop()
+        else:
+            life.die("none")
+        life.settle_unknowns()
+        life.damaged = True
+        disk, chance = life.place.disk, random.Random(name)
+        paths = sorted(path for path in disk._names if name in path)
+        for _ in range(6):
+            life.place.disk = copy.deepcopy(disk)
+            path = chance.choice(paths)
+            damage(life.place.disk, path, chance)
+            await _start_and_judge(life, path)
+            life.die("none")
+
+    play(scene, **FOLDERS)
+
+
+async def _start_and_judge(life: Life, path: str) -> None:
+    try:
+        await life.start()
+    except (StartupError, DamagedError) as error:
+        folder = path.rpartition("/")[0].removesuffix(f"/{CURRENT}")
+        assert folder in str(error), f"{path}: {error}"
+        return
+    await life.judge()
