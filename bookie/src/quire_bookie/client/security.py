@@ -78,6 +78,12 @@ class Greeting:
             await self._waiting
         return self._answers.pop(0)
 
+    def end_clear(self) -> None:
+        """What comes from now on comes through TLS. OSError when there is more: it would pass for protected."""
+        if self._answers:
+            raise OSError("it sent bytes in clear behind its answer to START_TLS")
+        self._codec = ClientCodec(3)
+
     def end(self) -> None:
         """Nothing more is expected. OSError when there is more: a role is refused behind the handshake."""
         if self._answers or self._failure is not None:
@@ -136,6 +142,7 @@ class ClientSecurity:
         answer = await greeting.answer()
         if not isinstance(answer, StatusResponse) or answer.status is not Status.OK:
             raise OSError("it does not offer TLS, which our settings ask for")
+        greeting.end_clear()
         secured = await asyncio.get_running_loop().start_tls(
             transport, protocol, context, server_hostname=host, ssl_handshake_timeout=timeout_s
         )

@@ -7,8 +7,10 @@ before or after an add, never in its middle. Nothing here is done per entry; the
 An add with DEFERRED_SYNC is answered in that very step; its record goes the same way, and `forces` makes it count.
 """
 
+from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
+from typing import Final, TypeVar
 
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
@@ -20,10 +22,15 @@ from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
 from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.overload import Overload
 from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.request_bound import ByteBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire import server_codec
 from quire_bookie.wire.messages import AddRequest, Status
+
+T = TypeVar("T")
+_LOADING_BYTES: Final = 4096
+"""What an add that waits for the state of its ledger is charged beside its entries: the task that loads it."""
 
 
 class Adds:
@@ -57,6 +64,8 @@ class Adds:
         self._forces = forces
         self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s)
         self._priority_in_flight_bytes = 0
+        self._held = ByteBound(settings.adds_in_flight_bytes_max)
+        """What waits for the states of ledgers to be loaded."""
 
     def retry(self) -> None:
         """Take what waits and fits by now."""
@@ -110,9 +119,21 @@ class Adds:
         elif run.ledger < 0 or run.first < 0 or len(request.master_key) > MASTER_KEY_BYTES_MAX:
             self._answer(connection, request, Status.BAD_REQUEST)
         else:
-            self._loading.with_ledger(
-                run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
-            )
+            self._add_to_ledger(connection, request)
+
+    def _add_to_ledger(self, connection: Connection, request: AddRequest) -> None:
+        """At once, or when the state of the ledger is loaded."""
+        ledger = request.run.ledger
+        add, refuse = partial(self._add, connection, request), partial(self._answer, connection, request)
+        if ledger in self._under_way or self._cached_ledger(ledger) is None:
+            held_bytes = request.run.size_bytes + _LOADING_BYTES
+            self._held.count_in(connection, held_bytes)
+            add, refuse = partial(self._loaded, held_bytes, add), partial(self._loaded, held_bytes, refuse)
+        self._loading.with_ledger(ledger, add, refuse)
+
+    def _loaded(self, held_bytes: int, then: Callable[[T], None], outcome: T) -> None:
+        self._held.count_out(held_bytes)
+        then(outcome)
 
     def _add(self, connection: Connection, request: AddRequest, info: LedgerInfo | None) -> None:
         if info is None:
@@ -133,9 +154,7 @@ class Adds:
         info = self._cached_ledger(run.ledger)
         if info is None:
             # It waited for room so long that its state left the memory.
-            self._loading.with_ledger(
-                run.ledger, partial(self._add, connection, request), partial(self._answer, connection, request)
-            )
+            self._add_to_ledger(connection, request)
             return True
         if info.deleted and request.recovery:
             self._answer(connection, request, Status.NO_LEDGER)

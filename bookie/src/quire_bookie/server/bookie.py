@@ -64,11 +64,11 @@ class Bookie:
         self._reads = Reads(storage, settings, stats)
         polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
         self._long_polls = polls
-        self._forces = Forces(journal, storage, stats, condition, loading)
+        self._forces = Forces(journal, storage, stats, condition, loading, self._reads.bound)
         answers = AddAnswers(stats, self._end_turn_soon)
         self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
-        self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls)
+        self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls, self._reads.bound)
 
     @property
     def poisoned(self) -> bool:

@@ -1,8 +1,8 @@
 """One client's connection: bytes in, answers out, joined to one write per turn. Decides nothing about a request.
 
 Answers are collected by `send`; the bookie flushes every connection that got some once per turn of the loop, so the
-answers of a whole journal group leave in one write. Reading pauses for one of three reasons, counted apart: the client
-does not take our answers, the bookie is full, or too many reads are queued.
+answers of a whole journal group leave in one write. Reading pauses for several reasons, counted apart: the client does
+not take our answers, the bookie is full, too many requests are queued, or the connection is about to be closed.
 
 START_TLS is answered here, since it is about the socket: reading stops, the answer leaves in clear, the handshake runs
 on the same socket, and what is answered meanwhile waits for its end. Until the client has done what is asked of it
@@ -27,7 +27,9 @@ _log = logging.getLogger("quire.server.connections")
 
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ADDS = 2
-PAUSED_BY_READS = 4
+PAUSED_BY_REQUESTS = 4
+PAUSED_BY_LOADING = 8
+PAUSED_FOR_GOOD = 16
 _JOIN_BYTES_MAX = 64 * 1024
 """Larger answers go out as they are where the transport can: no copy of entries that were read."""
 
@@ -89,6 +91,7 @@ class Connection(asyncio.Protocol):
         "_out_bytes",
         "_paused",
         "_peer",
+        "_refusal_logged",
         "_secure",
         "_settings",
         "_transport",
@@ -122,6 +125,7 @@ class Connection(asyncio.Protocol):
         self._paused = 0
         self._closing = False
         self._peer = ""
+        self._refusal_logged = False
         self._transport: asyncio.Transport | None = None
         self.unanswered = 0
 
@@ -220,7 +224,9 @@ class Connection(asyncio.Protocol):
                 self.send((verdict.answer,))
             if verdict.refused:
                 stats.authentication_failures += 1
-                _log.warning("authentication of %s failed: %s", self._peer, verdict.refused)
+                if not self._refusal_logged:  # a client that may try again must not fill the log
+                    self._refusal_logged = True
+                    _log.warning("authentication of %s failed: %s", self._peer, verdict.refused)
             elif not isinstance(request, AuthRequest):
                 stats.requests_unauthorized += 1
             if verdict.close:
@@ -246,6 +252,7 @@ class Connection(asyncio.Protocol):
             return
         self.flush()
         self._upgrading = True
+        self._drained.clear()  # what is made meanwhile cannot leave
         clear.pause_reading()  # the client's first bytes of TLS are not for us
         clear.write(server_v3.encode_start_tls(request.origin))
         guard.start(self._upgrade(guard, clear, request), f"TLS handshake with {self._peer}")
@@ -372,7 +379,7 @@ class Connection(asyncio.Protocol):
         if self._upgrading:
             self._transport.abort()  # what is due could not be sent
             return
-        self.pause(PAUSED_BY_READS)
+        self.pause(PAUSED_FOR_GOOD)
         self._handler.leaving(self)
         self.flush()
 

@@ -14,6 +14,7 @@ from quire_bookie.server.connections import Connection
 from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
 from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.request_bound import RequestBound
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire import server_v3
@@ -33,6 +34,7 @@ class ExplicitLacs:
         condition: Condition,
         loading: LedgerLoading,
         long_polls: LongPolls,
+        bound: RequestBound,
     ) -> None:
         self._journal = journal
         self._storage = storage
@@ -40,10 +42,12 @@ class ExplicitLacs:
         self._condition = condition
         self._loading = loading
         self._long_polls = long_polls
+        self._bound = bound
         self._loop = asyncio.get_running_loop()
 
     def handle(self, connection: Connection, request: WriteLacRequest) -> None:
         """Keep an explicit LAC, creating the ledger if need be."""
+        self._bound.count_in(connection)
         answer = partial(self._answer, connection, request)
         if self._condition.poison is not None:
             answer(Status.IO_ERROR)
@@ -84,6 +88,7 @@ class ExplicitLacs:
             self._stats.write_lac_seconds.observe(self._loop.time() - request.arrived_s)
         else:
             self._stats.lac_writes_failed += 1
+        self._bound.count_out(connection)
         connection.send((server_v3.encode_ledger_status(request.origin, request.ledger, status),))
 
 

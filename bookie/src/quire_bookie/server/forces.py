@@ -14,6 +14,7 @@ from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.ledger_loading import LedgerLoading
 from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.request_bound import RequestBound
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.wire import server_v3
 from quire_bookie.wire.messages import ForceRequest, Status
@@ -31,12 +32,14 @@ class Forces:
         stats: BookieStats,
         condition: Condition,
         loading: LedgerLoading,
+        bound: RequestBound,
     ) -> None:
         self._journal = journal
         self._storage = storage
         self._stats = stats
         self._condition = condition
         self._loading = loading
+        self._bound = bound
         self._loop = asyncio.get_running_loop()
         self._refused_adds = 0
         self._flushed_adds = 0
@@ -45,6 +48,7 @@ class Forces:
     def handle(self, connection: Connection, request: ForceRequest) -> None:
         """Answer once everything up to now is durable. Neither key nor ledger is looked at."""
         self._stats.forces += 1
+        self._bound.count_in(connection)
         if self._condition.poison is not None:
             self._answer(connection, request, Status.IO_ERROR)
         else:
@@ -89,4 +93,5 @@ class Forces:
             self._stats.force_seconds.observe(self._loop.time() - request.arrived_s)
         else:
             self._stats.forces_failed += 1
+        self._bound.count_out(connection)
         connection.send((server_v3.encode_ledger_status(request.origin, request.ledger, status),))

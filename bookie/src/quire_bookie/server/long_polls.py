@@ -73,15 +73,18 @@ class LongPolls:
         """Answer at once if the LAC is past `previous_lac` already, else park."""
 
         def known(info: LedgerInfo | None) -> None:
+            self._reads.bound.count_out(connection)
             if info is None or info.deleted or info.lac > previous_lac or timeout_ms <= 0:
                 self._reads.handle(connection, EndedPoll(request))
             else:
                 self._park(connection, request, previous_lac, timeout_ms / 1000, info)
 
         def failed(status: Status) -> None:
+            self._reads.bound.count_out(connection)
             self._reads.refuse(connection, EndedPoll(request), status)
 
         self._stats.long_polls += 1
+        self._reads.bound.count_in(connection)
         self._loading.with_ledger(request.ledger, known, failed)
 
     def _park(

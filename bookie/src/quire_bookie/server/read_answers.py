@@ -36,6 +36,8 @@ _log = logging.getLogger("quire.server.reads")
 _LIST_FRAME_BYTES = 64
 """More than a list's frame has beside the list."""
 
+_LAST_ID = EntryId((1 << 63) - 1)
+
 
 @dataclass(slots=True)
 class EndedPoll:
@@ -196,7 +198,7 @@ class ReadAnswers:
         entries: list[Buffer] = [await self._storage.read(request.ledger, request.first)]
         left = server_codec.entry_bytes_within(request, self._settings.batch_read_bytes_max) - len(entries[0]) - 4
         wanted = (request.entries_max if request.entries_max > 0 else 1 << 31) - 1
-        if left <= 4 or wanted <= 0:
+        if left <= 4 or wanted <= 0 or request.first == _LAST_ID:
             return entries
         try:
             more = await self._storage.read_many(request.ledger, EntryId(request.first + 1), wanted, left)

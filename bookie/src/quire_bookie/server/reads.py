@@ -2,19 +2,21 @@
 answer a fence.
 
 Owns the two lanes (normal reads, and those with high priority, which must get through while a ledger is recovered),
-the bound on what one connection has under way, and the counting. What a read is answered with is `read_answers`'.
+the bound on what one connection has under way, and the counting of reads. What a read is answered with is
+`read_answers`'.
 """
 
 import asyncio
+from functools import partial
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
 from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.metrics import LatencyHistogram
-from quire_bookie.server.connections import PAUSED_BY_READS, Connection
+from quire_bookie.server.connections import Connection
 from quire_bookie.server.ports import StoragePort
 from quire_bookie.server.read_answers import Answer, AnyRead, EndedPoll, ReadAnswers
 from quire_bookie.server.read_lanes import ReadLane
+from quire_bookie.server.request_bound import RequestBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.wire.messages import BatchReadRequest, ListEntriesRequest, ReadLacRequest, ReadRequest, Status
 
@@ -32,7 +34,9 @@ class Reads:
         self._loop = asyncio.get_running_loop()
         self._in_turn = 0
         """Reads answered from memory in this turn of the loop."""
-        self._unanswered: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+        self._fenced_at_once = 0
+        self.bound = RequestBound(settings.reads_queued_per_connection)
+        """Shared with everything else that may wait, adds and parked polls aside."""
         self._normal: ReadLane[AnyRead] = ReadLane(
             self._work,
             at_once_max=settings.reads_at_once_max,
@@ -55,7 +59,7 @@ class Reads:
                 self._in_turn += 1
                 self._send(connection, request, answer)
                 return
-        self._count_in(connection)
+        self.bound.count_in(connection)
         urgent = isinstance(request, ReadRequest | BatchReadRequest) and request.high_priority
         (self._urgent if urgent else self._normal).submit(connection, request)
 
@@ -63,9 +67,17 @@ class Reads:
         self._in_turn = 0
 
     def handle_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
-        """Answer a fencing read once `durable` is done. It takes no turn: no read waits for the journal behind it."""
-        self._count_in(connection)
-        self._urgent.beside(self._work_fenced(connection, request, durable))
+        """Answer a fencing read once `durable` is done.
+
+        It takes no turn: no read waits for the journal behind it. Only when there are many is the entry read after
+        the sync, in turn: else the entries of all of them would be in memory together.
+        """
+        self.bound.count_in(connection)
+        if self._fenced_at_once < self._settings.priority_reads_at_once_max and connection.takes_answers:
+            self._fenced_at_once += 1
+            self._urgent.beside(self._work_fenced(connection, request, durable))
+        else:
+            durable.add_done_callback(partial(self._read_fenced, connection, request))
 
     def refuse(self, connection: Connection, request: AnyRead, status: Status) -> None:
         """Answer without reading."""
@@ -83,7 +95,7 @@ class Reads:
             else:
                 self._send(connection, request, await self._answers.answer(request))
         finally:
-            self._count_out(connection)
+            self.bound.count_out(connection)
 
     async def _work_fenced(
         self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable
@@ -94,18 +106,16 @@ class Reads:
                 answer = self._answers.refusal(request, Status.IO_ERROR)
             self._send(connection, request, answer)
         finally:
-            self._count_out(connection)
+            self._fenced_at_once -= 1
+            self.bound.count_out(connection)
 
-    # ---- the bound of a connection
-    def _count_in(self, connection: Connection) -> None:
-        count = self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
-        if count >= self._settings.reads_queued_per_connection:
-            connection.pause(PAUSED_BY_READS)
-
-    def _count_out(self, connection: Connection) -> None:
-        count = self._unanswered[connection] = self._unanswered[connection] - 1
-        if count == self._settings.reads_queued_per_connection // 2:
-            connection.resume(PAUSED_BY_READS)
+    def _read_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
+        """The fence of a read that was put off is durable, or never will be."""
+        if durable.result() is None:
+            self._urgent.submit(connection, request)
+        else:
+            self.refuse(connection, request, Status.IO_ERROR)
+            self.bound.count_out(connection)
 
     # ---- answers
     def _send(self, connection: Connection, request: AnyRead, answer: Answer) -> None:

@@ -8,6 +8,8 @@ from quire_bookie.model import Buffer
 
 LENGTH_BYTES = 4
 V2_HEADER_BYTES = 4
+_SMALL_PART_BYTES = 4096
+"""Below it parts are gathered in one object: a client may send a frame byte by byte."""
 
 
 def check_length(length: int, frame_bytes_max: int) -> None:
@@ -49,7 +51,7 @@ class Straddler:
         while True:
             wanted = min(self._need - self._have, len(data) - position)
             if wanted:
-                self._parts.append(memoryview(data)[position : position + wanted])
+                self._keep(memoryview(data)[position : position + wanted], len(data))
                 self._have += wanted
                 position += wanted
             if self._have < self._need:
@@ -62,3 +64,15 @@ class Straddler:
             length = int.from_bytes(b"".join(self._parts), "big", signed=True)
             check_length(length, self._frame_bytes_max)
             self._need = LENGTH_BYTES + length
+
+    def _keep(self, part: memoryview, buffer_bytes: int) -> None:
+        """Hold a part without what it cost more than its bytes, for as long as the client takes to send the rest."""
+        parts = self._parts
+        if len(part) < _SMALL_PART_BYTES:
+            if parts and isinstance(parts[-1], bytearray):
+                parts[-1] += part
+            else:
+                parts.append(bytearray(part))
+        else:
+            # A view would keep the whole buffer.
+            parts.append(part if len(part) * 2 >= buffer_bytes else bytes(part))

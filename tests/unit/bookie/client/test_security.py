@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import jwt
 import pytest
@@ -25,6 +25,8 @@ from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import SignedTokens, TokenAuthentication, secret_algorithms
+from quire_bookie.wire import server_v3
+from quire_bookie.wire.messages import AuthResponse, Status, V3Origin
 from tests.support.certificates import Authority, Pem
 from tests.support.loops import LOOPS, run_on
 from tests.unit.bookie.server.security.served import ENTRY, FIRST, LEDGER, Port, served
@@ -237,6 +239,35 @@ def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path:
 
     assert "timed out" in run_on(loop, go(Deaf))
     assert "hung up" in run_on(loop, go(Rude))
+
+
+def test_answers_in_clear_behind_start_tls_are_not_taken_for_protected_ones(tmp_path: Path) -> None:
+    security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust), token=TOKEN)
+    clear = server_v3.encode_start_tls(V3Origin(9, 0))
+    forged = server_v3.encode_auth(V3Origin(5, 1), AuthResponse(Status.OK, "token", b""))
+
+    class Forger(asyncio.Protocol):
+        """Answers START_TLS, and at once what the client will ask inside TLS."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            """Remember the socket."""
+            self.transport = cast(asyncio.Transport, transport)
+
+        def data_received(self, data: bytes) -> None:
+            """One buffer."""
+            self.transport.write(clear + forged)
+
+    async def go() -> str:
+        server = await asyncio.get_running_loop().create_server(Forger, "127.0.0.1", 0)
+        port = Port(Guard())
+        port.number = server.sockets[0].getsockname()[1]
+        async with reader(port, security) as read:
+            answer = await read()
+        server.close()
+        assert isinstance(answer, BookieUnavailableError)
+        return str(answer)
+
+    assert "in clear behind its answer to START_TLS" in run_on("asyncio", go())
 
 
 async def test_nothing_asked_for_is_no_security_at_all(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from quire_bookie.server.connections import PAUSED_BY_ADDS, PAUSED_BY_READS, Connection, OpenConnections
+from quire_bookie.server.connections import PAUSED_BY_ADDS, PAUSED_BY_REQUESTS, Connection, OpenConnections
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.wire.messages import Request
 
@@ -115,12 +115,12 @@ async def test_reading_goes_on_only_when_every_reason_to_pause_is_gone(
     connection: Connection, transport: Transport
 ) -> None:
     connection.pause(PAUSED_BY_ADDS)
-    connection.pause(PAUSED_BY_READS)
+    connection.pause(PAUSED_BY_REQUESTS)
     connection.pause_writing()
     connection.resume(PAUSED_BY_ADDS)
     connection.resume_writing()
     assert not transport.reading
-    connection.resume(PAUSED_BY_READS)
+    connection.resume(PAUSED_BY_REQUESTS)
     assert transport.reading
 
 
@@ -186,3 +186,12 @@ async def test_open_connections_tell_when_the_last_one_is_gone() -> None:
     assert not waiting.done()
     both[1].connection_lost(None)
     await waiting
+
+
+async def test_a_connection_that_is_closing_reads_no_more_whatever_is_answered(
+    connection: Connection, transport: Transport
+) -> None:
+    connection.pause(PAUSED_BY_REQUESTS)
+    connection.data_received(READ + bytes(4))
+    connection.resume(PAUSED_BY_REQUESTS)
+    assert not transport.reading

@@ -121,6 +121,18 @@ def test_a_bad_token_is_refused_and_appears_nowhere(generation: int, caplog: pyt
         assert not any(part in caplog.text for part in secret.decode().split("."))
 
 
+def test_a_client_that_tries_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(port: Port) -> None:
+        client = await port.client()
+        for transaction in range(5):
+            assert (await client.ask_v3(client_v3.auth(transaction, "other", b""))).status == pb.EUA
+        assert port.guard.stats.authentication_failures == 5
+
+    caplog.set_level(logging.INFO)
+    play("asyncio", scene, tokens())
+    assert sum("authentication of" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_nothing_that_is_sent_at_the_gate_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Master keys, payloads and plugin names of strangers could be anything."""
     caplog.set_level(logging.DEBUG)

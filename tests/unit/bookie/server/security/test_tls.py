@@ -198,6 +198,24 @@ def test_bytes_in_clear_behind_start_tls_end_the_connection(loop: str, authority
     play(loop, authority, scene)
 
 
+def test_no_answers_are_made_while_a_handshake_keeps_them_from_leaving(authority: Authority) -> None:
+    """Whoever waits to make some would otherwise look again in every turn of the loop."""
+
+    async def scene(port: Port) -> None:
+        client = await port.client()
+        (connection,) = port.open
+        assert connection.takes_answers
+        assert (await client.ask_v3(start_tls())).status == pb.EOK
+        assert not connection.takes_answers
+        await client.writer.start_tls(trusting(authority), server_hostname="localhost")
+        await connection.wait_to_take_answers()
+        assert connection.takes_answers
+        client.writer.write(v2_read())
+        assert await client.frame()
+
+    play("asyncio", authority, scene)
+
+
 @both_loops
 def test_a_client_that_speaks_no_tls_after_start_tls_is_closed_and_counted(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
