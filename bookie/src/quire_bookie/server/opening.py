@@ -30,6 +30,7 @@ from quire_bookie.server.run_notes import Judgement, RunNotes, judge
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_identity import StorageIdentity
 from quire_bookie.storage.ledger_storage import LedgerStorage
+from quire_bookie.storage.limbo import NO_LEDGER
 from quire_bookie.storage.log_directories import home_of
 from quire_bookie.storage.rebuild import rebuild_index, remove_lost_proof
 
@@ -168,7 +169,13 @@ class _Opening:
             await self.disk.make_dirs(path)
         home = await home_of(self.disk, folders)
         report = await rebuild_index(
-            self.disk, index, folders, home, chance=self.chance, accept_limbo=True, limbo_bounds=self.bounds
+            self.disk,
+            index,
+            folders,
+            home,
+            chance=self.chance,
+            accept_limbo=True,
+            limbo_bounds=self.bounds or [NO_LEDGER],  # that the cluster has no ledger is known, and no doubt
         )
         await remove_lost_proof(self.disk, home, report)
         self.data.found.append(f"the index was rebuilt from {report.logs} entry logs with {report.entries} entries")

@@ -42,7 +42,6 @@ from quire_bookie.storage.ledger_states import (
     LedgerInfo,
     decode_state,
     encode_state,
-    is_deleted,
     merge_states,
 )
 from quire_bookie.storage.limbo import LONG_IDS_START, NO_LEDGER, Limbo, encode_limbo, read_limbo_file
@@ -156,8 +155,12 @@ class _Rebuild:
         """List the folders and read the proof. StartupError."""
         for directory in directories:
             for name in await self._disk.list_dir(directory):
-                if name.endswith(LOG_SUFFIX):
-                    self._paths[_log_of(name, directory)] = f"{directory}/{name}"
+                if not name.endswith(LOG_SUFFIX):
+                    continue
+                log, path = _log_of(name, directory), f"{directory}/{name}"
+                if log in self._paths:
+                    raise StartupError(f"{path} and {self._paths[log]} are the same entry log; move one of them away")
+                self._paths[log] = path
         path = f"{home}/{PROOF_NAME}"
         try:
             if not await self._disk.exists(path):
@@ -271,16 +274,28 @@ class _Rebuild:
             self.report.entries += 1
 
     def _take_state(self, ledger: LedgerId, value: bytes) -> None:
+        """A later record of a state wins, but compaction may have left a record in a log of a lower number than it had:
+
+        the tombstone of a superfluous copy never beats a later life of the ledger, and drops nothing before everything
+        is read; what lives behind any tombstone is as fenced as the tombstone was.
+        """
         known = self._states.get(ledger)
         try:
             newer = decode_state(ledger, value)
         except DamagedError:
             self._unproven.add(ledger)  # its record is intact: of a later version
             return
+        older = None if known is None else decode_state(ledger, known)
         if newer.deleted:
-            self._drop(ledger)
-        elif known is not None and not is_deleted(ledger, known):
-            value = merge_states(decode_state(ledger, known), newer)
+            if older is not None and not older.deleted and older.revivals > newer.revivals:
+                return
+            if not newer.superfluous:
+                self._drop(ledger)
+        elif older is not None and older.deleted:
+            newer.fenced = True
+            value = encode_state(newer)
+        elif older is not None:
+            value = merge_states(older, newer)
         self._states[ledger] = value
 
     def _drop(self, ledger: LedgerId) -> None:
@@ -423,6 +438,10 @@ class _Rebuild:
             self.report.without_key.append(ledger)
         else:
             info = decode_state(ledger, value)
+        if info.deleted and info.superfluous:
+            # The lost record may have been that of its revival, and of entries that it got since.
+            info.deleted = info.superfluous = False
+            self._contents_lost.add(ledger)
         if not info.deleted:
             info.fenced = True
             info.contents_lost = info.contents_lost or ledger in self._contents_lost

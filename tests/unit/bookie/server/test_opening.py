@@ -458,6 +458,21 @@ async def test_the_note_of_an_unsynced_run_may_be_lost_with_its_volume(machine: 
     assert await machine.missing() == unknown
 
 
+async def test_a_volume_is_lost_before_there_is_any_ledger(machine: Machine) -> None:
+    for ledger in LEDGERS:
+        machine.metadata.remove(ledger_path(LedgerId(ledger)))
+    await machine.start()
+    await machine.stop()
+    await machine.cut()
+    await machine.lose("/l0")
+    await machine.start(accept_lost_volumes=True)
+    await machine.stop()
+    await machine.start()
+    await machine.add(1)
+    assert machine.acked == {(ledger, 0) for ledger in LEDGERS}
+    assert await machine.missing() == set()
+
+
 async def test_losing_everything_but_the_metadata_is_a_new_bookie(machine: Machine) -> None:
     first = (await machine.start()).identity.bookie
     await machine.add(1)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from quire_bookie.errors import DamagedError, UnknownLedgerStateError
+from quire_bookie.errors import DamagedError, StartupError, UnknownLedgerStateError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.limbo import LIMBO_NAME
@@ -54,3 +54,16 @@ async def test_limbo_that_is_entered_after_its_record_was_lost_is_newer_than_wha
     with pytest.raises(UnknownLedgerStateError):
         await again.read(1, 7)
     await again.storage.close()
+
+
+async def test_of_two_files_of_one_log_a_person_takes_one_away() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await store.storage.close()
+    path = log_paths(store.disk)[0]
+    await store.disk.make_dirs("/data/second")
+    copied = f"/data/second/{path.rpartition('/')[2]}"
+    await store.disk.replace_file(copied, store.disk.content(path)[:4096])
+    for directories in ([DIRECTORY, "/data/second"], ["/data/second", DIRECTORY]):
+        with pytest.raises(StartupError, match="are the same entry log"):
+            await rebuild(store.disk, directories=directories)
