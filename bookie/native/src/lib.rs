@@ -73,8 +73,11 @@ fn take_adds(
         }
         lac = lac.max(be_i64(bytes, position + 44));
         size_bytes += stop - start;
-        next = next.wrapping_add(1);
         position = stop;
+        match next.checked_add(1) {
+            Some(following) => next = following,
+            None => break, // there is no id behind the highest
+        }
     }
     Ok((position, size_bytes, lac))
 }
@@ -82,13 +85,17 @@ fn take_adds(
 /// One answer of `length` bytes for each entry from `first` on; see `plain.add_replies`.
 #[pyfunction]
 fn add_replies(py: Python<'_>, length: i32, header: u32, code: i32, ledger: i64, first: i64, count: usize) -> PyResult<Py<PyAny>> {
-    new_bytes(py, count * 28, |out| {
+    if count > 1 && i64::try_from(count - 1).ok().and_then(|more| first.checked_add(more)).is_none() {
+        return Err(PyValueError::new_err("answers beyond the highest id"));
+    }
+    let size = count.checked_mul(28).ok_or_else(|| PyValueError::new_err("too many answers"))?;
+    new_bytes(py, size, |out| {
         for (index, answer) in out.chunks_exact_mut(28).enumerate() {
             answer[0..4].copy_from_slice(&length.to_be_bytes());
             answer[4..8].copy_from_slice(&header.to_be_bytes());
             answer[8..12].copy_from_slice(&code.to_be_bytes());
             answer[12..20].copy_from_slice(&ledger.to_be_bytes());
-            answer[20..28].copy_from_slice(&first.wrapping_add(index as i64).to_be_bytes());
+            answer[20..28].copy_from_slice(&(first + index as i64).to_be_bytes());
         }
         Ok(())
     })

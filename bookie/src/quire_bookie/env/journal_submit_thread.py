@@ -16,6 +16,7 @@ from quire_bookie.limits import JOURNAL_ALIGNMENT_BYTES
 from quire_bookie.model import Buffer
 
 SWITCH_INTERVAL_S = 0.0005
+_BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
 
 _Done = Callable[[BaseException | None], None]
 _Job = tuple[int, Sequence[Buffer], _Done]
@@ -28,6 +29,8 @@ def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bo
     """
     flags = getattr(os, "RWF_DSYNC", 0) if synced else 0
     size = sum(map(len, buffers))
+    if len(buffers) > _BUFFERS_PER_CALL_MAX:
+        buffers = [b"".join(buffers)]
     written = os.pwritev(fd, buffers, offset, flags)
     while written < size:
         rest = b"".join(buffers)[written:]

@@ -135,7 +135,7 @@ class Compaction:
         self._flushes = flushes
         self._running = asyncio.Lock()
         self._settling = asyncio.Lock()
-        """Held to the end even when the caller is cancelled: nothing is taken back while it is being committed."""
+        """Held to the end even when the caller is cancelled: nothing is taken back while it is written or committed."""
         self._moves: dict[bytes, list[Move]] = {}
         self._moving_bytes = 0
         self._since_turn = 0
@@ -250,7 +250,7 @@ class Compaction:
             return
         self._stated.add(ledger)
         size = len(value) + RECORD_HEADER_BYTES
-        writer = await self._guarded(self._appender.writer_with_room(size))
+        writer = await self._unbroken(self._appender.writer_with_room(size))
         writer.append_state(ledger, value)
         self._moving_bytes += size
 
@@ -342,14 +342,14 @@ class Compaction:
         for old in piece.intact():
             ids = [piece.entry(low) for low in old.lows]
             size = sum(old.sizes) + len(ids) * RECORD_HEADER_BYTES
-            writer = await self._guarded(self._appender.writer_with_room(size))
+            writer = await self._unbroken(self._appender.writer_with_room(size))
             records: list[Buffer] = []
             log_format.encode_records(writer.salt, piece.ledger, ids, [next(bodies) for _ in ids], records)
             base = writer.append(piece.ledger, ids[0], ids[-1], len(ids), records, size)
             self._moves.setdefault(piece.key, []).append(Move(old, BlockSegment(writer.log, base, old.lows, old.sizes)))
             self._moving_bytes += size
             if writer.pending_bytes >= ENTRY_LOG_WRITE_BYTES:
-                await self._guarded(writer.drain())
+                await self._unbroken(writer.drain())
             await self._take_turns(len(ids))
 
     async def _take_turns(self, entries: int) -> None:
@@ -422,6 +422,16 @@ class Compaction:
                     except DamagedError:
                         found.append((key, b""))
         return found
+
+    async def _unbroken(self, step: Coroutine[None, None, T]) -> T:
+        """As `_guarded`, to its end even when the caller is cancelled, and `_take_back` waits for that: a write that a
+        thread still makes would land behind the cut, or in whatever file got the number of the closed handle.
+        """
+        return await self._flushes.unbroken(self._settled(step))
+
+    async def _settled(self, step: Coroutine[None, None, T]) -> T:
+        async with self._settling:
+            return await self._guarded(step)
 
     async def _guarded(self, step: Coroutine[None, None, T]) -> T:
         """Whether a sync or a commit that failed has happened is not known: nothing can be made durable any more."""

@@ -104,6 +104,9 @@ class CacheHalf:
             places = self._copy(entries, run.size_bytes)
         ids = held.ids
         if not ids or first > ids[-1]:
+            if held.strays:
+                for entry in range(first, first + count):
+                    held.strays.pop(entry, None)  # older than this copy of it
             if count == 1:
                 ids.append(first)
                 held.places.append(places[0])
@@ -279,6 +282,11 @@ class WriteCache:
                 if place is not None:
                     return half.body(place)
         return None
+
+    def forget_ledger(self, ledger: LedgerId) -> None:
+        """Drop the unflushed entries of a ledger that is deleted; their memory goes with their half. Not in a flush."""
+        self._active.ledgers.pop(ledger, None)
+        self._other.ledgers.pop(ledger, None)
 
     def last_entry(self, ledger: LedgerId) -> EntryId:
         """The highest unflushed id of a ledger, or NO_ENTRY."""

@@ -3,6 +3,7 @@
 import importlib
 import mmap
 import os
+import struct
 import subprocess
 import sys
 from array import array
@@ -106,6 +107,46 @@ def test_nothing_is_taken_at_or_behind_the_end(steps: Any) -> None:
 
 
 @both
+def test_a_run_ends_at_the_highest_id_and_does_not_go_on_at_the_lowest(steps: Any) -> None:
+    """Its ids would be no numbers that the write cache holds, and no flush after it would end."""
+    highest, lowest = (1 << 63) - 1, -(1 << 63)
+    first, second = bytearray(add_frame(7, 0, 0, b"first")), bytearray(add_frame(7, 0, 0, b"second"))
+    first[36:44], second[36:44] = highest.to_bytes(8, "big"), lowest.to_bytes(8, "big", signed=True)
+    entries: list[Buffer] = []
+    taken = steps.take_adds(bytes(first + second), 0, FRAME_MAX, highest, -1, entries)
+    assert taken == (len(first), len(first) - 28, 0)
+    assert list(map(bytes, entries)) == [first[28:]]
+
+
+ID_EDGES = [-(1 << 63), -(1 << 63) + 1, -2, -1, 0, 1, (1 << 31) - 1, 1 << 31, (1 << 63) - 2, (1 << 63) - 1]
+
+
+@both
+@given(data=st.data())
+def test_runs_at_the_edges_of_ids_and_lengths_are_the_same_from_both_cut_anywhere(
+    steps: Any, data: st.DataObject
+) -> None:
+    first = data.draw(st.sampled_from(ID_EDGES))
+    stream = bytearray()
+    entry = first
+    for _ in range(data.draw(st.integers(1, 5))):
+        frame = bytearray(add_frame(7, 0, data.draw(st.sampled_from(ID_EDGES)), bytes(data.draw(st.integers(0, 40)))))
+        told = data.draw(st.sampled_from([len(frame) - 4] * 8 + [len(frame) - 5, len(frame) - 3, 0, -1, (1 << 31) - 1]))
+        frame[:4] = told.to_bytes(4, "big", signed=True)
+        frame[36:44] = entry.to_bytes(8, "big", signed=True)
+        stream += frame
+        entry = (entry + 1 + (1 << 63)) % (1 << 64) - (1 << 63)
+    frame_bytes_max = data.draw(st.sampled_from([56, 70, 96, (1 << 31) - 1]))
+    lac = data.draw(st.sampled_from(ID_EDGES))
+    for cut in range(len(stream) + 1):
+        taken: list[Buffer] = []
+        expected: list[Buffer] = []
+        result = steps.take_adds(bytes(stream[:cut]), 0, frame_bytes_max, first, lac, taken)
+        assert result == plain.take_adds(bytes(stream[:cut]), 0, frame_bytes_max, first, lac, expected)
+        assert list(map(bytes, taken)) == list(map(bytes, expected))
+
+
+@both
 @given(data=st.data())
 def test_no_bytes_make_taking_adds_read_outside_or_differ_from_plain(steps: Any, data: st.DataObject) -> None:
     frames = data.draw(
@@ -143,6 +184,14 @@ def test_every_add_of_a_run_gets_its_answer(steps: Any, count: int) -> None:
     header = v2.answer_header(2, v2.ADD)
     expected = b"".join(v2.RESPONSE.pack(24, header, 101, 1 << 40, (1 << 33) + n) for n in range(count))
     assert steps.add_replies(24, header, 101, 1 << 40, 1 << 33, count) == expected
+
+
+@both
+def test_answers_never_count_beyond_the_highest_id(steps: Any) -> None:
+    highest = (1 << 63) - 1
+    assert steps.add_replies(24, 1, 0, 7, highest, 1)[20:] == highest.to_bytes(8, "big")
+    with pytest.raises((struct.error, ValueError)):
+        steps.add_replies(24, 1, 0, 7, highest, 2)
 
 
 # store_entries
@@ -241,6 +290,74 @@ def test_records_are_what_the_log_format_checks(steps: Any, target: Any) -> None
         at += size
     assert at == end
     assert not any(target[end:])
+
+
+@both
+@given(data=st.data())
+def test_what_was_stored_comes_out_as_the_same_records_from_both(steps: Any, data: st.DataObject) -> None:
+    kept: list[Buffer] = [bytes([n + 1]) * (n * 7) for n in range(3)]
+    chunks = [bytearray(plain.CHUNK_BYTES) for _ in range(2)]
+    places = array("q")
+    for number, chunk in enumerate(chunks):
+        entries: list[Buffer] = [
+            memoryview(b"x" + body)[1:] if view else body
+            for body, view in data.draw(st.lists(st.tuples(st.binary(max_size=50), st.booleans()), max_size=6))
+        ]
+        size = sum(map(len, entries))
+        offset = data.draw(st.sampled_from([0, 1, plain.CHUNK_BYTES - size]))
+        start = number * plain.CHUNK_BYTES + offset
+        stored = steps.store_entries(chunk, offset, start, entries)
+        assert chunk[offset : offset + size] == b"".join(entries)
+        assert stored == plain.store_entries(bytearray(plain.CHUNK_BYTES), offset, start, entries)
+        places.frombytes(stored)
+    places.extend(plain.PLACE_KEPT | index for index in range(len(kept)))
+    order = data.draw(st.permutations(list(places)))
+    ids = array("q", data.draw(st.lists(st.sampled_from(ID_EDGES), min_size=len(order), max_size=len(order))))
+    salt, ledger = data.draw(st.integers(0, (1 << 32) - 1)), data.draw(st.sampled_from(ID_EDGES))
+    at, room = data.draw(st.integers(0, 50)), data.draw(st.sampled_from([50, 400, 2000]))
+    target, expected = bytearray(room), bytearray(room)
+    try:
+        end = plain.encode_records(expected, at, salt, ledger, ids, array("q", order), chunks, kept)
+    except (IndexError, ValueError):
+        with pytest.raises((IndexError, ValueError)):
+            steps.encode_records(target, at, salt, ledger, ids, array("q", order), chunks, kept)
+    else:
+        assert steps.encode_records(target, at, salt, ledger, ids, array("q", order), chunks, kept) == end
+        assert target == expected
+    assert len(target) == room
+    target.append(0)  # nobody holds it any more
+
+
+@both
+def test_no_buffer_is_held_after_a_step_succeeded_or_failed(steps: Any) -> None:
+    """A bytearray whose buffer is held cannot change its size."""
+    chunk, body, target = bytearray(plain.CHUNK_BYTES), bytearray(b"body"), bytearray(100)
+    ids, places = array("q", [1]), array("q", [place(0, 4)])
+    steps.store_entries(chunk, 0, 0, [body])
+    steps.encode_records(target, 0, 0, 7, ids, places, [chunk], [])
+    steps.encode_body([Run(LedgerId(1), EntryId(1), [body], EntryId(0), 4)])
+    with pytest.raises((IndexError, ValueError)):
+        steps.store_entries(chunk, plain.CHUNK_BYTES - 1, 0, [body])
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_records(target, 99, 0, 7, ids, places, [chunk], [body])
+    with pytest.raises(TypeError):
+        steps.store_entries(chunk, 0, 0, [body, None])
+    for held in (chunk, body, target):
+        held.append(0)
+    ids.append(0)
+    places.append(0)
+
+
+@both
+def test_a_view_that_was_let_go_is_an_error(steps: Any) -> None:
+    gone = memoryview(b"gone")
+    gone.release()
+    with pytest.raises(ValueError, match="released"):
+        steps.store_entries(bytearray(100), 0, 0, [gone])
+    with pytest.raises(ValueError, match="released"):
+        steps.encode_records(bytearray(100), 0, 0, 7, array("q", [1]), array("q", [plain.PLACE_KEPT]), [], [gone])
+    with pytest.raises(ValueError, match="released"):
+        steps.encode_body([Run(LedgerId(1), EntryId(1), [gone], EntryId(0), 4)])
 
 
 @both

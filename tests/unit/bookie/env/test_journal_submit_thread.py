@@ -25,6 +25,16 @@ def test_what_the_system_did_not_take_at_once_is_written_too(tmp_path: Path, mon
     os.close(fd)
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_more_buffers_than_one_call_takes_are_written_too(tmp_path: Path, synced: bool) -> None:
+    """A group of entries of 16 KiB in runs of one has more than a thousand parts; EINVAL poisoned the journal."""
+    buffers = [bytes([at % 251]) * (1 + at % 7) for at in range(5000)]
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    write_durably(fd, 4096, buffers, synced=synced)
+    assert os.pread(fd, 1 << 20, 4096) == b"".join(buffers)
+    os.close(fd)
+
+
 def test_without_a_durable_write_call_the_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.delattr(os, "RWF_DSYNC", raising=False)

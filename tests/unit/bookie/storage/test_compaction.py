@@ -2,13 +2,15 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError
-from quire_bookie.model import LedgerId
+from quire_bookie.model import Buffer, LedgerId
 from quire_bookie.storage.index_keys import block_key
 from quire_bookie.storage.log_format import LOG_HEADER_BYTES
+from tests.sim.disk import SimFile
 from tests.unit.bookie.storage.rebuilding import rebuild
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
 
@@ -303,6 +305,46 @@ async def test_a_cancelled_compaction_leaves_everything_as_it_was() -> None:
         await check(store, ledger, range(30))
     assert await store.storage.compaction.compact(sealed(store), Pace()) > 0
     await check(store, 3, range(30))
+    await store.storage.close()
+
+
+async def test_a_compaction_that_is_cancelled_in_a_write_takes_back_only_when_that_write_has_ended() -> None:
+    """A thread ends its write whoever is cancelled: taken back before, it lands behind the cut, or in another file."""
+    store = await open_store()
+    await filled(store)
+    await store.storage.delete_ledger(LedgerId(0))
+    names = logs_of(store)
+    writing, go_on = asyncio.Event(), asyncio.Event()
+    order: list[str] = []
+    real_write, real_close = SimFile.write, SimFile.close
+
+    async def write(file: SimFile, offset: int, buffers: Sequence[Buffer]) -> None:
+        thread = asyncio.ensure_future(held_write(file, offset, buffers))
+        await asyncio.shield(thread)
+
+    async def held_write(file: SimFile, offset: int, buffers: Sequence[Buffer]) -> None:
+        writing.set()
+        await go_on.wait()
+        await real_write(file, offset, buffers)
+        order.append("written")
+
+    async def close(file: SimFile) -> None:
+        order.append("closed")
+        await real_close(file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimFile, "write", write)
+        patch.setattr(SimFile, "close", close)
+        task = asyncio.ensure_future(store.storage.compaction.compact(sealed(store), Pace()))
+        await writing.wait()
+        task.cancel()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert order.index("written") < order.index("closed")
+    assert logs_of(store) == names
     await store.storage.close()
 
 

@@ -143,3 +143,19 @@ def test_idle_chunks_go_where_large_entries_take_their_memory() -> None:
     for entry in range(10, 30):
         cache.put(info_of(2), run_of(2, entry, [bytes(MIB)]))
     assert cache.spare_bytes == 0
+
+
+def test_an_entry_stored_a_third_time_behind_an_overlapping_run_is_the_newest() -> None:
+    """The overlapping run reached beyond the ids in order; what came in order after it is newer than it."""
+    cache = WriteCache(1 << 30)
+    info = info_of(1)
+    cache.put(info, run_of(1, 0, [body_of(1, entry, 10, version=1) for entry in range(6)]))
+    cache.put(info, run_of(1, 5, [body_of(1, entry, 10, version=2) for entry in range(5, 9)]))
+    cache.put(info, run_of(1, 6, [body_of(1, entry, 10, version=3) for entry in range(6, 8)]))
+    versions = [1, 1, 1, 1, 1, 2, 3, 3, 2]
+    expected = [body_of(1, entry, 10, version=version) for entry, version in enumerate(versions)]
+    assert [cache.get(LedgerId(1), EntryId(entry)) for entry in range(9)] == expected
+    half = cache.swap()
+    ids, places = half.ledgers[LedgerId(1)].in_order()
+    assert list(ids) == list(range(9))
+    assert [half.body(at) for at in places] == expected

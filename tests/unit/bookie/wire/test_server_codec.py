@@ -1,5 +1,6 @@
 """The bookie's end of a connection: how adds become runs, and what ends a connection."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -196,3 +197,21 @@ def test_the_budget_of_a_batch_counts_the_head_of_the_frame() -> None:
     request = BatchReadRequest(V2Origin(0), LedgerId(1), EntryId(0), 1, 0, 1000)
     assert server_codec.entry_bytes_within(request, 5000) == 964
     assert server_codec.entry_bytes_within(request, 500) == 464
+
+
+def test_a_frame_that_comes_byte_by_byte_takes_about_its_bytes_of_memory() -> None:
+    """Two objects for each byte made a frame of the largest size a gigabyte."""
+    frame = add(1, 0, bytes(50_000))
+    codec = ServerCodec()
+    codec.feed(add(1, 0) + frame[:10])
+    tracemalloc.start()
+    try:
+        for at in range(10, len(frame) - 1):
+            assert codec.feed(frame[at : at + 1]) == []
+        held_bytes, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 4 * len(frame)
+    (request,) = codec.feed(frame[-1:])
+    assert isinstance(request, AddRequest)
+    assert bytes(request.run.entries[0]) == frame[28:]
