@@ -154,6 +154,9 @@ class SimServer:
         """Host and port."""
         return self.host, self.port
 
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """Nothing that it could change is simulated."""
+
     def is_serving(self) -> bool:
         """Whether it accepts."""
         return self._serving

@@ -83,6 +83,9 @@ JOURNAL_RESERVED_BYTES = DISK_RESERVED_BYTES + WRITE_CACHE_BYTES  # left to flus
 # Security
 CONNECTIONS_MAX = 20_000  # at once, of one bookie; a file handle each
 CONNECTIONS_PER_ADDRESS_MAX = 4_000  # at once, of one client address
+KEEPALIVE_IDLE_S = 300  # silence of a client after which it is probed; whole seconds, as the system wants them
+KEEPALIVE_INTERVAL_S = 30  # between probes
+KEEPALIVE_PROBES = 4  # without an answer: its connection is ended
 UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is closed
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # real tokens and exchanges have a few KiB
 TLS_HANDSHAKE_TIMEOUT_S = 10.0

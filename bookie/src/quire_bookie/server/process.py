@@ -20,6 +20,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.sockets import notice_dead_peers
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, http_endpoint
@@ -302,6 +303,8 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
             settings.port,
             start_serving=False,
         )
+        for listening in parts.server.sockets:
+            notice_dead_peers(listening)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartupError(
