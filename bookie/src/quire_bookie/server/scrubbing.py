@@ -17,7 +17,14 @@ from typing import Any, Final
 from quire_bookie import limits
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import ConfigError, DigestMismatchError, MetadataError, NoSuchLedgerError, StorageError
+from quire_bookie.errors import (
+    ConfigError,
+    DigestMismatchError,
+    MetadataError,
+    MetadataFormatError,
+    NoSuchLedgerError,
+    StorageError,
+)
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import DigestType, EntryId, LedgerId
@@ -199,6 +206,8 @@ class Scrubbing:
                 digest = Digest(metadata.digest_type, metadata.password)
         except NoSuchLedgerError:
             _log.debug("ledger %d is gone: garbage collection will find it", ledger)
+        except MetadataFormatError as error:
+            _log.debug("the digests of ledger %d are not checked: %s", ledger, error)
         except MetadataError as error:
             _log.debug("digests are not checked for a while: %s", error)
             self._metadata_away_until_s = asyncio.get_running_loop().time() + limits.SCRUB_RETRY_S
@@ -227,6 +236,8 @@ class Scrubbing:
                 self.stats.keys_restored += 1
         except NoSuchLedgerError:
             _log.debug("ledger %d is gone: garbage collection will find it", ledger)
+        except MetadataFormatError as error:
+            _log.error("the key of ledger %d stays unknown: %s", ledger, error)
 
     # ---- where to go on
     async def _load(self) -> ScrubPosition:

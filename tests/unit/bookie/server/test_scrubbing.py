@@ -8,6 +8,7 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import SCRUB_ENTRIES_PER_SECOND, SCRUB_RETRY_S
+from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server.scrubbing import POSITION_NAME, Scrubbing, ScrubbingSettings
@@ -114,6 +115,22 @@ async def test_a_key_that_a_rebuild_did_not_find_comes_back_from_the_metadata() 
     info = await again.ledger(1)
     assert info.master_key == master_key(b"secret") and info.fenced and work.stats.keys_restored == 1
     await again.storage.close()
+
+
+async def test_metadata_that_nobody_can_read_keeps_the_keys_of_other_ledgers_from_nobody() -> None:
+    store, server = await open_store(), SimMetadata(random.Random(1))
+    metadata = SimMetadataStore(server)
+    found = LedgerMetadata(3, 3, 2, (Segment(EntryId(0), (BookieId("b"),) * 3),), password=b"secret")
+    await store.storage.enter_limbo([LedgerId(2)])
+    for ledger in (LedgerId(1), LedgerId(2)):
+        await LedgerNodes(metadata).create(ledger, found)
+        assert await store.storage.load_ledger(ledger) is None
+        store.storage.create_ledger_without_key(ledger)
+    server.write(ledger_path(LedgerId(1)), b"of a later version", None)
+    assert await scrubbing(store, metadata)._settle_keys()
+    assert (await store.ledger(1)).key_unknown
+    assert (await store.ledger(2)).master_key == master_key(b"secret") and (await store.ledger(2)).fenced
+    await store.storage.close()
 
 
 def test_rounds_come_at_their_interval_and_a_new_process_goes_on_where_the_last_one_was() -> None:
