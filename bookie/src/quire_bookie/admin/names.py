@@ -34,6 +34,11 @@ SERVER: Names = {
     "info_requests": ("bookkeeper_server_GET_BOOKIE_INFO_count", "counter", "requests for the free space"),
     "requests_refused": ("quire_bookie_requests_refused", "counter", "requests that the protocol itself refuses"),
     "ledgers_created": ("quire_bookie_ledgers_created", "counter", "ledgers first seen"),
+    "ledgers_revived": (
+        "quire_bookie_ledgers_revived",
+        "counter",
+        "ledgers deleted as superfluous copies that a recovery add brought back",
+    ),
     "add_runs": ("quire_bookie_add_runs", "counter", "runs of consecutive entries that were taken"),
     "connections_open": ("bookkeeper_server_ACTIVE_CONNECTIONS", "gauge", "open connections"),
     "connections_opened": ("quire_bookie_connections_opened", "counter", "connections that were made"),

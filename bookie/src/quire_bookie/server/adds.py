@@ -141,12 +141,25 @@ class Adds:
                 self._answer(connection, request, Status.FENCED)
                 return
             info = self._loading.create(request.run.ledger, request.master_key)
-        if not compare_digest(info.master_key, request.master_key):
+        if _revives(request, info):
+            self._revive(connection, request)
+        elif not compare_digest(info.master_key, request.master_key):
             self._answer(connection, request, wrong_key_status(info))
         elif request.short:
             self._answer(connection, request, Status.BAD_REQUEST)
         elif self._overload.offer(connection, request):
             self._stats.adds_paused += 1
+
+    def _revive(self, connection: Connection, request: AddRequest) -> None:
+        """The cluster needs this bookie for the ledger again: take it back, durably, then the entries."""
+        held_bytes = request.run.size_bytes + _LOADING_BYTES
+        self._held.count_in(connection, held_bytes)
+        self._loading.revive(
+            request.run.ledger,
+            request.master_key,
+            partial(self._loaded, held_bytes, partial(self._add, connection, request)),
+            partial(self._loaded, held_bytes, partial(self._answer, connection, request)),
+        )
 
     def _attempt(self, connection: Connection, request: AddRequest) -> bool:
         """One step: fence check, write cache, journal queue. False: no room, nothing was changed."""
@@ -157,7 +170,10 @@ class Adds:
             self._add_to_ledger(connection, request)
             return True
         if info.deleted and request.recovery:
-            self._answer(connection, request, Status.NO_LEDGER)
+            if _revives(request, info):
+                self._revive(connection, request)
+            else:
+                self._answer(connection, request, Status.NO_LEDGER)
             return True
         if info.fenced and not request.recovery:
             self._answer(connection, request, Status.FENCED)
@@ -235,3 +251,10 @@ class Adds:
     def _refuse(self, connection: Connection, request: AddRequest) -> None:
         self._stats.adds_rejected += len(request.run.entries)
         self._answer(connection, request, Status.TOO_MANY_REQUESTS)
+
+
+def _revives(request: AddRequest, info: LedgerInfo) -> bool:
+    """Whether a deleted ledger comes back with this add: with its key, or with any where its own was lost."""
+    if not (request.recovery and info.deleted and info.superfluous):
+        return False
+    return info.key_unknown or compare_digest(info.master_key, request.master_key)

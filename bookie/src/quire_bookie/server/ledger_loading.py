@@ -50,18 +50,33 @@ class LedgerLoading:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def revive(self, ledger: LedgerId, master_key: bytes, action: LedgerAction, fail: Callable[[Status], None]) -> None:
+        """As `with_ledger`, once a superfluous copy that was deleted is durably held again, or proved to be none."""
+        waiting = self.under_way.get(ledger)
+        if waiting is not None:
+            waiting.append((action, fail))
+            return
+        self.under_way[ledger] = [(action, fail)]
+        task = asyncio.get_running_loop().create_task(
+            self._load(ledger, revive_with=master_key), name=f"revive ledger {ledger}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def close(self) -> None:
         """Stop loading. What waits is not answered."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _load(self, ledger: LedgerId) -> None:
+    async def _load(self, ledger: LedgerId, revive_with: bytes | None = None) -> None:
         """Load a state, then run what waited for it in one step."""
         status = Status.IO_ERROR
         loaded = False
         info: LedgerInfo | None = None
         try:
+            if revive_with is not None and await self._storage.revive_copy(ledger, revive_with):
+                self._stats.ledgers_revived += 1
             info = await self._storage.load_ledger(ledger)
             loaded = True
         except (StorageError, OSError) as error:

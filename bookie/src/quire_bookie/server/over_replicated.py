@@ -5,8 +5,11 @@ The rules, each against deleting a copy that counts:
 * two looks, with a round of garbage collection between them, at which the ledger held the same entries: what somebody
   is just copying here is left alone;
 * the second look is under the replication lock of the ledger, so nobody replicates it meanwhile, and the metadata is
-  read, linearizable, after the lock was taken; the lock is asked for once more right before the delete;
+  read, linearizable, after the lock was taken; the lock is asked for once more before the delete, and the delete, which
+  may have to wait for a flush, changes nothing if an entry was put since: the lock may be gone by then;
 * never while the bookie or the ledger is in limbo: then other copies may rely on what is here.
+
+What is left is a tombstone that a recovery add takes away again: the cluster may need this very bookie (`storage.deletion`).
 """
 
 import asyncio
@@ -21,6 +24,7 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import ReplicationLocks
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.ledger_states import LedgerInfo
 
@@ -50,8 +54,8 @@ class CopyStorage(Protocol):
         """The ids held."""
         ...
 
-    async def delete_ledger(self, ledger: LedgerId, /) -> None:
-        """Forget a ledger."""
+    async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged, /) -> bool:
+        """Forget a ledger that may come back. False: something was put since."""
         ...
 
 
@@ -159,7 +163,8 @@ class OverReplicatedCopies:
     async def _delete_locked(self, ledger: LedgerId, held: list[EntryRange]) -> bool:
         if await self._locks.is_marked(ledger) or await self._look(ledger) != held:
             return False
-        if not await self._locks.is_held(ledger):
+        info = await self._storage.load_ledger(ledger)
+        if info is None:
             return False
-        await self._storage.delete_ledger(ledger)
-        return True
+        unchanged = Unchanged.of(info)  # before the lock is asked for: whoever has it by now puts entries first
+        return await self._locks.is_held(ledger) and await self._storage.delete_copy(ledger, unchanged)

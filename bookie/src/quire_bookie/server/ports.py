@@ -69,6 +69,10 @@ class StoragePort(Protocol):
         """The state; None: provably never had it, or `is_limbo`."""
         ...
 
+    async def revive_copy(self, ledger_id: LedgerId, master_key: bytes, /) -> bool:
+        """Hold a ledger again, durably, that was deleted as a superfluous copy. False: it is no such."""
+        ...
+
     async def read(self, ledger_id: LedgerId, entry: EntryId, /) -> Buffer:
         """One entry; NO_ENTRY: the last."""
         ...

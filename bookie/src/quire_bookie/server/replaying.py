@@ -127,6 +127,9 @@ class ReplayTarget:
         if info is None and self._storage.is_limbo(ledger):
             self._without_key.discard(ledger)
             info = self._storage.create_ledger_without_key(ledger)
+        elif info is not None and info.deleted and info.limbo:
+            # Its revival is durable before anything of it is logged: limbo took that with the log it was in.
+            await self._storage.revive_copy(ledger, info.master_key)
         return info
 
     async def _put(self, run: Run) -> None:

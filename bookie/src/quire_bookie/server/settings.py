@@ -10,8 +10,8 @@ from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.disk_monitor import DiskRules
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.security.settings import SecuritySettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
+from quire_bookie.server.security.settings import SecuritySettings
 from quire_bookie.storage.settings import StorageSettings
 
 
@@ -170,3 +170,5 @@ class BookieStats:
     requests_refused: int = 0
     """Answered by the protocol itself: wrong version, missing body, unknown operation."""
     ledgers_created: int = 0
+    ledgers_revived: int = 0
+    """Ledgers that were deleted as superfluous copies and that a recovery add brought back."""

@@ -3,14 +3,17 @@
 Owns the one `LedgerInfo` per ledger: whoever holds one sees every fence, because an evicted object that somebody still
 holds is found again. Never evicts a state that is not in the index yet, and never makes up a ledger: `create` wants
 the proof that the index has none (`note_absent`). A deleted ledger leaves a tombstone that counts as fenced, so that
-a late writer cannot bring it back to life. A ledger in limbo (see `limbo`) is fenced as well.
+a late writer cannot bring it back to life. One that was deleted as a superfluous copy, while the cluster still has the
+ledger, can be revived: see `deletion`. A ledger in limbo (see `limbo`) is fenced as well.
 
-    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 or 2   5  flags u8 (1 fenced, 2 deleted,
-                  4 has explicit LAC, 8 contents lost, 16 key unknown)   6  explicit LAC id i64   14  key size u16
-                  16  packet size u32   [version 2: generation of limbo that ended for this ledger u32]
+    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 to 3   5  flags u8 (1 fenced, 2 deleted,
+                  4 has explicit LAC, 8 contents lost, 16 key unknown, 32 superfluous copy)   6  explicit LAC id i64
+                  14  key size u16   16  packet size u32   [version 2 and 3: generation of limbo that ended for this
+                  ledger u32   [version 3: how often it was revived u32]]
                    -  master key   then the explicit LAC packet                          (little-endian)
 
-Version 2 is written only where version 1 cannot say it: for ledgers that were in limbo or lost something.
+A version is written only where a lower one cannot say it: 2 for ledgers that were in limbo or lost something, 3 for
+those that were ever deleted as a superfluous copy.
 """
 
 import struct
@@ -28,10 +31,12 @@ from quire_bookie.storage.limbo import Limbo
 
 STATE_VERSION: Final = 1
 STATE_VERSION_LIMBO: Final = 2
+STATE_VERSION_COPY: Final = 3
 UNKNOWN_KEY_BYTES: Final = 32
-_FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN = 1, 2, 4, 8, 16
+_FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN, _SUPERFLUOUS = 1, 2, 4, 8, 16, 32
 _STATE = struct.Struct("<BBqHI")
 _LIMBO_ENDED = struct.Struct("<I")
+_LIMBO_ENDED_AND_REVIVALS = struct.Struct("<II")
 _LOOKS_PER_ADMISSION = 8
 _CRC = struct.Struct("<I")
 
@@ -40,7 +45,8 @@ class LedgerInfo:
     """The state of one ledger. Read it freely; change it only through `LedgerStorage`.
 
     `lac` is the highest last-add-confirmed seen (a lower bound), `last_entry` the highest id held. `last_unproven`:
-    damage hides what the index held last, so that `last_entry` is only a lower bound. `deleted` implies `fenced`.
+    damage hides what the index held last, so that `last_entry` is only a lower bound. `deleted` implies `fenced`;
+    `superfluous` says of a deleted one that the cluster still had the ledger, so that it may be revived.
     `limbo`: what is missing here may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: this
     ledger is in limbo by itself, because a rebuild of the index found its records damaged. `key_unknown`: its master
     key was lost, and `master_key` is a value that no client can know.
@@ -64,7 +70,9 @@ class LedgerInfo:
         "master_key",
         "read_ahead_bytes",
         "read_ahead_entry",
+        "revivals",
         "rewrites",
+        "superfluous",
         "touched",
     )
 
@@ -73,6 +81,9 @@ class LedgerInfo:
         self.master_key = master_key
         self.fenced = False
         self.deleted = False
+        self.superfluous = False
+        self.revivals = 0
+        """How often it came back after it had been deleted as a superfluous copy."""
         self.limbo = False
         self.limbo_ended = 0
         """The generation of limbo that ended for this ledger; 0: none."""
@@ -86,7 +97,8 @@ class LedgerInfo:
         self.dirty = False
         self.touched = False
         self.rewrites = 0
-        """Grows when an id is stored again, so that a read in flight does not cache the older bytes."""
+        """Grows when an id is stored again, and when the ledger is deleted, so that a read in flight does not cache the
+        older bytes."""
         self.read_ahead_entry = NO_ENTRY
         """The entry at which a sequential reader would go on."""
         self.read_ahead_bytes = 0
@@ -101,9 +113,12 @@ def encode_state(info: LedgerInfo) -> bytes:
         | (_HAS_LAC if info.explicit_lac is not None else 0)
         | (_CONTENTS_LOST if info.contents_lost else 0)
         | (_KEY_UNKNOWN if info.key_unknown else 0)
+        | (_SUPERFLUOUS if info.superfluous else 0)
     )
     version, more = STATE_VERSION, b""
-    if info.limbo_ended or info.contents_lost or info.key_unknown:
+    if info.superfluous or info.revivals:
+        version, more = STATE_VERSION_COPY, _LIMBO_ENDED_AND_REVIVALS.pack(info.limbo_ended, info.revivals)
+    elif info.limbo_ended or info.contents_lost or info.key_unknown:
         version, more = STATE_VERSION_LIMBO, _LIMBO_ENDED.pack(info.limbo_ended)
     rest = (
         _STATE.pack(version, flags, info.explicit_lac_entry, len(info.master_key), len(packet))
@@ -120,22 +135,38 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
     if len(value) < head or crc32c(value[4:], crc32c(state_key(ledger))) != _CRC.unpack_from(value)[0]:
         raise DamagedError(path, 0, f"the state of ledger {ledger} does not match its checksum")
     version, flags, lac, key_size, packet_size = _STATE.unpack_from(value, _CRC.size)
-    more = _LIMBO_ENDED.size if version == STATE_VERSION_LIMBO else 0
-    if not STATE_VERSION <= version <= STATE_VERSION_LIMBO or len(value) != head + more + key_size + packet_size:
+    more = {STATE_VERSION: 0, STATE_VERSION_LIMBO: 4, STATE_VERSION_COPY: 8}.get(version)
+    if more is None or len(value) != head + more + key_size + packet_size:
         raise DamagedError(path, 0, f"the state of ledger {ledger} is of version {version}, {len(value)} bytes")
     limbo_ended = _LIMBO_ENDED.unpack_from(value, head)[0] if more else 0
+    revivals = _LIMBO_ENDED_AND_REVIVALS.unpack_from(value, head)[1] if version == STATE_VERSION_COPY else 0
     head += more
     info = LedgerInfo(ledger, bytes(value[head : head + key_size]))
     info.fenced = bool(flags & _FENCED)
     info.deleted = bool(flags & _DELETED)
     info.contents_lost = bool(flags & _CONTENTS_LOST)
     info.key_unknown = bool(flags & _KEY_UNKNOWN)
+    info.superfluous = bool(flags & _SUPERFLUOUS)
     info.limbo_ended = limbo_ended
+    info.revivals = revivals
     if flags & _HAS_LAC:
         info.explicit_lac = bytes(value[head + key_size :])
         info.explicit_lac_entry = EntryId(lac)
     info.lac = info.explicit_lac_entry
     return info
+
+
+def revived_state(info: LedgerInfo, master_key: bytes) -> LedgerInfo:
+    """A superfluous copy that was deleted as what it is to become: fenced, under its own key, and without an entry.
+
+    `master_key` counts where its own was lost: nothing is held that it could open.
+    """
+    assert info.deleted and info.superfluous, f"ledger {info.ledger_id} was not deleted as a copy"
+    revived = LedgerInfo(info.ledger_id, bytes(master_key) if info.key_unknown else info.master_key)
+    revived.fenced = True
+    revived.revivals = info.revivals + 1
+    revived.limbo_ended = info.limbo_ended
+    return revived
 
 
 def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
@@ -145,6 +176,7 @@ def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
     merged.key_unknown = known.key_unknown
     merged.fenced = older.fenced or newer.fenced
     merged.deleted = newer.deleted
+    merged.revivals = max(older.revivals, newer.revivals)
     merged.limbo_ended = max(older.limbo_ended, newer.limbo_ended)
     merged.contents_lost = newer.contents_lost
     later = older if older.explicit_lac_entry > newer.explicit_lac_entry else newer
@@ -211,9 +243,22 @@ class LedgerStates:
         info.contents_lost = info.limbo = False
         self.mark_dirty(info)
 
+    def revive(self, info: LedgerInfo, revived: LedgerInfo) -> None:
+        """What `revived_state` gave is durable: from now on the ledger is held again."""
+        info.master_key, info.key_unknown = revived.master_key, revived.key_unknown
+        info.deleted = info.superfluous = info.contents_lost = info.last_unproven = False
+        info.revivals = revived.revivals
+        info.rewrites += 1
+        info.explicit_lac, info.explicit_lac_entry = None, NO_ENTRY
+        info.lac = info.last_entry = NO_ENTRY
+        info.read_ahead_entry, info.read_ahead_bytes = NO_ENTRY, 0
+        self._settle_limbo(info)
+
     def _settle_limbo(self, info: LedgerInfo) -> None:
         covered = self._limbo.covers(info.ledger_id) and info.limbo_ended < self._limbo.generation
-        info.limbo = not info.deleted and (info.contents_lost or (covered and self._limbo.active))
+        # Of a superfluous copy that was revived, the revival may be what is lost.
+        is_gone = info.deleted and not info.superfluous
+        info.limbo = not is_gone and ((info.contents_lost and not info.deleted) or (covered and self._limbo.active))
         info.fenced = info.fenced or covered or info.contents_lost
 
     def note_absent(self, ledger: LedgerId) -> None:

@@ -27,6 +27,7 @@ from quire_bookie.errors import (
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.block_index import known_top
 from quire_bookie.storage.compaction import Compaction
+from quire_bookie.storage.deletion import Deletion, Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
@@ -40,7 +41,7 @@ from quire_bookie.storage.index_keys import (
     ledger_of_state_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, encode_state, is_deleted
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
 from quire_bookie.storage.log_directories import LogDirectories, home_of
 from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
@@ -127,6 +128,15 @@ class LedgerStorage(Generic[M]):
             settings,
             storage.stats,
         )
+        storage._deletion = Deletion(
+            storage._commits,
+            storage._states,
+            storage._tombstones,
+            storage._cache,
+            storage._read_cache,
+            storage._flushes,
+            storage.load_ledger,
+        )
         storage._flushes.start()
         storage.compaction = Compaction(index, storage._commits, storage._logs, storage._flushes)
         return storage
@@ -136,6 +146,7 @@ class LedgerStorage(Generic[M]):
     _commits: IndexCommits
     _changes: StateChanges
     _tombstones: Tombstones
+    _deletion: Deletion
     _logs: EntryLogs
     _reader: LogReader
     _flushes: FlushWorker[M]
@@ -310,22 +321,28 @@ class LedgerStorage(Generic[M]):
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Forget the entries of a ledger and leave a tombstone. A second time changes nothing."""
-        await self._flushes.exclusive(partial(self._delete, ledger))
+        await self._flushes.exclusive(partial(self._delete, ledger, None))
 
-    async def _delete(self, ledger: LedgerId) -> None:
-        info = await self.load_ledger(ledger)
-        if info is None or info.deleted:
-            return
-        info.deleted = info.fenced = True
-        info.limbo = False
-        self._states.mark_dirty(info)
-        self._read_cache.forget_ledger(ledger)
-        if self.on_deleted is not None:
-            self.on_deleted(ledger)
-        await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
-        await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
+    async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged) -> bool:
+        """As `delete_ledger`, of a ledger that the cluster still has: `revive_copy` can bring it back.
+
+        False: an entry was put since `unchanged`, or the ledger is in limbo; nothing was deleted.
+        """
+        return await self._flushes.exclusive(partial(self._delete, ledger, unchanged))
+
+    async def _delete(self, ledger: LedgerId, unchanged: Unchanged | None) -> bool:
+        if not await self._deletion.delete(ledger, self.on_deleted or (lambda _: None), unchanged):
+            return False
         self.compaction.usages.note_deleted(ledger)
         self.stats.ledgers_deleted += 1
+        return True
+
+    async def revive_copy(self, ledger: LedgerId, master_key: bytes) -> bool:
+        """Durably: hold a ledger again that `delete_copy` deleted, fenced and without entries. False: it is no such.
+
+        `master_key` counts only where the ledger's own was lost. Errors as `flush`.
+        """
+        return await self._flushes.exclusive(partial(self._deletion.revive, ledger, master_key))
 
     async def expire_tombstones(self) -> int:
         """Forget ledgers that were deleted longer than `deleted_ledger_memory_s` ago; how many."""
@@ -336,9 +353,15 @@ class LedgerStorage(Generic[M]):
             await self._flushes.exclusive(partial(self._tombstones.date, part))
         for start in range(0, len(old), LEDGERS_PER_COMMIT):
             part = old[start : start + LEDGERS_PER_COMMIT]
-            gone += await self._flushes.exclusive(partial(self._tombstones.forget, part))
+            gone += await self._flushes.exclusive(partial(self._forget, part))
         self.stats.tombstones_expired += gone
         return gone
+
+    async def _forget(self, ledgers: list[LedgerId]) -> int:
+        # What comes back under these ids must never be copied to a log with a lower number than their tombstones have:
+        # a rebuild of the index reads the logs by number.
+        self._logs.compacted.leave_log()
+        return await self._tombstones.forget(ledgers)
 
     # ---- limbo, and keys that were lost: see `limbo` and `state_changes`
     @property
@@ -437,6 +460,8 @@ class LedgerStorage(Generic[M]):
         info = self._states.get(ledger) or await self.load_ledger(ledger)
         if info is None and self.is_limbo(ledger):
             raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
+        if info is not None and info.deleted and info.limbo:
+            raise UnknownLedgerStateError(f"ledger {ledger} may have come back, and been lost: this bookie is in limbo")
         if info is None or info.deleted:
             raise NoSuchLedgerError(f"ledger {ledger} is not held here")
         return info

@@ -109,15 +109,16 @@ class Tombstones:
             if value is None or not _is_tombstone(ledger, value):
                 deletes.append(deletion_key(ledger))  # of a ledger that has no tombstone, there is nothing to age
             elif self._states.let_go(ledger):
-                await self._drop_blocks(ledger)
+                await self.drop_blocks(ledger)
                 deletes += (state_key(ledger), deletion_key(ledger))
                 gone += 1
         if deletes:
             await self._commits.commit([], deletes)
         return gone
 
-    async def _drop_blocks(self, ledger: LedgerId) -> None:
-        """A crash right after the deletion left them. Under a ledger that comes back they would name what is gone."""
+    async def drop_blocks(self, ledger: LedgerId) -> None:
+        """At the deletion, and again before the ledger may come back: a crash in between left them, and they would name
+        what is gone. Durable with the next synced commit."""
         if await self._has_blocks(ledger):
             await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
 

@@ -80,6 +80,8 @@ class FakeStorage:
         self.blocked: asyncio.Event | None = None
         """While it is there and not set, no read of one entry ends."""
         self.reads: list[tuple[LedgerId, EntryId]] = []
+        self.blocked_revival: asyncio.Event | None = None
+        self.revival_error: Exception | None = None
         self.flushes = 0
         self.flush_error: Exception | None = None
 
@@ -136,6 +138,20 @@ class FakeStorage:
             raise self.load_error
         self.hidden.discard(ledger_id)
         return self.infos.get(ledger_id)
+
+    async def revive_copy(self, ledger_id: LedgerId, master_key: bytes) -> bool:
+        """A superfluous copy comes back empty, once `blocked_revival` lets it."""
+        if self.blocked_revival is not None:
+            await self.blocked_revival.wait()
+        if self.revival_error is not None:
+            raise self.revival_error
+        info = self.infos[ledger_id]
+        if not (info.deleted and info.superfluous):
+            return False
+        info.deleted = info.superfluous = False
+        info.master_key = master_key if info.key_unknown else info.master_key
+        self.entries = {key: body for key, body in self.entries.items() if key[0] != ledger_id}
+        return True
 
     async def read(self, ledger_id: LedgerId, entry: EntryId) -> Buffer:
         """One entry."""

@@ -1,9 +1,12 @@
 """Adds: what is checked, in which order, and when the answer leaves."""
 
-from quire_bookie.errors import DiskFullError, JournalPoisonedError
+import asyncio
+
+from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.replaying import ReplayTarget
 from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import AddResponse, Status
 from tests.unit.bookie.server.fakes import FakeJournal, FakeStorage
@@ -189,3 +192,71 @@ async def test_adds_are_counted_and_timed_per_entry(scene: Scene) -> None:
     stats = scene.bookie.stats
     assert (stats.add_runs, stats.add_entries, stats.recovery_add_entries, stats.adds_failed) == (2, 7, 2, 1)
     assert stats.add_seconds.total == 7
+
+
+# Superfluous copies that the cluster needs again
+
+
+async def a_deleted_copy(scene: Scene) -> LedgerInfo:
+    """The ledger was deleted here while the cluster still has it."""
+    await scene.stored(adds(0, 3))
+    info = scene.storage.infos[LEDGER]
+    info.deleted = info.fenced = info.superfluous = True
+    scene.journal.appended.clear()
+    return info
+
+
+async def test_a_recovery_add_brings_a_superfluous_copy_back_and_no_other_request_does(scene: Scene) -> None:
+    info = await a_deleted_copy(scene)
+    await scene.handle(adds(3) + fencing_read(0))
+    scene.journal.settle()
+    await scene.turn()
+    assert scene.statuses() == [Status.FENCED, Status.NO_LEDGER] and info.deleted
+    await scene.handle(adds(1, 2, recovery=True))
+    assert not info.deleted and scene.statuses() == []
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK]
+    assert sorted(entry for _ledger, entry in scene.storage.entries) == [1, 2]
+    await scene.handle(adds(3))
+    assert scene.statuses() == [Status.FENCED]
+    assert scene.bookie.stats.ledgers_revived == 1
+
+
+async def test_what_comes_while_a_ledger_is_being_revived_waits_in_its_order(scene: Scene) -> None:
+    await a_deleted_copy(scene)
+    scene.storage.blocked_revival = asyncio.Event()
+    await scene.handle(adds(1, recovery=True))
+    await scene.handle(adds(2, recovery=True) + adds(7))
+    scene.journal.settle()
+    assert scene.journal.appended == [] and scene.statuses() == []
+    scene.storage.blocked_revival.set()
+    await scene.turn()
+    assert scene.journal.appended == [("entries", LEDGER)] * 2
+    scene.journal.settle()
+    answers = [answer for answer in scene.connection.responses() if isinstance(answer, AddResponse)]
+    assert sorted((answer.first, answer.count, answer.status) for answer in answers) == [
+        (1, 2, Status.OK),
+        (7, 1, Status.FENCED),
+    ]
+    assert scene.bookie.stats.ledgers_revived == 1
+
+
+async def test_a_revival_that_fails_fails_what_waits_for_it(scene: Scene) -> None:
+    info = await a_deleted_copy(scene)
+    scene.storage.revival_error = DamagedError("log", 0, "test")
+    await scene.handle(adds(1, recovery=True))
+    assert scene.statuses() == [Status.IO_ERROR] and info.deleted
+    scene.storage.revival_error = None
+    await scene.handle(adds(1, recovery=True))
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK]
+
+
+async def test_another_key_revives_nothing_unless_the_ledgers_own_was_lost(scene: Scene) -> None:
+    info = await a_deleted_copy(scene)
+    await scene.handle(adds(1, recovery=True, key=b"x" * 20))
+    assert scene.statuses() == [Status.UNAUTHORIZED] and info.deleted
+    info.key_unknown = True
+    await scene.handle(adds(1, recovery=True, key=b"x" * 20))
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK] and info.master_key == b"x" * 20

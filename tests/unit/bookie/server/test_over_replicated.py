@@ -12,6 +12,7 @@ from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.under_replication import ReplicationLocks, lock_path, mark_path
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.server.over_replicated import OverReplicatedCopies, OverReplicatedSettings, is_superfluous
+from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.ledger_states import LedgerInfo
 from tests.sim.loop import SimLoop
@@ -41,8 +42,15 @@ class FakeStorage:
             raise DamagedError("index", 0, "test")
         return list(self.held[ledger])
 
-    async def delete_ledger(self, ledger: LedgerId, /) -> None:
+    async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged, /) -> bool:
+        await self.before_delete(ledger)
+        if not unchanged.still:
+            return False
         del self.held[ledger]
+        return True
+
+    async def before_delete(self, ledger: LedgerId) -> None:
+        """What happens while the deletion waits for a flush."""
 
 
 class World:
@@ -259,5 +267,21 @@ def test_a_check_that_refuses_ends_the_round_with_nothing_deleted() -> None:
             await world.copies.run_round()
         assert LedgerId(1) in world.storage.held
         assert await world.copies.run_round() == [], "it is not looked for again before its time"
+
+    simulated(work, 1)
+
+
+def test_what_is_replicated_to_here_while_the_deletion_waits_for_a_flush_stays() -> None:
+    async def work(world: World) -> None:
+        async def replicate(ledger: LedgerId) -> None:
+            """The session, and with it the lock, went while a flush had the storage; another one copied to here."""
+            world.storage.infos[ledger].rewrites += 1
+            world.put(ledger, "other", "me-1")
+
+        world.storage.before_delete = replicate  # type: ignore[method-assign]
+        world.put(1, "other")
+        await world.first_look()
+        assert await world.copies.run_round() == []
+        assert sorted(world.storage.held) == [1]
 
     simulated(work, 1)

@@ -15,6 +15,7 @@ from quire_bookie.storage.ledger_states import (
     encode_state,
     is_deleted,
     merge_states,
+    revived_state,
 )
 
 
@@ -154,3 +155,21 @@ def test_a_state_that_version_1_can_say_is_written_as_version_1_and_the_others_r
         found = decode_state(LedgerId(5), value)
         assert value[4] == 2 and getattr(found, name) == getattr(info, name)
         assert (found.master_key, found.explicit_lac, found.explicit_lac_entry) == (b"key", b"lac3", 3)
+
+
+def test_what_a_deletion_as_a_copy_and_a_revival_say_survives_and_older_versions_stay_readable() -> None:
+    copy = LedgerInfo(LedgerId(5), b"key")
+    copy.deleted = copy.fenced = copy.superfluous = True
+    copy.limbo_ended, copy.revivals = 3, 2
+    found = decode_state(LedgerId(5), encode_state(copy))
+    assert (found.deleted, found.superfluous, found.limbo_ended, found.revivals) == (True, True, 3, 2)
+    assert encode_state(copy)[4] == 3
+    revived = decode_state(LedgerId(5), encode_state(revived_state(found, b"other")))
+    assert (revived.deleted, revived.superfluous, revived.fenced, revived.revivals) == (False, False, True, 3)
+    assert revived.master_key == b"key" and revived.limbo_ended == 3
+    found.key_unknown = True
+    assert revived_state(found, b"other").master_key == b"other"
+    gone = LedgerInfo(LedgerId(5), b"key")
+    gone.deleted = gone.fenced = True
+    assert encode_state(gone)[4] == 1
+    assert not decode_state(LedgerId(5), encode_state(gone)).superfluous

@@ -1,0 +1,105 @@
+"""Deleting a ledger, and reviving one that was deleted as a superfluous copy. Owns the order of either.
+
+    delete   memory (no request sees it any more, and what is not flushed of it is forgotten), then the tombstone in
+             the index, then its blocks
+    revive   a whole flush, which moves the journal's mark past everything that was logged before the deletion; then the
+             blocks that a crash left; then the state, into an entry log and into the index; then memory
+
+So a revival is durable before the first entry is taken: replay and a rebuild of the index find the ledger held, and
+fenced. A ledger that is gone from the cluster is never revived. A revival that failed leaves the tombstone.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage.flush_worker import FlushWorker
+from quire_bookie.storage.index_commits import IndexCommits
+from quire_bookie.storage.index_keys import state_key
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, encode_state, revived_state
+from quire_bookie.storage.read_cache import ReadCache
+from quire_bookie.storage.tombstones import Tombstones
+from quire_bookie.storage.write_cache import WriteCache
+
+LoadLedger = Callable[[LedgerId], Coroutine[Any, Any, LedgerInfo | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """What a ledger held when somebody looked: whether an entry was put since can be seen by it."""
+
+    info: LedgerInfo
+    last_entry: EntryId
+    rewrites: int
+
+    @classmethod
+    def of(cls, info: LedgerInfo) -> "Unchanged":
+        """As of now."""
+        return cls(info, info.last_entry, info.rewrites)
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing was put since."""
+        return (self.info.last_entry, self.info.rewrites) == (self.last_entry, self.rewrites)
+
+
+class Deletion:
+    """Of one storage. Every method is for the holder of the write lock."""
+
+    def __init__(
+        self,
+        commits: IndexCommits,
+        states: LedgerStates,
+        tombstones: Tombstones,
+        cache: WriteCache,
+        read_cache: ReadCache,
+        flushes: FlushWorker[Any],
+        load: LoadLedger,
+    ) -> None:
+        self._commits = commits
+        self._states = states
+        self._tombstones = tombstones
+        self._cache = cache
+        self._read_cache = read_cache
+        self._flushes = flushes
+        self._load = load
+
+    async def delete(
+        self, ledger: LedgerId, told: Callable[[LedgerId], None], unchanged: Unchanged | None = None
+    ) -> bool:
+        """Forget the entries and leave a tombstone; `told` is called in the step in which that counts.
+
+        `unchanged`: it is a superfluous copy, and goes only if nothing was put since. False: nothing was deleted.
+        """
+        info = await self._load(ledger)
+        if info is None or info.deleted:
+            return False
+        if unchanged is not None and (info is not unchanged.info or not unchanged.still or info.limbo):
+            return False
+        info.deleted = info.fenced = True
+        info.superfluous = unchanged is not None
+        info.limbo = False
+        info.rewrites += 1  # a read in flight must not bring what it found into the cache
+        self._states.mark_dirty(info)
+        self._read_cache.forget_ledger(ledger)
+        self._cache.forget_ledger(ledger)
+        told(ledger)
+        await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
+        await self._tombstones.drop_blocks(ledger)
+        return True
+
+    async def revive(self, ledger: LedgerId, master_key: bytes) -> bool:
+        """Durably: a superfluous copy that was deleted is held again, fenced and empty. False: it is something else.
+
+        DiskFullError: it is as it was. StorageError, OSError: storage has failed.
+        """
+        info = await self._load(ledger)
+        if info is None or not (info.deleted and info.superfluous):
+            return False
+        await self._flushes.flush_locked()
+        await self._tombstones.drop_blocks(ledger)
+        revived = revived_state(info, master_key)
+        await self._flushes.write_state(revived)
+        self._states.revive(info, revived)
+        return True

@@ -1,0 +1,385 @@
+"""Deleting ledgers while others read, write and flush; and superfluous copies that come back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from quire_bookie.errors import DiskFullError, NoSuchEntryError, NoSuchLedgerError, QuireError, UnknownLedgerStateError
+from quire_bookie.model import NO_ENTRY, LedgerId
+from quire_bookie.storage.block_index import decode_block
+from quire_bookie.storage.deletion import Unchanged
+from quire_bookie.storage.index_keys import block_key
+from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
+from tests.unit.bookie.storage.rebuilding import rebuild
+from tests.unit.bookie.storage.store import Store, body_of, open_store
+from tests.unit.bookie.storage.test_tombstones import WEEK_MS, _Clock, _open
+
+ONE = LedgerId(1)
+KEY = b"k" * 20
+
+
+class _Pace:
+    stopping = False
+
+    async def spend(self, size_bytes: int, entries: int, /) -> None:
+        """As fast as it goes."""
+
+
+async def delete_copy(store: Store, ledger: LedgerId = ONE) -> bool:
+    """As the search for superfluous copies does it."""
+    info = await store.storage.load_ledger(ledger)
+    assert info is not None
+    return await store.storage.delete_copy(ledger, Unchanged.of(info))
+
+
+async def held_again(store: Store, *entries: int) -> None:
+    """The ledger is held, fenced, under its key, with these entries of version 1 and no others of the first ten."""
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.fenced and not info.deleted and info.master_key == KEY
+    for entry in range(10):
+        if entry in entries:
+            assert await store.read(1, entry) == body_of(1, entry, version=1)
+        else:
+            with pytest.raises(NoSuchEntryError):
+                await store.read(1, entry)
+
+
+async def gone(store: Store) -> None:
+    """A tombstone."""
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.fenced and info.deleted
+    with pytest.raises(NoSuchLedgerError):
+        await store.read(1, 0)
+
+
+async def test_a_read_in_flight_leaves_nothing_in_the_cache_that_a_deletion_forgot() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(10))
+    await store.storage.flush()
+    fetch, begun, go_on = store.storage._reader._read_extent, asyncio.Event(), asyncio.Event()
+
+    async def slowly(info: object, plan: object) -> object:
+        extent = await fetch(info, plan)  # type: ignore[arg-type]
+        begun.set()
+        await go_on.wait()
+        return extent
+
+    store.storage._reader._read_extent = slowly  # type: ignore[method-assign,assignment]
+    reading = asyncio.ensure_future(store.read(1, 3))
+    await begun.wait()
+    await store.storage.delete_ledger(ONE)
+    go_on.set()
+    with pytest.raises(NoSuchLedgerError):
+        await reading
+    assert len(store.storage._read_cache) == 0
+    await store.storage.close()
+
+
+async def test_a_revived_ledger_is_fenced_and_has_only_what_it_got_since() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await store.storage.flush()
+    await store.put_ids(1, range(5, 10))  # in memory and in the journal
+    assert await delete_copy(store)
+    await gone(store)
+    assert await store.storage.revive_copy(ONE, b"another key")
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.last_entry == NO_ENTRY and info.lac == NO_ENTRY
+    await held_again(store)
+    await store.put_ids(1, [2, 7], version=1)
+    await held_again(store, 2, 7)
+    for _ in range(2):
+        store = await store.restart()
+        await held_again(store, 2, 7)
+        assert await store.storage.ledgers() == [1]
+        assert await store.storage.entry_ranges(ONE) == [(2, 2), (7, 7)]
+    await store.storage.close()
+    await rebuild(store.disk)
+    store = await open_store(store.disk)
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.fenced and not info.deleted and info.revivals == 1
+    assert await store.read(1, 2) == body_of(1, 2, version=1) and await store.read(1, 7) == body_of(1, 7, version=1)
+    await store.storage.close()
+
+
+async def test_only_a_superfluous_copy_can_be_revived() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(10))
+    assert not await store.storage.revive_copy(ONE, KEY), "it lives"
+    assert not await store.storage.revive_copy(LedgerId(9), KEY), "it never was here"
+    await store.storage.delete_ledger(ONE)
+    assert not await store.storage.revive_copy(ONE, KEY)
+    store = await store.restart()
+    assert not await store.storage.revive_copy(ONE, KEY)
+    await gone(store)
+    await store.storage.close()
+
+
+async def test_a_copy_to_which_something_was_put_meanwhile_is_not_deleted() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(10))
+    await store.storage.flush()
+    info = await store.ledger(1)
+    seen = Unchanged.of(info)
+    async with store.storage._flushes.write_lock:  # a flush, say
+        deleting = asyncio.ensure_future(store.storage.delete_copy(ONE, seen))
+        await asyncio.sleep(0)
+        await store.put_ids(1, [4], version=1)
+    assert not await deleting
+    assert await store.read(1, 4) == body_of(1, 4, version=1) and await store.read(1, 5) == body_of(1, 5)
+    await store.storage.close()
+
+
+async def test_a_revival_without_space_leaves_the_tombstone() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await delete_copy(store)
+    await store.storage.flush()
+    store.disk.capacity_bytes = 0
+    with pytest.raises(DiskFullError):
+        await store.storage.revive_copy(ONE, KEY)
+    await gone(store)
+    store.disk.capacity_bytes = 1 << 40
+    assert await store.storage.revive_copy(ONE, KEY)
+    await held_again(store)
+    await store.storage.close()
+
+
+async def test_a_revived_ledger_can_be_deleted_for_good_and_its_old_deletion_does_not_age_it() -> None:
+    clock = _Clock()
+    store = await _open(clock)
+    await store.put_ids(1, range(3))
+    await delete_copy(store)
+    assert await store.storage.revive_copy(ONE, KEY)
+    await store.put_ids(1, [2], version=1)
+    clock.ms += WEEK_MS
+    assert await store.storage.expire_tombstones() == 0
+    await held_again(store, 2)
+    await store.storage.delete_ledger(ONE)
+    await gone(store)
+    assert not await store.storage.revive_copy(ONE, KEY)
+    await store.storage.close()
+
+
+async def test_blocks_that_a_crash_left_behind_a_tombstone_do_not_come_back_with_the_ledger() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(10))
+    await store.storage.flush()
+    value = await store.index.get(block_key(ONE, 0))
+    assert value is not None
+    await delete_copy(store)
+    await store.index.commit([(block_key(ONE, 0), value)], sync=True)
+    assert await store.storage.revive_copy(ONE, KEY)
+    await store.put_ids(1, [1], version=1)
+    await held_again(store, 1)
+    store = await store.restart()
+    await held_again(store, 1)
+    await store.storage.close()
+
+
+# What a rebuild of the index says
+
+
+async def _rolled(store: Store) -> None:
+    """The log being written is sealed. What filled it is dead."""
+    filler = 100 + store.storage._logs.next_log
+    await store.storage.flush()
+    for half in range(2):
+        await store.put_ids(filler, range(20 * half, 20 * half + 20), 90_000)
+        await store.storage.flush()
+    await store.storage.delete_ledger(LedgerId(filler))
+
+
+async def _logs_of(store: Store, ledger: int) -> set[int]:
+    key = block_key(LedgerId(ledger), 0)
+    value = await store.index.get(key)
+    assert value is not None
+    return {segment.log for segment in decode_block(key, value).segments}
+
+
+async def _compaction_log_open(store: Store) -> int:
+    """Compaction has a log that it goes on with; the flushes are past it."""
+    await store.put_ids(8, range(3))
+    await _rolled(store)
+    await store.storage.compaction.compact(sorted(await _logs_of(store, 8)), _Pace())
+    (log,) = await _logs_of(store, 8)
+    await _rolled(store)
+    assert log < store.storage._logs.next_log - 1
+    return log
+
+
+async def _forgotten(store: Store, clock: _Clock) -> None:
+    await delete_copy(store)
+    await _rolled(store)
+    clock.ms += WEEK_MS
+    assert await store.storage.expire_tombstones() > 0
+    assert await store.storage.load_ledger(ONE) is None
+
+
+async def _revived(store: Store, clock: _Clock) -> None:
+    await delete_copy(store)
+    await _rolled(store)
+    assert await store.storage.revive_copy(ONE, KEY)
+
+
+@pytest.mark.parametrize("comes_back", [_forgotten, _revived])
+async def test_what_compaction_moves_of_a_ledger_that_came_back_outlives_a_rebuild(
+    comes_back: Callable[[Store, _Clock], Awaitable[None]],
+) -> None:
+    """Its entries may be copied to a log with a lower number than the one that has the tombstone."""
+    clock = _Clock()
+    store = await _open(clock)
+    await store.put_ids(1, range(10))
+    compacted = await _compaction_log_open(store)
+    await comes_back(store, clock)
+    await store.put_ids(1, range(5), version=1)
+    await _rolled(store)
+    logs = await _logs_of(store, 1)
+    assert min(logs) > compacted
+    await store.storage.compaction.compact(sorted(logs), _Pace())
+    assert (compacted in await _logs_of(store, 1)) == (comes_back is _revived)
+    await store.storage.close()
+    await rebuild(store.disk)
+    store = await open_store(store.disk)
+    for entry in range(5):
+        assert await store.read(1, entry) in (body_of(1, entry, version=1), body_of(1, entry))
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.fenced
+    await store.storage.close()
+
+
+async def test_what_lives_behind_a_tombstone_is_as_fenced_as_that_was() -> None:
+    clock = _Clock()
+    store = await _open(clock)
+    await store.put_ids(1, range(3))
+    await store.storage.flush()
+    await store.storage.delete_ledger(ONE)
+    await store.storage.flush()
+    clock.ms += WEEK_MS
+    assert await store.storage.expire_tombstones() == 1
+    await store.put_ids(1, [5])
+    await store.storage.close()
+    await rebuild(store.disk)
+    store = await open_store(store.disk)
+    info = await store.storage.load_ledger(ONE)
+    assert info is not None and info.fenced and not info.deleted
+    assert await store.read(1, 5) == body_of(1, 5)
+    await store.storage.close()
+
+
+@pytest.mark.parametrize("copy", [False, True])
+async def test_a_tombstone_outlives_a_rebuild_and_stays_what_it_was(copy: bool) -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await store.put_ids(2, range(3))
+    await store.storage.flush()
+    if copy:
+        await delete_copy(store)
+    else:
+        await store.storage.delete_ledger(ONE)
+    await store.storage.close()
+    await rebuild(store.disk)
+    store = await open_store(store.disk)
+    await gone(store)
+    assert await store.index.get(block_key(ONE, 0)) is None
+    assert await store.storage.revive_copy(ONE, KEY) == copy
+    if copy:
+        await held_again(store)
+    await store.storage.close()
+
+
+async def test_in_limbo_a_superfluous_copy_may_have_come_back() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await store.put_ids(2, range(3))
+    await delete_copy(store)
+    await store.storage.delete_ledger(LedgerId(2))
+    await store.storage.flush()
+    await store.storage.enter_limbo([LedgerId(5)])
+    for _ in range(2):
+        with pytest.raises(UnknownLedgerStateError):
+            await store.read(1, 0)
+        with pytest.raises(NoSuchLedgerError):
+            await store.read(2, 0)
+        store = await store.restart()
+    assert await store.storage.revive_copy(ONE, KEY)
+    info = await store.ledger(1)
+    assert info.limbo and info.fenced
+    with pytest.raises(UnknownLedgerStateError):
+        await store.read(1, 0)
+    await store.storage.end_limbo_of_all()
+    await held_again(store)
+    await store.storage.close()
+
+
+# Crashes
+
+
+async def _scenario(store: Store, done: list[str]) -> None:
+    await store.put_ids(1, range(6))
+    await store.put_ids(2, range(6))
+    await store.storage.flush()
+    await store.put_ids(1, range(6, 10))
+    assert await delete_copy(store)
+    done.append("deleted")
+    await store.put_ids(2, range(6, 10))
+    assert await store.storage.revive_copy(ONE, KEY)
+    done.append("revived")
+    await store.put_ids(1, range(3), version=1)
+    done.append("put")
+    await store.storage.flush()
+    await store.put_ids(1, [3], version=1)
+    done.append("put more")
+    await store.storage.flush()
+
+
+@pytest.mark.parametrize("survival", list(Survival))
+async def test_a_crash_anywhere_leaves_the_tombstone_or_the_revived_ledger_with_all_that_it_took(
+    survival: Survival,
+) -> None:
+    step, crashed = 0, True
+    while crashed:
+        step += 1
+        disk, done = SimDisk(), list[str]()
+        store = await open_store(disk)
+        disk.crash_after(step)
+        try:
+            await _scenario(store, done)
+        except (OSError, QuireError):
+            assert disk.crashed
+        crashed = disk.crashed
+        heir = disk.crash(survival, seed=step)
+        await let_the_dead_rest(store)
+        again = await replay(store, heir)
+        await _judge(again, done)
+        await again.storage.flush()
+        await _judge(again, done)
+        await again.storage.close()
+        await rebuild(heir)
+        rebuilt = await open_store(heir)
+        await _judge(rebuilt, done, rebuilt=True)
+        await rebuilt.storage.close()
+    assert step > 15
+
+
+async def _judge(store: Store, done: list[str], *, rebuilt: bool = False) -> None:
+    for entry in range(10 if "revived" in done else 0):
+        assert await store.read(2, entry) == body_of(2, entry)
+    info = await store.storage.load_ledger(ONE)
+    took = [*range(3 * ("put" in done)), *range(3, 3 + ("put more" in done))]
+    if "revived" not in done:
+        if "deleted" in done and not rebuilt:  # a tombstone that no log has yet goes with the index
+            assert info is not None and info.fenced and (info.deleted or info.revivals == 1)
+        return
+    assert info is not None and info.fenced and not info.deleted and info.revivals == 1
+    if rebuilt:  # what was here before may be found again: it is of the same, closed ledger
+        for entry in took:
+            assert await store.read(1, entry) == body_of(1, entry, version=1)
+    else:
+        for entry in took:
+            assert await store.read(1, entry) == body_of(1, entry, version=1)
+        for entry in range(4, 10):
+            with pytest.raises(NoSuchEntryError):
+                await store.read(1, entry)
