@@ -32,6 +32,8 @@ class _Inode:
     current: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+    in_flight: tuple[int, bytes, bool] | None = None
+    """A submission that did not complete, and whether its file syncs."""
     lost_writes: bool = False
     """A sync failed: what was written before it never becomes durable, whatever later syncs say."""
 
@@ -51,6 +53,22 @@ class _Inode:
         """As a page cache does: the bytes count as clean from here on, and the device does not have them."""
         self.unsynced.clear()
         self.lost_writes = True
+
+    def settle_in_flight(self, chance: random.Random) -> None:
+        """The process died over it: it never came, it is durable, torn, or (as far as anybody sees) there."""
+        if self.in_flight is None:
+            return
+        (offset, data, synced), self.in_flight = self.in_flight, None
+        self.unsynced.remove((offset, data))
+        fate = chance.randrange(4)
+        if fate == 3 or (fate and not synced):
+            self.write(offset, data)
+        elif fate == 2:
+            _put(self.current, offset, data)
+            _put(self.durable, offset, data)
+        elif fate == 1:
+            _put_torn(self.durable, offset, data, chance)
+            _put(self.current, offset, bytes(self.durable[offset : offset + len(data)]))
 
     def survivor(self, survival: Survival, chance: random.Random) -> "_Inode":
         left = bytearray(self.current if survival == "all" else self.durable)
@@ -162,6 +180,8 @@ class SimDisk:
         """Kill this disk's process, but not the machine: what it wrote and did not sync is still in memory."""
         self.crashed = True
         heir = SimDisk(chance=self._chance, latency_s=self._latency_s)
+        for inode in self._names.values():
+            inode.settle_in_flight(self._chance)
         heir._names, heir._durable_names = dict(self._names), dict(self._durable_names)
         heir._folders, heir.indexes = set(self._folders), dict(self.indexes)
         heir._mounts = dict(self._mounts)
@@ -455,6 +475,7 @@ class SimJournalFile:
         self._in_flight = True
         self._idle.clear()
         self._inode.unsynced.append((offset, data))
+        self._inode.in_flight = (offset, data, self._synced)
         loop = asyncio.get_running_loop()
         loop.call_later(self._disk._delay_s(), self._complete, offset, data, done)
 
@@ -467,6 +488,7 @@ class SimJournalFile:
         try:
             died = self._disk.step("submit", self._path)
         except OSError as error:
+            self._inode.in_flight = None
             if self._disk.short_writes and not self._disk.crashed:
                 _put(self._inode.current, offset, data[: len(data) // 2])
                 _put(self._inode.durable, offset, data[: len(data) // 2])
@@ -475,6 +497,7 @@ class SimJournalFile:
         if died:
             done(SimCrashError(self._path))
             return
+        self._inode.in_flight = None
         _put(self._inode.current, offset, data)
         if self._synced:
             self._inode.unsynced.remove((offset, data))

@@ -57,6 +57,10 @@ async def run(loop: SimLoop, seed: int) -> str:
         await fail_in_replay(life, kind, at % 61)
     await come_back(life)
     await life.judge()
+    if kind == "killed":  # what the dead process left in memory, the next one must not have built on
+        life.die("none" if at % 2 else "random")
+        await come_back(life)
+        await life.judge()
     await live(life, 4)
     if life.place.disk.crashed or life.running.failed.done():
         raise BrokenPromiseError("it fails again although the fault is over")

@@ -42,6 +42,10 @@ def test_a_change_of_storage_that_fails_after_its_caller_was_cancelled_is_not_an
     run_seed("faults", 196)
 
 
+def test_a_journal_file_whose_name_a_killed_process_did_not_sync_is_not_lost_with_the_next_power_cut() -> None:
+    run_seed("faults", 4815)
+
+
 # ---- what the next start says
 @pytest.mark.parametrize("kind", ["eio", "short", "full for good"])
 def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(

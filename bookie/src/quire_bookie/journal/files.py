@@ -60,7 +60,11 @@ class JournalFiles:
     async def open(cls, disk: Disk, directory: str, settings: JournalSettings, mark: Mark | None) -> "JournalFiles":
         """Look at every file. DamagedError when a live one was cut, lost its header or belongs elsewhere."""
         files = cls(disk, directory, settings)
-        for name in await disk.list_dir(directory):
+        names = await disk.list_dir(directory)
+        if names:
+            # A process that was killed may have left names and a mark that only the machine's memory holds.
+            await disk.sync_dir(directory)
+        for name in names:
             path = f"{directory}/{name}"
             if found := _NAME.fullmatch(name):
                 files._next_number = max(files._next_number, int(found[1]) + 1)
@@ -100,7 +104,16 @@ class JournalFiles:
             raise DamagedError(path, size, f"the file was cut; it had {header.file_bytes} bytes")
         if other := self.live.get(header.generation):
             raise DamagedError(path, 0, f"{other.path} has generation {header.generation} too")
+        await self._make_durable(path)
         self.live[header.generation] = LiveFile(path, header)
+
+    async def _make_durable(self, path: str) -> None:
+        """What a killed process wrote is read below, and the next file's header will call it durable: make it so."""
+        file = await self._disk.open(path)
+        try:
+            await file.sync()
+        finally:
+            await file.close()
 
     async def _keep_or_remove(self, path: str, size: int) -> None:
         if size == self._settings.file_bytes and len(self._spares) < self._settings.spare_files_max:

@@ -85,6 +85,19 @@ async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival
         await check(life, disk.crash(survival, seed=at))
 
 
+@pytest.mark.parametrize("survival", ["none", "random"])
+async def test_a_killed_process_and_then_a_loss_of_power_lose_nothing_acknowledged(survival: Survival) -> None:
+    for at in range(await count_steps(30)):
+        disk = SimDisk(chance=random.Random(at))
+        disk.crash_after(at)
+        life = Life()
+        await life.live(disk, 30)
+        await asyncio.sleep(0)
+        heir = disk.kill()  # names and bytes that only the machine's memory holds are seen, and built upon
+        await life.live(heir, 2)
+        await check_with_unknown_gaps(life, heir.crash(survival, seed=at))
+
+
 @pytest.mark.parametrize("seed", range(25))
 async def test_crash_after_crash_on_the_same_files_loses_nothing_acknowledged(seed: int) -> None:
     chance = random.Random(seed)
