@@ -58,7 +58,7 @@ class LedgerLoading:
             return
         self.under_way[ledger] = [(action, fail)]
         task = asyncio.get_running_loop().create_task(
-            self._load(ledger, revive_with=master_key), name=f"revive ledger {ledger}"
+            self._load(ledger, revive_with=master_key), name=f"load ledger {ledger} to revive it"
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -173,7 +173,7 @@ class ReadAnswers:
         """The state of a ledger that is here. NoSuchLedgerError, UnknownLedgerStateError."""
         info = await self._info(ledger)
         if info is None or info.deleted:
-            if info is None and self._storage.is_limbo(ledger):
+            if self._storage.is_limbo(ledger):
                 raise UnknownLedgerStateError(f"ledger {ledger} may have been held here")
             raise NoSuchLedgerError(f"no ledger {ledger}")
         return info

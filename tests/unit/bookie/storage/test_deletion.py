@@ -335,7 +335,7 @@ async def _scenario(store: Store, done: list[str]) -> None:
     await store.storage.flush()
 
 
-@pytest.mark.parametrize("survival", list(Survival))
+@pytest.mark.parametrize("survival", ["none", "all", "random"])
 async def test_a_crash_anywhere_leaves_the_tombstone_or_the_revived_ledger_with_all_that_it_took(
     survival: Survival,
 ) -> None:
