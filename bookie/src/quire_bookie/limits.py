@@ -34,6 +34,7 @@ ENTRY_LOG_WRITE_BYTES = 1 * MIB
 FLUSH_INTERVAL_S = 60.0
 INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
 LEDGER_STATES_MAX = 100_000  # cached in memory
+CHANGED_LEDGER_STATES_MAX = 25_000  # not in the index yet; a flush begins at so many
 OPEN_LOGS_MAX = 256  # file handles kept for reads
 DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
 DISK_COMPACTION_RESERVED_BYTES = 16 * MIB  # what compaction leaves of it: the index still has to commit deletions

@@ -322,6 +322,11 @@ class LedgerStates:
         return ledger not in self._alive
 
     @property
+    def dirty_count(self) -> int:
+        """States that wait for a flush that has not begun."""
+        return len(self._dirty)
+
+    @property
     def has_dirty(self) -> bool:
         """Whether a flush would write a state."""
         return bool(self._dirty)

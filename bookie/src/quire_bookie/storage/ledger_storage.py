@@ -201,7 +201,9 @@ class LedgerStorage(Generic[M]):
 
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
         """A ledger that `load_ledger` found absent, or the one created meanwhile: compare its master key."""
-        return self._states.create(ledger, master_key)
+        info = self._states.create(ledger, master_key)
+        self._bound_changed_states()
+        return info
 
     def create_ledger_without_key(self, ledger: LedgerId) -> LedgerInfo:
         """As `create_ledger`, where limbo took the key. `restore_key`, or `adopt_key` by the metadata."""
@@ -216,6 +218,7 @@ class LedgerStorage(Generic[M]):
         if not info.fenced:
             info.fenced = True
             self._states.mark_dirty(info)
+            self._bound_changed_states()
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
         """Keep the packet in place of any former one, even of a higher LAC. The known LAC never falls."""
@@ -223,6 +226,12 @@ class LedgerStorage(Generic[M]):
         info.explicit_lac_entry = lac
         info.lac = max(info.lac, lac)
         self._states.mark_dirty(info)
+        self._bound_changed_states()
+
+    def _bound_changed_states(self) -> None:
+        """Entries begin a flush by their size; states without any would pile up until the next one by time."""
+        if self._states.dirty_count >= self._settings.changed_states_max and self._cache.flushing is None:
+            self._flushes.swap_full_half()
 
     def put(self, info: LedgerInfo, run: Run) -> None:
         """Take a run into the write cache; the caller checked fence and key, and enqueues it to the journal.

@@ -18,6 +18,8 @@ class StorageSettings:
     entry_log_bytes_max: int = limits.ENTRY_LOG_BYTES_MAX
     flush_interval_s: float = limits.FLUSH_INTERVAL_S
     ledger_states_max: int = limits.LEDGER_STATES_MAX
+    changed_states_max: int = limits.CHANGED_LEDGER_STATES_MAX
+    """Changed states of ledgers (new, fenced, explicit LAC) that begin a flush, whatever the entries."""
     reserved_bytes: int = limits.DISK_RESERVED_BYTES
     """A flush that would leave less than this free is refused with DiskFullError; deletions may use it."""
     compaction_reserved_bytes: int = limits.DISK_COMPACTION_RESERVED_BYTES
@@ -35,7 +37,8 @@ class StorageSettings:
                 f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_WRITE_BYTES} to "
                 f"{limits.ENTRY_LOG_BYTES_MAX}"
             )
-        for name in ("read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "open_logs_max"):
+        sizes = "read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "changed_states_max", "open_logs_max"
+        for name in sizes:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
 

@@ -437,6 +437,25 @@ async def test_a_waiting_half_is_flushed_by_itself_when_it_is_full() -> None:
     await store.storage.close()
 
 
+async def test_many_changed_states_are_flushed_by_themselves_without_any_entry() -> None:
+    settings = dataclasses.replace(SMALL, changed_states_max=10, flush_interval_s=3600.0)
+    store = await open_store(settings=settings)
+    for number in range(9):
+        await store.ledger(number)
+    assert store.storage._states.dirty_count == 9
+    info = await store.ledger(9)
+    assert store.storage._states.dirty_count == 0, "they belong to the flush"
+    store.storage.fence(info)
+    store.storage.set_explicit_lac(info, b"packet", EntryId(3))
+    await store.storage.wait_for_room()
+    assert store.storage.stats.flushes == 1
+    store = await store.restart(settings)
+    assert await store.storage.ledgers() == list(range(10))
+    found = await store.storage.load_ledger(LedgerId(9))
+    assert found is not None and found.fenced and found.explicit_lac == b"packet"
+    await store.storage.close()
+
+
 async def test_a_ledger_deleted_while_its_entry_is_on_its_way_from_disk_is_not_served() -> None:
     store = await open_store()
     await store.put_ids(1, range(20))
