@@ -1,7 +1,7 @@
 """Deleting a ledger, and reviving one that was deleted as a superfluous copy. Owns the order of either.
 
-    delete   memory (no request sees it any more, and what is not flushed of it is forgotten), then the tombstone in
-             the index, then its blocks
+    delete   memory (no request sees it any more), then the tombstone in the index, then what is not flushed of it and
+             its blocks
     revive   a whole flush, which moves the journal's mark past everything that was logged before the deletion; then the
              blocks that a crash left; then the state, into an entry log and into the index; then memory
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from quire_bookie.errors import DiskFullError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.flush_worker import FlushWorker
 from quire_bookie.storage.index_commits import IndexCommits
@@ -71,21 +72,29 @@ class Deletion:
         """Forget the entries and leave a tombstone; `told` is called in the step in which that counts.
 
         `unchanged`: it is a superfluous copy, and goes only if nothing was put since. False: nothing was deleted.
+        DiskFullError: the ledger is held as before, but fenced. StorageError.
         """
         info = await self._load(ledger)
         if info is None or info.deleted:
             return False
         if unchanged is not None and (info is not unchanged.info or not unchanged.still or info.limbo):
             return False
+        in_limbo = info.limbo
         info.deleted = info.fenced = True
         info.superfluous = unchanged is not None
         info.limbo = False
         info.rewrites += 1  # a read in flight must not bring what it found into the cache
         self._states.mark_dirty(info)
         self._read_cache.forget_ledger(ledger)
-        self._cache.forget_ledger(ledger)
         told(ledger)
-        await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
+        try:
+            await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
+        except DiskFullError:
+            # The index is as it was. A fence that somebody was told of stays.
+            info.deleted = info.superfluous = False
+            info.limbo = in_limbo
+            raise
+        self._cache.forget_ledger(ledger)
         await self._tombstones.drop_blocks(ledger)
         return True
 

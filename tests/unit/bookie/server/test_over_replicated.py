@@ -230,7 +230,7 @@ def test_the_metadata_is_read_after_the_lock_was_taken() -> None:
             world.put(1, "other", "me-1")  # its replication had just ended when the lock became free
             return version
 
-        world.store.put = put  # type: ignore[method-assign, assignment]
+        world.store.put = put  # type: ignore[method-assign]
         assert await world.copies.run_round() == []
         assert LedgerId(1) in world.storage.held
 

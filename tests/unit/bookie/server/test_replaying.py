@@ -118,3 +118,16 @@ async def test_in_limbo_a_fence_alone_makes_no_ledger() -> None:
     storage.limbo.add(LEDGER)
     await ReplayTarget(storage).deliver(FenceRecord(LEDGER))
     assert not storage.infos, "limbo fences it; without a key it would refuse the copies of a recovery"
+
+
+async def test_in_limbo_the_revival_of_a_superfluous_copy_is_what_was_lost_and_its_entries_are_kept() -> None:
+    storage = FakeStorage()
+    info = storage.create_ledger(LEDGER, b"key")
+    info.deleted = info.fenced = info.superfluous = True
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[1])
+    assert storage.entries == {} and target.orphans == 2, "of before the deletion"
+    info.limbo = True
+    await target.deliver(RECORDS[1])
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted
+    assert info.master_key == b"key" and info.fenced

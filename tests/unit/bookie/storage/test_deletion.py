@@ -5,14 +5,22 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from quire_bookie.errors import DiskFullError, NoSuchEntryError, NoSuchLedgerError, QuireError, UnknownLedgerStateError
+from quire_bookie.errors import (
+    DamagedError,
+    DiskFullError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    QuireError,
+    UnknownLedgerStateError,
+)
 from quire_bookie.model import NO_ENTRY, LedgerId
 from quire_bookie.storage.block_index import decode_block
 from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.index_keys import block_key
+from quire_bookie.storage.ledger_states import LedgerInfo, encode_state, revived_state
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
-from tests.unit.bookie.storage.rebuilding import rebuild
+from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
 from tests.unit.bookie.storage.store import Store, body_of, open_store
 from tests.unit.bookie.storage.test_tombstones import WEEK_MS, _Clock, _open
 
@@ -179,6 +187,38 @@ async def test_blocks_that_a_crash_left_behind_a_tombstone_do_not_come_back_with
     await store.storage.close()
 
 
+@pytest.mark.parametrize("copy", [False, True])
+async def test_a_deletion_without_space_in_the_index_changes_nothing_and_is_done_the_next_time(copy: bool) -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await store.storage.flush()
+    await store.put_ids(1, range(5, 10))
+    commit = store.storage._commits.commit
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise DiskFullError("test")
+
+    async def delete() -> None:
+        if copy:
+            await delete_copy(store)
+        else:
+            await store.storage.delete_ledger(ONE)
+
+    store.storage._commits.commit = refuse  # type: ignore[method-assign]
+    with pytest.raises(DiskFullError):
+        await delete()
+    store.storage._commits.commit = commit  # type: ignore[method-assign]
+    assert (await store.ledger(1)).fenced
+    for _ in range(2):
+        assert await store.storage.ledgers() == [1]
+        assert [await store.read(1, entry) for entry in range(10)] == [body_of(1, entry) for entry in range(10)]
+        store = await store.restart()
+    await delete()
+    await gone(store)
+    assert await store.index.get(block_key(ONE, 0)) is None
+    await store.storage.close()
+
+
 # What a rebuild of the index says
 
 
@@ -288,6 +328,38 @@ async def test_a_tombstone_outlives_a_rebuild_and_stays_what_it_was(copy: bool) 
     if copy:
         await held_again(store)
     await store.storage.close()
+
+
+async def test_a_damaged_record_behind_the_tombstone_of_a_copy_may_have_been_its_revival() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(3))
+    await store.storage.flush()
+    await delete_copy(store)
+    await store.storage.flush()
+    assert await store.storage.revive_copy(ONE, KEY)
+    await store.put_ids(1, [7], version=1)
+    await store.storage.close()
+    (path,) = log_paths(store.disk)
+    content = store.disk._names[path].durable
+    revived = revived_state(_tombstone(), KEY)
+    for image in (content, store.disk._names[path].current):
+        at = image.index(encode_state(revived))
+        image[at + 9] ^= 1
+        at = image.index(body_of(1, 7, version=1))
+        image[at + 40] ^= 1
+    await rebuild(store.disk)
+    store = await open_store(store.disk)
+    assert await store.read(1, 0) == body_of(1, 0), "what was here before is of the same ledger"
+    for entry in (7, 9):
+        with pytest.raises((DamagedError, UnknownLedgerStateError)):
+            await store.read(1, entry)
+    await store.storage.close()
+
+
+def _tombstone() -> LedgerInfo:
+    info = LedgerInfo(ONE, KEY)
+    info.deleted = info.superfluous = True
+    return info
 
 
 async def test_in_limbo_a_superfluous_copy_may_have_come_back() -> None:
