@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:
     from quire_bookie.config import BookieConfig
+    from quire_bookie.env.disk import Disk
 
 Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")]
 RunningAt = Annotated[
@@ -118,9 +120,26 @@ async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
                 shown["running"] = True
         shown.setdefault("running", False)
         shown["read-only by operator"] = await operator_wish(disk, settings.ledger_paths)
+        shown["in limbo"] = await _in_limbo(disk, settings.ledger_paths)
         return shown
     finally:
         disk.close()
+
+
+async def _in_limbo(disk: "Disk", ledger_folders: Sequence[str]) -> str:
+    """Up to which ledger this bookie answers *unknown*; the record lies in one of the folders."""
+    from quire_bookie.errors import DamagedError
+    from quire_bookie.storage.limbo import read_limbo_file
+
+    for folder in ledger_folders:
+        try:
+            limbo = await read_limbo_file(disk, folder)
+        except DamagedError as error:
+            return str(error)
+        if limbo is not None:
+            ids = ", ".join(str(bound) for bound in (limbo.short_bound, limbo.long_bound) if bound >= 0)
+            return f"up to ledger {ids}" if limbo.active else "no longer"
+    return "no"
 
 
 async def _wish_in_folders(config: "BookieConfig", on: bool) -> None:

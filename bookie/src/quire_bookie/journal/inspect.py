@@ -68,7 +68,11 @@ async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list
         found = InspectedFile(path, await file.size())
         files.append(found)
         try:
-            header = decode_header(await file.read(0, HEADER_BLOCK_BYTES))
+            block = await file.read(0, HEADER_BLOCK_BYTES)
+            if not any(block):
+                found.what = "spare: zeros, not used yet"
+                continue
+            header = decode_header(block)
         except JournalFormatError as error:
             found.what = f"not in use: {error}"
             continue

@@ -284,6 +284,8 @@ class CompactionSchedule:
         return min([limits.COMPACTION_TICK_S, *intervals])
 
     async def _pause(self) -> None:
+        if self._forced:  # both kinds were asked for together, and one has run
+            return
         try:
             async with asyncio.timeout(self._tick_s()):
                 await self._wanted.wait()

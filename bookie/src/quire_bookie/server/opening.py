@@ -179,7 +179,9 @@ class _Opening:
         )
         await remove_lost_proof(self.disk, home, report)
         self.data.found.append(f"the index was rebuilt from {report.logs} entry logs with {report.entries} entries")
-        self.data.found += [f"{each.path}: {each.what}" for each in report.damage]
+        self.data.found += [
+            each.what if each.path in each.what else f"{each.path}: {each.what}" for each in report.damage
+        ]
 
     async def _enter_limbo(self, storage: LedgerStorage[JournalPositions], judgement: Judgement) -> None:
         lost = self.data.identity.lost
@@ -271,7 +273,7 @@ async def open_data(
         _log.warning(
             "acceptLostVolumes is set and nothing was lost: unset it, or the next volume that is late is given up"
         )
-    before = [f"it was run in risky modes before ({', '.join(modes)})"] if modes else []
+    before = [f"it runs or ran in risky modes ({', '.join(modes)})"] if modes else []
     found = "; ".join([*data.found, *before]) or "nothing to recover"
     _log.log(
         logging.WARNING if in_limbo else logging.INFO,

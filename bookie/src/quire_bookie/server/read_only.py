@@ -72,6 +72,7 @@ class ReadOnlyMode:
     def note_at_start(self, reason: ReadOnlyReason) -> None:
         """A reason that holds before the bookie is registered: the caller applies it."""
         self._reasons.add(reason)
+        _log.warning("the bookie starts read-only: %s", self.describe())
 
     async def set(self, reason: ReadOnlyReason, on: bool) -> None:
         """Give a reason or take it back, and apply it. Returns once the metadata store knows.

@@ -143,6 +143,7 @@ class BookieRegistration:
         deadline = loop.time() + self._settings.takeover_timeout_s
         low, high = METADATA_RETRY_BACKOFF_S
         backoff = low
+        said = False
         while True:
             try:
                 await self._reconcile()
@@ -150,6 +151,9 @@ class BookieRegistration:
             except _HeldByOtherError as error:
                 if loop.time() >= deadline:
                     raise StartupError(str(error)) from error
+                if not said:
+                    _log.warning("waiting up to %.0f s to register: %s", deadline - loop.time(), error)
+                    said = True
             except MetadataUnavailableError:
                 raise
             except MetadataError as error:

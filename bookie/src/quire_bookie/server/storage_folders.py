@@ -32,6 +32,8 @@ _STATE_FILE = "STATE"
 _NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE|STATE|RUN).*")
 _JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _JOURNAL_FILE = re.compile(r"last-mark|journal-.*")
+_OUR_FILE = re.compile(r"last-mark|journal-\d+\.log|[0-9a-f]+\.qlog|index\.proof|limbo\.record")
+_PUT_BACK = f"put it back: {CURRENT}/{_COOKIE_FILE} is the same in every folder of a bookie"
 
 
 class FolderState(Enum):
@@ -104,7 +106,7 @@ async def _inspect_folder(disk: Disk, folders: StorageFolders, path: str) -> Fou
     try:
         cookie = decode_cookie(await disk.read_file(f"{path}/{CURRENT}/{_COOKIE_FILE}"))
     except MetadataFormatError as error:
-        raise StartupError(f"{path}/{CURRENT}/{_COOKIE_FILE} cannot be read: {error}; put the file back") from error
+        raise StartupError(f"{path}/{CURRENT}/{_COOKIE_FILE} cannot be read: {error}; {_PUT_BACK}") from error
     _refuse_foreign_format(path, cookie)
     place = (
         (await disk.read_file(f"{path}/{CURRENT}/{_PLACE_FILE}")).decode(errors="replace")
@@ -145,6 +147,9 @@ def encode_state(state: FolderState, epoch: int) -> bytes:
 
 
 def _refuse_foreign_files(path: str, data: Sequence[str]) -> None:
+    ours = next((name for name in data if _OUR_FILE.fullmatch(name)), None)
+    if ours is not None:
+        raise StartupError(f"the folder {path} holds {ours} but its {CURRENT}/{_COOKIE_FILE} is missing; {_PUT_BACK}")
     java = next((name for name in data if _JAVA_FILE.fullmatch(name)), None)
     if java is not None:
         raise StartupError(f"the folder {path} holds {java}, a file of a Java bookie; Quire needs a folder of its own")

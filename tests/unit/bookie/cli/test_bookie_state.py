@@ -13,8 +13,10 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.server.process import BookieState
+from quire_bookie.storage.limbo import LIMBO_NAME, Limbo, encode_limbo
 
 
 async def run_once(folder: Path, during: object = None) -> tuple[str, BookieState]:
@@ -51,6 +53,7 @@ def test_a_stopped_bookies_folders_say_whose_they_are(tmp_path: Path, capsys: py
     assert found["bookie"] == bookie
     assert found["running"] is False
     assert found["read-only by operator"] is False
+    assert found["in limbo"] == "no"
     assert str(found[f"{tmp_path}/bookie/journal"]).startswith("journal 0: ")
 
 
@@ -82,3 +85,15 @@ def test_empty_folders_and_unknown_wishes_are_one_line(tmp_path: Path, capsys: p
     assert "no bookie's data" in capsys.readouterr().err
     assert run(["bookie", "read-only", "maybe", "--data", str(tmp_path)]) == EXIT_USAGE
     assert "say on or off" in capsys.readouterr().err
+
+
+def test_a_stopped_bookie_in_limbo_says_up_to_which_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(run_once(tmp_path))
+    record = tmp_path / "bookie" / "ledgers" / LIMBO_NAME
+    limbo = Limbo().entered([LedgerId(25)])
+    record.write_bytes(encode_limbo(limbo))
+    assert info(tmp_path, capsys)["in limbo"] == "up to ledger 25"
+    record.write_bytes(encode_limbo(limbo.ended()))
+    assert info(tmp_path, capsys)["in limbo"] == "no longer"
+    record.write_bytes(b"torn")
+    assert "does not match its checksum" in str(info(tmp_path, capsys)["in limbo"])

@@ -41,6 +41,8 @@ async def test_files_below_the_mark_are_not_needed_and_files_never_used_say_so()
     assert files and all(file.live or file.generation is None for file in files)
     for file in files:
         assert file.what
+    await disk.replace_file(f"{FOLDER}/journal-00000077.log", bytes(8192))
+    assert [file.what for file in await look(disk) if "77" in file.path] == ["spare: zeros, not used yet"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -149,14 +149,15 @@ async def test_another_address_under_the_same_id_is_refused_after_its_lease_did_
     assert server.watches == []
 
 
-async def test_another_address_whose_lease_ends_in_time_is_waited_for(
-    server: SimMetadata, store: SimMetadataStore
+async def test_another_address_whose_lease_ends_in_time_is_waited_for_and_the_log_says_so_once(
+    server: SimMetadata, store: SimMetadataStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.write(WRITABLE, encode_service_info(BookieServiceInfo((bookie_endpoint("before", 1),))), 99)
     asyncio.get_running_loop().call_later(0.02, server.expire, 99)
     registration = BookieRegistration(store, BOOKIE, INFO, RegistrationSettings(takeover_timeout_s=20.0))
     await registration.start()
     assert server.nodes[WRITABLE].value == VALUE
+    assert caplog.text.count("waiting up to 20 s to register: bookie") == 1
     await registration.stop()
 
 

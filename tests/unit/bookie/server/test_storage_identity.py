@@ -236,7 +236,19 @@ async def test_what_file_systems_put_into_empty_volumes_does_not_matter(machine:
 async def test_a_damaged_version_file_is_refused_and_not_stamped_over(machine: Machine) -> None:
     await machine.claim()
     await machine.write("/d/journal/current/VERSION", b"\0\0\0\0")
-    await machine.refused("/d/journal/current/VERSION")
+    await machine.refused("/d/journal/current/VERSION", "put it back", "the same in every folder")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("journal", "journal-00000001.log"), ("ledgers0", "0000000000000001.qlog")]
+)
+async def test_our_own_files_without_a_version_file_are_not_taken_for_somebody_elses(
+    machine: Machine, folder: str, name: str
+) -> None:
+    await machine.claim()
+    await machine.write(f"/d/{folder}/{name}")
+    await machine.disk.remove(f"/d/{folder}/current/VERSION")
+    await machine.refused(f"/d/{folder} holds {name} but its current/VERSION is missing", "the same in every folder")
 
 
 async def test_folders_in_use_are_refused_until_released(machine: Machine) -> None:
