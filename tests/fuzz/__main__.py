@@ -1,6 +1,7 @@
 """`python -m tests.fuzz --frames 1000000 [--seed N]`: codecs, a whole bookie, and one that wants a token.
 
-Prints what was tried."""
+Prints what was tried.
+"""
 
 import argparse
 import asyncio
