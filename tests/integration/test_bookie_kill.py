@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 from pathlib import Path
 
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
@@ -17,11 +18,16 @@ KEY = master_key(b"")
 DIGEST = Digest(DigestType.CRC32, b"")
 KILLS = 3
 ADDS_BEFORE_A_KILL = 400
+BUSY_KILLS = 10
+BUSY_ADDS = 60
+LARGE = 700
+"""A payload of a busy bookie is so many times as large: several entry logs fill up between two kills."""
 
 
 def payload(ledger: int, entry: int) -> bytes:
-    """Known bytes of varying length."""
-    return hashlib.sha256(b"%d/%d" % (ledger, entry)).digest() * (1 + entry % 40)
+    """Known bytes of varying length; ledgers from 100 on have large entries."""
+    times = LARGE if ledger >= 100 else 1
+    return hashlib.sha256(b"%d/%d" % (ledger, entry)).digest() * (times + entry % 40)
 
 
 def add(ledger: LedgerId, entry: int) -> bytes:
@@ -35,7 +41,7 @@ async def write_until(peer: RawPeer, first: dict[LedgerId, int], enough: int) ->
     """Keep adds in flight until `enough` are acknowledged; per ledger the number confirmed from the start on."""
     codec = ClientCodec(2)
     confirmed = dict(first)
-    for ledger in LEDGERS:
+    for ledger in first:
         peer.send(*(add(ledger, entry) for entry in range(first[ledger], first[ledger] + 2 * enough)))
     seen = 0
     while seen < enough:
@@ -86,3 +92,50 @@ async def test_kills_in_a_row_while_a_client_writes_lose_nothing_that_was_acknow
     async with bookie_process(tmp_path) as bookie:
         await check(bookie.port, confirmed)
     assert sum(confirmed.values()) >= KILLS * ADDS_BEFORE_A_KILL
+
+
+async def is_gone(port: int, ledger: LedgerId) -> bool:
+    """Whether the bookie gave a deleted ledger back."""
+    peer = await RawPeer.connect(port)
+    (answer,) = ClientCodec(2).feed(await peer.ask(client_codec.v2_read(ledger, EntryId(0))))
+    await peer.close()
+    assert isinstance(answer, ReadResponse)
+    return answer.status is Status.NO_LEDGER
+
+
+async def test_kills_amid_deletions_and_compaction_lose_nothing_of_the_ledgers_that_live(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    confirmed: dict[LedgerId, int] = {}
+    deleted: list[LedgerId] = []
+    for kill in range(BUSY_KILLS):
+        async with bookie_process(tmp_path, busy=True) as bookie:
+            await check(bookie.port, confirmed)
+            fresh = dict.fromkeys((LedgerId(100 + 2 * kill), LedgerId(101 + 2 * kill)), 0)
+            for ledger in fresh:
+                await bookie.tell(f"create {ledger}")
+            peer = await RawPeer.connect(bookie.port)
+            confirmed |= await write_until(peer, fresh, BUSY_ADDS)
+            if kill > 1:  # one of two that lie in the same logs: the other has to be moved
+                deleted.append(LedgerId(100 + 2 * (kill - 2)))
+                del confirmed[deleted[-1]]
+                await bookie.tell(f"delete {deleted[-1]}")
+            confirmed |= await write_until(peer, {ledger: confirmed[ledger] for ledger in fresh}, chance.randrange(40))
+            bookie.kill()
+            await peer.close()
+    async with bookie_process(tmp_path, busy=True) as bookie:
+        async with asyncio.timeout(60):
+            for ledger in deleted:
+                while not await is_gone(bookie.port, ledger):  # noqa: ASYNC110 - another process does it
+                    await asyncio.sleep(0.05)
+            while _log_numbers(tmp_path)[0] < 4:  # noqa: ASYNC110 - another process does it
+                await asyncio.sleep(0.05)  # what lived in the first logs is moved, and they are gone
+        await check(bookie.port, confirmed)
+        assert await asyncio.wait_for(bookie.stop(), 30) == 0
+    async with bookie_process(tmp_path, busy=True) as bookie:
+        await check(bookie.port, confirmed)
+    assert len(deleted) == BUSY_KILLS - 2
+
+
+def _log_numbers(folder: Path) -> list[int]:
+    """Of the entry logs, ascending."""
+    return sorted(int(path.stem, 16) for path in folder.rglob("*.qlog"))

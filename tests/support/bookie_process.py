@@ -1,12 +1,15 @@
 """A real bookie as a process of its own, for tests that kill it: `python -m tests.support.bookie_process FOLDER`.
 
-Real disk, real index, embedded metadata. Prints its port once it serves; SIGTERM stops it in order.
+Real disk, real index, embedded metadata. Prints its port once it serves; SIGTERM stops it in order. With `busy` behind
+the folder its logs are small and garbage collection, compaction and scrub run all the time; lines on its standard input
+(`create LEDGER`, `delete LEDGER`) change the metadata, and are repeated on its standard output when that is done.
 """
 
 import asyncio
 import signal
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +18,13 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
+from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieSettings, start_bookie
+from quire_bookie.server.compaction_schedule import CompactionSettings
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -25,7 +33,39 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def serve(folder: str) -> None:
+def busy(settings: BookieSettings) -> BookieSettings:
+    """Everything that moves bytes behind the clients' backs, all the time."""
+    return replace(
+        settings,
+        journal=JournalSettings(file_bytes=2 * MIB, group_bytes_max=1 * MIB),
+        storage=StorageSettings(write_cache_bytes=4 * MIB, flush_interval_s=0.05, entry_log_bytes_max=2 * MIB),
+        garbage_collection=GarbageCollectionSettings(interval_s=0.1),
+        compaction=CompactionSettings(
+            minor_threshold=0.5, minor_interval_s=0.1, major_threshold=0.95, major_interval_s=0.2, latency_max_s=0.0
+        ),
+        scrubbing=ScrubbingSettings(0.2, 100 * MIB),
+    )
+
+
+def _metadata(bookie: BookieId) -> LedgerMetadata:
+    return LedgerMetadata(1, 1, 1, (Segment(EntryId(0), (bookie,)),), digest_type=DigestType.CRC32)
+
+
+async def obey(metadata: LocalMetadataStore, bookie: BookieId) -> None:
+    """Change the metadata as the lines of the standard input say."""
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    nodes = LedgerNodes(metadata)
+    while line := (await lines.readline()).decode():
+        what, ledger = line.split()[0], LedgerId(int(line.split()[1]))
+        if what == "create":
+            await nodes.create(ledger, _metadata(bookie))
+        else:
+            await nodes.delete(ledger)
+        print(line, end="", flush=True)
+
+
+async def serve(folder: str, *, is_busy: bool = False) -> None:
     """Serve until SIGTERM."""
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
@@ -37,11 +77,16 @@ async def serve(folder: str) -> None:
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB),
         storage=StorageSettings(write_cache_bytes=24 * MIB, flush_interval_s=0.2),
     )
+    if is_busy:
+        settings = busy(settings)
     running = await start_bookie(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     print(running.port, flush=True)
+    obeying = asyncio.create_task(obey(metadata, running.bookie_id)) if is_busy else None
     await ended.wait()
+    if obeying is not None:
+        obeying.cancel()
     await running.stop()
     await metadata.close()
     disk.close()
@@ -54,6 +99,13 @@ class BookieProcess:
         self._process = process
         self.port = port
 
+    async def tell(self, line: str) -> None:
+        """Have a busy one change the metadata."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        answer = await asyncio.wait_for(self._process.stdout.readline(), 30)
+        assert answer.decode() == f"{line}\n", answer
+
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
@@ -65,10 +117,13 @@ class BookieProcess:
 
 
 @asynccontextmanager
-async def bookie_process(folder: Path) -> "AsyncIterator[BookieProcess]":
+async def bookie_process(folder: Path, *, busy: bool = False) -> "AsyncIterator[BookieProcess]":
     """A serving bookie on `folder`; gone at the end in any case."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.bookie_process", str(folder), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "tests.support.bookie_process", str(folder), *(["busy"] if busy else [])),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     try:
@@ -82,4 +137,4 @@ async def bookie_process(folder: Path) -> "AsyncIterator[BookieProcess]":
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], is_busy="busy" in sys.argv[2:]))
