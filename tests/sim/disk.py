@@ -474,8 +474,9 @@ class SimJournalFile:
         assert offset + len(data) <= len(self._inode.current), "submission past the end of a preallocated file"
         self._in_flight = True
         self._idle.clear()
-        self._inode.unsynced.append((offset, data))
-        self._inode.in_flight = (offset, data, self._synced)
+        if not self._disk.crashed:  # what a dead process still does must not touch what its heir has
+            self._inode.unsynced.append((offset, data))
+            self._inode.in_flight = (offset, data, self._synced)
         loop = asyncio.get_running_loop()
         loop.call_later(self._disk._delay_s(), self._complete, offset, data, done)
 
