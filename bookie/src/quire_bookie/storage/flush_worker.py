@@ -69,6 +69,8 @@ class FlushWorker(Generic[M]):
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
         self.disk_full = False
+        self.on_flushed: Callable[[CacheHalf], None] | None = None
+        """Called when a half is in the index, in the step in which it leaves the memory."""
         self._wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -198,6 +200,8 @@ class FlushWorker(Generic[M]):
         self.epoch += 1
         self._states.end_flush()
         self._swapped = None
+        if self.on_flushed is not None:
+            self.on_flushed(half)
         self._cache.release()
         self._room.set()
         await self._move_mark(mark)

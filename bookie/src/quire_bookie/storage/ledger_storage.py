@@ -51,7 +51,7 @@ from quire_bookie.storage.scrub import Damage, Pace, Scrub, Verify
 from quire_bookie.storage.settings import StorageSettings, StorageStats
 from quire_bookie.storage.state_changes import StateChanges
 from quire_bookie.storage.tombstones import LEDGERS_PER_COMMIT, Tombstones
-from quire_bookie.storage.write_cache import WriteCache
+from quire_bookie.storage.write_cache import CacheHalf, WriteCache
 
 _log = logging.getLogger("quire.storage")
 _LAC = struct.Struct(">q")
@@ -128,6 +128,7 @@ class LedgerStorage(Generic[M]):
             settings,
             storage.stats,
         )
+        storage._flushes.on_flushed = storage._forget_rewritten
         storage._deletion = Deletion(
             storage._commits,
             storage._states,
@@ -252,12 +253,21 @@ class LedgerStorage(Generic[M]):
         if run.first <= info.last_entry or info.last_unproven:
             info.rewrites += 1
             self._read_cache.forget(run.ledger, run.first, EntryId(last))
+            cache.active.ledgers[run.ledger].note_rewritten(run.first, last)
         if last > info.last_entry:
             info.last_entry = EntryId(last)
         if run.lac > info.lac:
             info.lac = run.lac
         stats.entries_put += count
         stats.bytes_put += run.size_bytes
+
+    def _forget_rewritten(self, half: CacheHalf) -> None:
+        """Until now the half answered before the read cache, into which a read-ahead may have brought older copies."""
+        for ledger, held in half.ledgers.items():
+            if held.rewritten is not None:
+                first, last = held.rewritten
+                held.info.rewrites += 1
+                self._read_cache.forget(ledger, EntryId(first), EntryId(last))
 
     @property
     def write_cache_bytes(self) -> int:

@@ -1,12 +1,14 @@
 """Read cache and read-ahead: few disk reads, bounded bytes, damage where it is."""
 
+import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
+from quire_bookie.storage import LedgerInfo, log_format
 from quire_bookie.storage.read_cache import Extent, ReadCache
 from tests.sim.disk import SimDisk
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
@@ -153,4 +155,39 @@ async def test_a_log_of_very_many_flushes_is_continued_with_its_whole_map() -> N
     assert sum(span.entries for span in writer._spans.values()) == 150
     assert set(writer._spans) == set(range(7))
     assert writer._chain < 65
+    await store.storage.close()
+
+
+async def test_what_read_ahead_brought_of_an_entry_that_waits_to_be_stored_again_goes_with_its_flush() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(100))
+    await store.storage.flush()
+    await store.put_ids(1, range(40, 60), version=1)
+    assert await store.read(1, 10) == body_of(1, 10), "reads on over 40 to 59, of which the newer copies are in memory"
+    assert await store.read(1, 50) == body_of(1, 50, version=1)
+    await store.storage.flush()
+    assert await store.read(1, 50) == body_of(1, 50, version=1)
+    await store.storage.close()
+
+
+async def test_a_read_that_was_planned_before_a_flush_caches_nothing_of_what_the_flush_stored_again() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(100))
+    await store.storage.flush()
+    await store.put_ids(1, range(40, 60), version=1)
+    fetch, begun, go_on = store.storage._reader._read_extent, asyncio.Event(), asyncio.Event()
+
+    async def slowly(info: LedgerInfo, plan: Any) -> Any:
+        extent = await fetch(info, plan)
+        begun.set()
+        await go_on.wait()
+        return extent
+
+    store.storage._reader._read_extent = slowly  # type: ignore[method-assign]
+    reading = asyncio.ensure_future(store.read(1, 10))
+    await begun.wait()
+    await store.storage.flush()
+    go_on.set()
+    assert await reading == body_of(1, 10)
+    assert await store.read(1, 50) == body_of(1, 50, version=1)
     await store.storage.close()
