@@ -270,7 +270,8 @@ class AddPipeline:
             self._release()
             return
         names = ", ".join(sorted(self.failed_replicas))
-        lost = QuorumError(f"ledger {self.ledger} cannot reach its ack quorum of {self._quorums[2]}: lost {names}")
+        quorum = self._quorums[2]
+        lost = QuorumError(f"ledger {self.ledger} cannot reach its ack quorum of {quorum}: lost {names}; last: {error}")
         lost.__cause__ = error
         self.fail(lost)
 

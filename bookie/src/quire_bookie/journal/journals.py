@@ -95,7 +95,7 @@ class Journals:
         return ReplaySummary(
             groups=sum(one.groups for one in found),
             records=sum(one.records for one in found),
-            clean=all(one.clean for one in found),
+            clean=all(one.clean or not one.records for one in found),  # a journal that was just added holds nothing
             torn=any(one.torn for one in found),
         )
 

@@ -130,6 +130,23 @@ async def test_a_key_in_the_journal_behind_the_entries_brings_everything_once_mo
     assert passes[0] == passes[1]
 
 
+async def test_a_journal_that_was_just_added_does_not_make_a_clean_end_an_unclean_one() -> None:
+    disk = SimDisk()
+    journals, _ = await open_journals(disk)
+    for ledger in range(2):
+        journals.append_run(run_of(0, b"x", ledger=ledger), None)
+    await settle()
+    await journals.close()
+    grown_disk = disk.crash()
+    grown = await Journals.open(grown_disk, FOLDERS[:3], SMALL, chance=SystemChance())
+    summary = await grown.replay(lambda _: None)
+    assert summary.clean and summary.records
+    grown.append_run(run_of(1, b"y", ledger=0), None)
+    await settle()
+    crashed = await Journals.open(grown_disk.crash(), FOLDERS[:3], SMALL, chance=SystemChance())
+    assert not (await crashed.replay(lambda _: None)).clean
+
+
 async def test_one_journal_is_never_read_twice() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk, FOLDERS[:1])
