@@ -36,13 +36,20 @@ LEDGER_OVERHEAD_BYTES: Final = 700
 class LedgerEntries:
     """The entries of one ledger in one half. `ids` ascends; an id at or below its end is a stray, and newer."""
 
-    __slots__ = ("ids", "info", "places", "strays")
+    __slots__ = ("ids", "info", "places", "rewritten", "strays")
 
     def __init__(self, info: LedgerInfo) -> None:
         self.info = info
         self.ids = array("q")
         self.places = array("q")
         self.strays: dict[int, int] = {}
+        self.rewritten: tuple[int, int] | None = None
+        """First and last of the ids that were stored before; together they may span some that were not."""
+
+    def note_rewritten(self, first: int, last: int) -> None:
+        """These ids were stored before: what was read of them is old once this half is flushed."""
+        known = self.rewritten
+        self.rewritten = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
 
     def find(self, entry: int) -> int | None:
         """The place of the newest copy of an entry."""
