@@ -154,3 +154,13 @@ async def test_two_connections_get_their_own_answers(scene: Scene) -> None:
     (mine,) = scene.connection.responses()
     (theirs,) = other.responses()
     assert isinstance(mine, ReadResponse) and isinstance(theirs, BatchReadResponse)
+
+
+async def test_a_batch_from_the_highest_id_looks_for_nothing_behind_it(scene: Scene) -> None:
+    last = (1 << 63) - 1
+    await scene.stored(adds(last))
+    await scene.handle(client_codec.v2_batch_read(LEDGER, EntryId(last), 7, 10, 1000))
+    (answer,) = scene.connection.responses()
+    assert isinstance(answer, BatchReadResponse)
+    assert [bytes(entry) for entry in answer.entries] == [entry_bytes(last)]
+    assert scene.storage.reads == [(LEDGER, last)]
