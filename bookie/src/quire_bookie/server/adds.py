@@ -96,7 +96,7 @@ class Adds:
             or condition.poison is not None
             or condition.read_only
             or self._overload.holds_back
-            or self._under_way
+            or run.ledger in self._under_way
             or self._stats.adds_in_flight_bytes >= self._settings.adds_in_flight_bytes_max
             or not compare_digest(info.master_key, request.master_key)
         ):
