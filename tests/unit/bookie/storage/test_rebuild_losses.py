@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from quire_bookie.errors import DamagedError, StartupError, UnknownLedgerStateError
-from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.limbo import LIMBO_NAME
 from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
@@ -19,7 +19,7 @@ async def test_what_a_crash_left_behind_the_last_flush_does_not_make_up_for_what
     path = log_paths(store.disk)[0]
     content = store.disk.content(path)
     salt = log_format.salt_of(log_format.decode_header(content, path))
-    torn: list[bytes | memoryview] = []
+    torn: list[Buffer] = []
     ids = [EntryId(entry) for entry in range(50, 53)]
     log_format.encode_records(salt, LedgerId(1), ids, [body_of(1, entry) for entry in ids], torn)
     file = await store.disk.open(path)
