@@ -5,6 +5,7 @@
 
 import copy
 import logging
+import os
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -22,14 +23,16 @@ from tests.sim.loop import SimLoop, simulate
 from tests.sim.world import SimClock, World
 
 DAY_MS = 24 * 3_600_000
+DAMAGES = int(os.environ.get("QUIRE_DAMAGES", "6"))
+"""Of each kind in each kind of file; more of them in the environment: `QUIRE_DAMAGES=200`."""
 Scene = Callable[[Life], Coroutine[Any, Any, None]]
 
 
-def play(scene: Scene, seed: int = 1, **changes: object) -> None:
+def play(scene: Scene, seed: int = 1) -> None:
     """A scene with one bookie on its own loop; failures of background tasks count."""
 
     async def scenario(loop: SimLoop) -> None:
-        life = Life(World(loop, seed), **changes)
+        life = Life(World(loop, seed), **FOLDERS)
         await life.start()
         await scene(life)
         assert not loop.failures
@@ -63,7 +66,7 @@ def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(
         (line,) = [each.getMessage() for each in caplog.records if "opened its folders" in each.getMessage()]
         assert "replayed after an unclean end" in line
 
-    play(scene, **FOLDERS)
+    play(scene)
 
 
 def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +77,7 @@ def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: p
         assert any(each.levelno >= logging.CRITICAL and "takes no writes" in each.message for each in caplog.records)
         await life.stop()
 
-    play(scene, **FOLDERS)
+    play(scene)
 
 
 # ---- the clock
@@ -112,7 +115,7 @@ def test_a_clock_that_is_set_between_runs_changes_nothing_of_what_a_bookie_holds
         assert life.running.scrubbing.stats.rounds > 0
         await life.stop()
 
-    play(scene, **FOLDERS)
+    play(scene)
 
 
 # ---- flipped and torn bytes
@@ -158,14 +161,14 @@ def test_damage_is_named_and_never_returned_as_data_nor_as_no_such_entry(
         life.damaged = True
         disk, chance = life.place.disk, random.Random(name)
         paths = sorted(path for path in disk._names if name in path)
-        for _ in range(6):
+        for _ in range(DAMAGES):
             life.place.disk = copy.deepcopy(disk)
             path = chance.choice(paths)
             damage(life.place.disk, path, chance)
             await _start_and_judge(life, path)
             life.die("none")
 
-    play(scene, **FOLDERS)
+    play(scene)
 
 
 async def _start_and_judge(life: Life, path: str) -> None:
