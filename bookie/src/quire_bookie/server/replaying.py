@@ -90,9 +90,6 @@ class ReplayTarget:
                 if known is None:
                     self._storage.create_ledger(ledger, key)
                     self._key_came_late = self._key_came_late or ledger in self._without_key
-                elif known.deleted and known.superfluous:
-                    # It was created after its tombstone had been forgotten; a rebuilt index knows the tombstone again.
-                    await self._storage.revive_copy(ledger, key)
                 elif known.key_unknown and not known.deleted:
                     self._storage.restore_key(known, key)
             case EntryRecord(run):

@@ -131,17 +131,3 @@ async def test_in_limbo_the_revival_of_a_superfluous_copy_is_what_was_lost_and_i
     await target.deliver(RECORDS[1])
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted
     assert info.master_key == b"key" and info.fenced
-
-
-async def test_a_key_behind_the_tombstone_of_a_copy_says_that_the_ledger_was_created_again() -> None:
-    """A rebuilt index has the tombstone from the entry logs, also when it had been forgotten long ago."""
-    for superfluous in (True, False):
-        storage = FakeStorage()
-        info = storage.create_ledger(LEDGER, b"key")
-        info.deleted = info.fenced = True
-        info.superfluous = superfluous
-        target = ReplayTarget(storage)
-        for record in RECORDS:
-            await target.deliver(record)
-        assert info.deleted != superfluous and info.fenced
-        assert (target.entries, target.orphans) == ((2, 0) if superfluous else (0, 2))
