@@ -26,6 +26,12 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
 }
 
 
+BOOKIE_COMMANDS = (
+    *("info", "read-only", "inspect-journal", "inspect-log", "inspect-index"),
+    *("ledger", "scrub", "rebuild-index", "format"),
+)
+
+
 def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
     """The table's rows, as they must stand in the document."""
     return [
@@ -57,7 +63,7 @@ def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         assert run([*command.split(), "--help"]) == 0
         for flag in re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out):
             assert flag in described or flag == "--help", f"{command} {flag}"
-    for command in ("info", "read-only", "inspect-journal", "inspect-log", "inspect-index", "ledger", "scrub", "format"):
+    for command in BOOKIE_COMMANDS:
         assert f"`{command}" in described or f"bookie {command}" in described, command
         assert run(["bookie", command, "--help"]) == 0
     for command in ("ledger list", "ledger info", "ledger read"):

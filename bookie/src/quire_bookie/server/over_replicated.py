@@ -9,7 +9,8 @@ The rules, each against deleting a copy that counts:
   may have to wait for a flush, changes nothing if an entry was put since: the lock may be gone by then;
 * never while the bookie or the ledger is in limbo: then other copies may rely on what is here.
 
-What is left is a tombstone that a recovery add takes away again: the cluster may need this very bookie (`storage.deletion`).
+What is left is a tombstone that a recovery add takes away again: the cluster may need this very bookie
+(`storage.deletion`).
 """
 
 import asyncio

@@ -11,7 +11,7 @@ from quire_bookie.server.over_replicated import OverReplicatedSettings
 
 
 def test_the_defaults_are_those_of_the_rooms() -> None:
-    settings = storage_settings(StorageConfig())
+    settings = storage_settings(StorageConfig.model_validate({}))
     assert settings.compaction == CompactionSettings()
     assert settings.garbage_collection.fuse == FuseSettings()
     assert settings.garbage_collection.over_replicated == OverReplicatedSettings()

@@ -8,13 +8,14 @@ from quire_bookie.journal import (
     JournalPositions,
     MasterKeyRecord,
 )
+from quire_bookie.journal.records import JournalRecord
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.server.replaying import JournalMarks, ReplayTarget
 from tests.unit.bookie.server.fakes import FakeStorage
 
 LEDGER = LedgerId(4)
 PACKET = (4).to_bytes(8, "big") + (9).to_bytes(8, "big")
-RECORDS = (
+RECORDS: tuple[JournalRecord, ...] = (
     MasterKeyRecord(LEDGER, b"key"),
     EntryRecord(Run(LEDGER, EntryId(0), [b"a", b"b"], EntryId(-1), 2)),
     FenceRecord(LEDGER),
@@ -75,7 +76,7 @@ async def test_the_mark_moves_to_where_the_journals_stood_at_the_swap_and_not_at
 
 
 async def test_records_before_the_key_of_their_ledger_are_asked_for_a_second_time() -> None:
-    key, *others = RECORDS
+    key, others = RECORDS[0], RECORDS[1:]
     storage = FakeStorage()
     target = ReplayTarget(storage)
     for record in (*others, key):
