@@ -113,14 +113,23 @@ class Bookie:
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Work on the requests of one buffer, in order."""
         now_s = self._loop.time()
-        for request in requests:
+        at, end = 0, len(requests)
+        while at < end:
+            request = requests[at]
             if type(request) is AddRequest:
                 request.arrived_s = now_s
                 connection.unanswered += len(request.run.entries)
                 self._adds.handle(connection, request)
             else:
+                if type(request) is ReadRequest:
+                    request.arrived_s = now_s
+                    cached = self._reads.handle_cached(connection, requests, at)
+                    if cached:
+                        at += cached
+                        continue
                 connection.unanswered += 1
                 self._handle_other(connection, request, now_s)
+            at += 1
 
     def leaving(self, connection: Connection) -> None:
         """The client of a connection sends nothing more, or is gone."""

@@ -122,6 +122,16 @@ class ReadAnswers:
         except DamagedError:
             return None  # the long way reports it
 
+    def entry_in_memory(self, request: ReadRequest) -> Buffer | None:
+        """The one entry that a plain read asks for, if a cache has it; None says nothing."""
+        info = self._storage.cached_ledger(request.ledger)
+        if info is None or info.deleted or request.entry < 0:
+            return None
+        try:
+            return self._storage.read_cached(info, request.entry)
+        except DamagedError:
+            return None  # the long way reports it
+
     def _read_from_memory(self, request: ReadRequest, info: LedgerInfo) -> Answer | None:
         data = self._last_from_memory(info) if request.entry == NO_ENTRY else self._entry_from_memory(info, request)
         if data is None:

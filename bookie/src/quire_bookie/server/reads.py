@@ -7,18 +7,29 @@ the bound on what one connection has under way, and the counting of reads. What 
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.model import Buffer
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.ports import StoragePort
 from quire_bookie.server.read_answers import Answer, AnyRead, EndedPoll, ReadAnswers
 from quire_bookie.server.read_lanes import ReadLane
 from quire_bookie.server.request_bound import RequestBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire.messages import BatchReadRequest, ListEntriesRequest, ReadLacRequest, ReadRequest, Status
+from quire_bookie.wire import server_codec
+from quire_bookie.wire.messages import (
+    BatchReadRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    Request,
+    Status,
+    V2Origin,
+)
 
 Durable: TypeAlias = asyncio.Future[BaseException | None]
 """Of a fencing read: done when its fence record is, with the error if it never will be."""
@@ -62,6 +73,44 @@ class Reads:
         self.bound.count_in(connection)
         urgent = isinstance(request, ReadRequest | BatchReadRequest) and request.high_priority
         (self._urgent if urgent else self._normal).submit(connection, request)
+
+    def handle_cached(self, connection: Connection, requests: Sequence[Request], start: int) -> int:
+        """Answer the plain V2 reads from `start` on that memory has, in one go; how many those were.
+
+        The same answers as `handle` gives, at a third of the cost: readers send reads in bursts. It ends at the first
+        request of another kind, at what memory has not, and at the bounds of a turn and of the answers' bytes.
+        """
+        end = min(len(requests), start + READS_PER_TURN - self._in_turn)
+        if end <= start or not connection.takes_answers:
+            return 0
+        answers, bytes_max = self._answers, self._settings.socket_write_high_bytes
+        buffers: list[Buffer] = []
+        entry_bytes = 0
+        at = start
+        while at < end and entry_bytes < bytes_max:
+            request = requests[at]
+            if type(request) is not ReadRequest or request.fence or type(request.origin) is not V2Origin:
+                break
+            data = answers.entry_in_memory(request)
+            if data is None:
+                break
+            buffers += server_codec.encode_read(request, Status.OK, data)
+            entry_bytes += len(data)
+            at += 1
+        count = at - start
+        if count:
+            if not self._in_turn:
+                self._loop.call_soon(self._next_turn)
+            self._in_turn += count
+            connection.unanswered += count
+            connection.send(buffers, count)
+            stats = self._stats
+            stats.reads += count
+            stats.read_bytes += entry_bytes
+            first = requests[start]
+            assert type(first) is ReadRequest
+            stats.read_seconds.observe(self._loop.time() - first.arrived_s, count)
+        return count
 
     def _next_turn(self) -> None:
         self._in_turn = 0

@@ -3,10 +3,12 @@
 import asyncio
 
 from quire_bookie.errors import DamagedError
+from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import BatchReadResponse, ReadResponse, Status
+from quire_bookie.wire.server_codec import ServerCodec
 from tests.unit.bookie.server.fakes import FakeConnection
 from tests.unit.bookie.server.scene import LEDGER, Scene, adds, entry_bytes, fencing_read
 
@@ -23,6 +25,50 @@ async def test_what_is_in_memory_is_answered_without_reading_storage(scene: Scen
     answers = scene.connection.responses()
     assert [one.data for one in answers if isinstance(one, ReadResponse)] == [entry_bytes(1), entry_bytes(2)]
     assert scene.storage.reads == []
+
+
+async def test_a_burst_of_reads_from_memory_is_one_write_with_the_answers_that_single_reads_get(scene: Scene) -> None:
+    await scene.stored(adds(0, 5))
+    scene.storage.cached |= {(LEDGER, EntryId(entry)) for entry in (0, 1, 2, 4)}
+    await scene.handle(b"".join(map(read, range(5))))
+    burst = {one.entry: one.data for one in scene.connection.responses() if isinstance(one, ReadResponse)}
+    singles = {}
+    for entry in range(5):
+        await scene.handle(read(entry))
+        (one,) = scene.connection.responses()
+        assert isinstance(one, ReadResponse)
+        singles[one.entry] = one.data
+    assert burst == singles == {entry: entry_bytes(entry) for entry in range(5)}
+    assert scene.storage.reads == [(LEDGER, EntryId(3))] * 2, "only what memory did not have"
+    assert scene.connection.unanswered == 0
+    stats = scene.bookie.stats
+    assert (stats.reads, stats.read_seconds.total, stats.reads_failed) == (10, 10, 0)
+    assert stats.read_bytes == 2 * sum(len(entry_bytes(entry)) for entry in range(5))
+
+
+async def test_a_burst_stops_at_the_bytes_that_a_client_may_have_waiting() -> None:
+    scene = Scene(ServiceSettings(socket_write_high_bytes=2 * len(entry_bytes(0))))
+    await scene.stored(adds(0, 6))
+    scene.storage.cached |= {(LEDGER, EntryId(entry)) for entry in range(6)}
+    requests = ServerCodec().feed(b"".join(map(read, range(6))))
+    assert scene.bookie._reads.handle_cached(scene.connection.real, requests, 0) == 2
+    assert scene.bookie._reads.handle_cached(scene.connection.real, requests, 5) == 1
+
+
+async def test_a_burst_leaves_other_requests_and_other_turns_to_themselves(scene: Scene) -> None:
+    await scene.stored(adds(0, 1))
+    scene.storage.cached.add((LEDGER, EntryId(0)))
+    reads = scene.bookie._reads
+    mixed = ServerCodec().feed(read(0) * 2 + fencing_read(0) + read(0))
+    assert reads.handle_cached(scene.connection.real, mixed, 0) == 2
+    assert reads.handle_cached(scene.connection.real, mixed, 2) == 0
+    many = ServerCodec().feed(read(0) * (READS_PER_TURN + 10))
+    assert reads.handle_cached(scene.connection.real, many, 0) == READS_PER_TURN - 2
+    assert reads.handle_cached(scene.connection.real, many, READS_PER_TURN - 2) == 0
+    await scene.turn()
+    assert reads.handle_cached(scene.connection.real, many, READS_PER_TURN - 2) == 12
+    scene.connection.takes_answers = False
+    assert reads.handle_cached(scene.connection.real, many, 0) == 0
 
 
 async def test_memory_is_not_asked_while_the_client_takes_no_answers(scene: Scene) -> None:
