@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.errors import DamagedError
+from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import LedgerInfo, log_format
 from quire_bookie.storage.read_cache import Extent, ReadCache
@@ -94,6 +95,28 @@ async def test_a_batch_read_fetches_its_bytes_at_once() -> None:
     found = await store.storage.read_many(LedgerId(1), EntryId(0), 3000, 500_000)
     assert len(found) == 500_000 // 232
     assert store.storage.stats.log_reads - before == 1
+    await store.storage.close()
+
+
+async def test_a_batch_read_from_memory_gives_the_loop_its_turns_and_is_counted() -> None:
+    store = await _cold(range(3000), 200)
+    stats = store.storage.stats
+    warm = await store.storage.read_many(LedgerId(1), EntryId(0), 3000, 500_000)
+    before, turns, going = stats.reads, 0, True
+
+    async def others() -> None:
+        nonlocal turns
+        while going:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    again = await store.storage.read_many(LedgerId(1), EntryId(0), len(warm), 500_000)
+    going = False
+    await beside
+    assert again == warm
+    assert stats.reads - before == len(warm)
+    assert turns >= len(warm) // READS_PER_TURN
     await store.storage.close()
 
 
