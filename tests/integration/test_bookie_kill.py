@@ -5,6 +5,8 @@ import hashlib
 import random
 from pathlib import Path
 
+import pytest
+
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.client_codec import ClientCodec
@@ -12,6 +14,8 @@ from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddResponse, ReadResponse, Status
 from tests.support.bookie_process import bookie_process
 from tests.support.bookie_world import RawPeer
+
+pytestmark = pytest.mark.slow
 
 LEDGERS = (LedgerId(1), LedgerId(2))
 KEY = master_key(b"")

@@ -21,6 +21,8 @@ from tests.support.etcd_server import EtcdServer
 from tests.support.source_lines import Line, source_lines
 from tests.support.standalone import StandaloneProcess
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 TOPIC = "persistent://public/default/library"
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)

@@ -57,7 +57,7 @@ def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(
     caplog.set_level(logging.INFO, logger="quire.server")
 
     async def scene(life: Life) -> None:
-        fail(life.place.disk, kind, 30)
+        fail(life.place.disk, kind, 80)  # well after the first acknowledgements
         await live(life, 6)
         life.die("none")
         caplog.clear()
