@@ -1,39 +1,174 @@
-"""The nodes of auto-recovery, as far as they are needed here: the lock of a ledger's replication, and the marks.
+"""Which ledgers lack replicas, and who is at work on one: the marks and locks of auto-recovery. Decides nothing.
 
 The layout is BookKeeper's, so that its auto-recovery and ours keep out of each other's way:
 
 /ledgers/underreplication/ledgers/<h1>/<h2>/<h3>/<h4>/urL%010d   mark: replicas are missing. Four hex digits a level
+                                                                 value: protobuf text, `replica: "<bookie>"` each,
+                                                                 `ctime: <ms>` of the first mark
 /ledgers/underreplication/locks/urL%010d                         ephemeral: somebody replicates the ledger
                                                                  value: protobuf text `bookieId: "<host>"`
 
+A mark is only ever taken away under the version that was read before the work, so that what was added meanwhile stays.
 A lock is a lease: it goes with the session. Whoever acts under it asks `is_held` right before the step that must not
 race, and keeps that step short against the session's timeout.
 """
 
-from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError, NodeMissingError
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from google.protobuf import text_format
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataFormatError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
+from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.store import ABSENT, MetadataStore
-from quire_bookie.model import LedgerId
+from quire_bookie.metadata.proto import nodes_pb2
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node
+from quire_bookie.model import BookieId, LedgerId
 
 UNDER_REPLICATION = f"{layout.ROOT}/underreplication"
+MARKS = f"{UNDER_REPLICATION}/ledgers"
+LOCKS = f"{UNDER_REPLICATION}/locks"
+_CONFLICTS_MAX = 20
+_NAME = re.compile(r"urL([0-9]{10,19})")
 
 
 def mark_path(ledger: LedgerId) -> str:
     """The node that says that replicas of a ledger are missing."""
     digits = f"{ledger:016x}"
     levels = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
-    return f"{UNDER_REPLICATION}/ledgers/{levels}/urL{ledger:010d}"
+    return f"{MARKS}/{levels}/urL{ledger:010d}"
+
+
+def ledger_of_mark(path: str) -> LedgerId | None:
+    """The ledger that is marked at `path`; None for every other path, however similar."""
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    if match is None:
+        return None
+    ledger = LedgerId(int(match[1]))
+    return ledger if ledger < layout.LEDGER_IDS_END and mark_path(ledger) == path else None
 
 
 def lock_path(ledger: LedgerId) -> str:
     """The node that says that somebody replicates a ledger."""
-    return f"{UNDER_REPLICATION}/locks/urL{ledger:010d}"
+    return f"{LOCKS}/urL{ledger:010d}"
 
 
 def encode_lock(host: str) -> bytes:
     """Value of a lock: whose it is, for a person."""
     quoted = host.replace("\\", "\\\\").replace('"', '\\"')
     return f'bookieId: "{quoted}"\n'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A ledger that lacks replicas. `bookies`: those that are missing, or lack entries of it."""
+
+    ledger: LedgerId
+    bookies: tuple[BookieId, ...]
+    marked_ms: int | None
+    """Wall clock of the first mark; None when the marker did not say."""
+    version: int
+
+
+def encode_mark(bookies: Iterable[BookieId], marked_ms: int | None) -> bytes:
+    """A mark's value."""
+    message = nodes_pb2.UnderreplicatedLedgerFormat(replica=bookies, ctime=marked_ms)
+    return text_format.MessageToString(message, as_utf8=True).encode()
+
+
+def decode_mark(ledger: LedgerId, node: Node) -> Mark:
+    """The mark in a node. MetadataFormatError."""
+    message = nodes_pb2.UnderreplicatedLedgerFormat()
+    try:
+        text_format.Parse(node.value.decode(), message)
+    except (UnicodeDecodeError, text_format.ParseError) as error:
+        raise MetadataFormatError(f"{node.key}: the mark of ledger {ledger} does not parse: {error}") from error
+    marked_ms = message.ctime if message.HasField("ctime") else None
+    return Mark(ledger, tuple(BookieId(replica) for replica in message.replica), marked_ms, node.version)
+
+
+class UnderReplication:
+    """The marks of a cluster."""
+
+    def __init__(self, store: MetadataStore, clock: WallClock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def mark(self, ledger: LedgerId, bookies: Iterable[BookieId]) -> bool:
+        """Say that these bookies lack entries of the ledger, beside those that were named before. False: known already.
+
+        When it returns the mark is there. MetadataUnknownError, MetadataUnavailableError: it may not be; call again.
+        """
+        wanted = sorted(set(bookies))
+        path = mark_path(ledger)
+        unknown: MetadataUnknownError | None = None
+        for _ in range(_CONFLICTS_MAX):
+            node = await self._store.get(path)
+            known = self._known(ledger, node)
+            new = [bookie for bookie in wanted if known is None or bookie not in known.bookies]
+            if known is not None and not new:
+                return unknown is not None
+            marked_ms = self._clock.now_ms() if known is None else known.marked_ms
+            value = encode_mark([*(known.bookies if known else ()), *new], marked_ms)
+            try:
+                await self._store.put(path, value, expected=ABSENT if node is None else node.version)
+                return True
+            except BadVersionError:
+                continue  # somebody marked it, or took the mark away: see what holds now
+            except MetadataUnknownError as error:
+                unknown = error
+        raise unknown or MetadataUnavailableError(f"{path} changed {_CONFLICTS_MAX} times while it was to be marked")
+
+    def _known(self, ledger: LedgerId, node: Node | None) -> Mark | None:
+        if node is None:
+            return None
+        try:
+            return decode_mark(ledger, node)
+        except MetadataFormatError:
+            return Mark(ledger, (), None, node.version)  # what nobody can read is replaced by what can be
+
+    async def read(self, ledger: LedgerId) -> Mark | None:
+        """The mark, linearizable; None when there is none. MetadataFormatError, MetadataUnavailableError."""
+        node = await self._store.get(mark_path(ledger))
+        return None if node is None else decode_mark(ledger, node)
+
+    async def marks(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncIterator[list[Mark]]:
+        """All marks at one revision, in pages. One that does not parse names no bookies. MetadataUnavailableError."""
+        async for page in self._store.scan(f"{MARKS}/", page_keys=page_keys):
+            found = []
+            for node in page:
+                ledger = ledger_of_mark(node.key)
+                mark = None if ledger is None else self._known(ledger, node)
+                if mark is not None:
+                    found.append(mark)
+            if found:
+                yield found
+
+    async def remove(self, mark: Mark) -> bool:
+        """Take the mark away unless it was changed since `mark` was read. False: it was, and stays.
+
+        Gone already counts as done. MetadataUnknownError when that cannot be told.
+        """
+        path = mark_path(mark.ledger)
+        unknown: MetadataUnknownError | None = None
+        for _ in range(METADATA_UNKNOWN_RETRIES):
+            try:
+                await self._store.delete(path, expected=mark.version)
+                return True
+            except BadVersionError:
+                return await self._store.get(path) is None
+            except MetadataUnknownError as error:
+                unknown = error
+        assert unknown is not None
+        raise unknown
 
 
 class ReplicationLocks:

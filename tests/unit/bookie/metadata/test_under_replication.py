@@ -1,13 +1,28 @@
-"""The lock of a ledger's replication: BookKeeper's nodes, and a lease that can be lost."""
+"""Marks and locks of under-replicated ledgers: BookKeeper's nodes, merged and removed without losing anything."""
 
+import asyncio
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from quire_bookie.errors import MetadataUnavailableError
-from quire_bookie.metadata.under_replication import ReplicationLocks, encode_lock, lock_path, mark_path
-from quire_bookie.model import LedgerId
+from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError
+from quire_bookie.metadata.store import Node
+from quire_bookie.metadata.under_replication import (
+    Mark,
+    ReplicationLocks,
+    UnderReplication,
+    decode_mark,
+    encode_lock,
+    encode_mark,
+    ledger_of_mark,
+    lock_path,
+    mark_path,
+)
+from quire_bookie.model import BookieId, LedgerId
 from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.support.golden_etcd import history
 
 LEDGER = LedgerId(0x1234_5678_9ABC)
 
@@ -78,3 +93,120 @@ async def test_a_mark_is_seen(server: SimMetadata) -> None:
     assert not await locks.is_marked(LEDGER)
     server.write(mark_path(LEDGER), b'replica: "x"\n', None)
     assert await locks.is_marked(LEDGER)
+
+
+# ---- marks
+class _Clock:
+    def __init__(self) -> None:
+        self.ms = 1795249087479
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+A, B = BookieId("127.0.0.1:3187"), BookieId("b-2")
+
+
+def test_a_mark_is_byte_for_byte_what_bookkeeper_writes() -> None:
+    golden = next(change for change in history() if change.key == mark_path(LedgerId(1)) and change.kind == "PUT")
+    assert encode_mark([A], 1795249087479) == golden.value
+    mark = decode_mark(LedgerId(1), Node(golden.key, golden.value, 3))
+    assert mark == Mark(LedgerId(1), (A,), 1795249087479, 3)
+
+
+@given(st.integers(0, 2**63 - 1).map(LedgerId))
+def test_a_mark_is_found_by_its_path(ledger: LedgerId) -> None:
+    assert ledger_of_mark(mark_path(ledger)) == ledger
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ledgers/underreplication/ledgers/0000/0000/0000/0002/urL0000000001",
+        "/ledgers/underreplication/ledgers/0000/0000/0000/0001/urL1",
+        "/ledgers/underreplication/locks/urL0000000001",
+        "/ledgers/underreplication/ledgers/0000/0000/0000/0001",
+    ],
+)
+def test_other_paths_are_no_marks(path: str) -> None:
+    assert ledger_of_mark(path) is None
+
+
+async def test_marks_are_merged_and_keep_the_time_of_the_first(server: SimMetadata) -> None:
+    clock = _Clock()
+    marks = UnderReplication(SimMetadataStore(server), clock)
+    assert await marks.mark(LEDGER, [A])
+    clock.ms += 5
+    assert await marks.mark(LEDGER, [B, A])
+    assert not await marks.mark(LEDGER, [A]), "nothing new is no write"
+    found = await marks.read(LEDGER)
+    assert found is not None
+    assert (set(found.bookies), found.marked_ms, found.version) == ({A, B}, 1795249087479, 1)
+
+
+async def test_two_markers_at_once_lose_nothing(server: SimMetadata) -> None:
+    server.delay_s = (0.0, 0.002)
+    markers = [UnderReplication(SimMetadataStore(server), _Clock()) for _ in range(6)]
+    await asyncio.gather(*(marker.mark(LEDGER, [BookieId(f"b{n}")]) for n, marker in enumerate(markers)))
+    found = await markers[0].read(LEDGER)
+    assert found is not None and set(found.bookies) == {f"b{n}" for n in range(6)}
+
+
+async def test_a_mark_whose_writing_stayed_unknown_is_there_when_mark_returns(server: SimMetadata) -> None:
+    for seed in range(40):
+        server.chance = random.Random(seed)
+        server.unknown_chance = 0.5
+        marks = UnderReplication(SimMetadataStore(server), _Clock())
+        try:
+            await marks.mark(LEDGER, [A])
+            answered = True
+        except MetadataUnknownError:
+            answered = False
+        server.unknown_chance = 0.0
+        found = await marks.read(LEDGER)
+        assert not answered or (found is not None and found.bookies == (A,))
+        server.remove(mark_path(LEDGER))
+
+
+async def test_a_mark_goes_only_unchanged(server: SimMetadata) -> None:
+    marks = UnderReplication(SimMetadataStore(server), _Clock())
+    await marks.mark(LEDGER, [A])
+    before = await marks.read(LEDGER)
+    assert before is not None
+    await marks.mark(LEDGER, [B])
+    assert not await marks.remove(before), "what was added meanwhile has not been looked at"
+    now = await marks.read(LEDGER)
+    assert now is not None and await marks.remove(now)
+    assert await marks.read(LEDGER) is None
+    assert await marks.remove(now), "gone is gone"
+
+
+async def test_a_removal_whose_outcome_stayed_unknown_never_takes_a_newer_mark(server: SimMetadata) -> None:
+    for seed in range(40):
+        server.chance = random.Random(seed)
+        marks = UnderReplication(SimMetadataStore(server), _Clock())
+        await marks.mark(LEDGER, [A])
+        old = await marks.read(LEDGER)
+        await marks.mark(LEDGER, [B])
+        server.unknown_chance = 0.5
+        assert old is not None
+        try:
+            assert not await marks.remove(old)
+        except MetadataUnknownError:
+            pass
+        server.unknown_chance = 0.0
+        assert await marks.read(LEDGER) is not None
+        server.remove(mark_path(LEDGER))
+
+
+async def test_marks_are_listed_in_pages_and_strangers_are_passed_over(server: SimMetadata) -> None:
+    marks = UnderReplication(SimMetadataStore(server), _Clock())
+    for ledger in range(7):
+        await marks.mark(LedgerId(ledger), [A])
+    server.write("/ledgers/underreplication/ledgers/0000/strange", b"x", None)
+    server.write(mark_path(LedgerId(8)), b"no text format", None)
+    pages = [[mark.ledger for mark in page] async for page in marks.marks(page_keys=3)]
+    assert [ledger for page in pages for ledger in page] == [0, 1, 2, 3, 4, 5, 6, 8]
+    assert max(map(len, pages)) == 3
+    assert await marks.mark(LedgerId(8), [B]), "what nobody can read is replaced"
+    assert (await marks.read(LedgerId(8))).bookies == (B,)  # type: ignore[union-attr]
