@@ -7,7 +7,7 @@ import typer
 
 from quire_bookie.cli import bookie_format, bookie_offline, bookie_state
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.process import (
+from quire_bookie.cli.service_options import (
     EventLoop,
     EventLoopOption,
     LogFormat,

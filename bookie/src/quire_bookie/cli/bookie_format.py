@@ -1,6 +1,5 @@
 """`quire bookie format`: the command around `formatting`: settings in, a question to the person, the outcome."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +26,8 @@ def register(commands: Commands, app: typer.Typer) -> None:
         set_: Settings = None,
     ) -> None:
         """Delete all data of a stopped bookie and take it out of the cluster. Its next start is a new bookie."""
+        import asyncio  # help does without
+
         from quire_bookie.config import BookieConfig
 
         loaded = load_settings(commands, BookieConfig, {"data": data, "metadata": metadata}, config, set_)

@@ -4,7 +4,6 @@ Owns arguments, tables and exit codes; the looks are `journal.inspect` and `stor
 `rebuild-index`, and only while no bookie has the folders. Exit code 1: damage was found.
 """
 
-import asyncio
 import contextlib
 import json
 import sys
@@ -63,6 +62,8 @@ def register(commands: Commands, app: typer.Typer) -> None:
     """Add the commands."""
 
     def run(data: str | None, config: Any, set_: Any, as_json: bool, work: Work) -> None:
+        import asyncio  # help does without
+
         from quire_bookie.cli.bookie_settings import bookie_settings
         from quire_bookie.config import BookieConfig
 

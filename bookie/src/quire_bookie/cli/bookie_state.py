@@ -1,6 +1,5 @@
 """`quire bookie info` and `quire bookie read-only`: a running bookie over HTTP, a stopped one in its folders."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +34,8 @@ def register(commands: Commands, app: typer.Typer) -> None:
         set_: Settings = None,
     ) -> None:
         """Show whose data it is, what state it is in, and the space that it takes."""
+        import asyncio  # help does without
+
         from quire_bookie.config import BookieConfig
 
         if http is not None:
@@ -57,6 +58,8 @@ def register(commands: Commands, app: typer.Typer) -> None:
         set_: Settings = None,
     ) -> None:
         """Make a bookie read-only by an operator's wish, which outlives restarts, or take the wish back."""
+        import asyncio  # help does without
+
         from quire_bookie.config import BookieConfig
 
         if wish not in ("on", "off"):

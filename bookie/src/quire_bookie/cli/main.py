@@ -1,23 +1,29 @@
 """The `quire` command: finds the subcommands of every installed distribution and turns errors into one line.
 
 Other distributions add theirs through the entry-point group `quire.commands`; each entry is a function that takes the
-`Commands` below. Modules are imported only when their command runs, so that `quire --help` answers at once.
+`Commands` below. Modules are imported only when their command runs, and other distributions are looked for only by a
+command that is none of ours: `quire --help` answers at once, and a bookie starts without what it never uses.
 """
 
+import gc
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
 import typer
 
 from quire_bookie import __version__
-from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.errors import ConfigError, QuireError
+
+if TYPE_CHECKING:
+    from quire_bookie.config.sources import ProcessConfig
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_OWN = ("bookie", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
@@ -32,9 +38,25 @@ class Commands:
 
     app: typer.Typer
     config_kinds: dict[str, str] = field(default_factory=dict)
+    complete: bool = False
+    """The other distributions have added theirs."""
 
-    def config_model(self, kind: str) -> type[ProcessConfig]:
+    def add_others(self) -> None:
+        """Have the other installed distributions add their commands and kinds. A second call does nothing."""
+        if self.complete:
+            return
+        self.complete = True
+        # Here and not above: a bookie's start has no use for it, and it takes a twentieth of that.
+        from importlib.metadata import entry_points
+
+        for entry in sorted(entry_points(group="quire.commands"), key=lambda e: e.name):
+            entry.load()(self)
+
+    def config_model(self, kind: str) -> "type[ProcessConfig]":
         """The settings of a kind of process; ConfigError names the kinds that there are."""
+        from quire_bookie.config.sources import ProcessConfig
+
+        self.add_others()
         if kind not in self.config_kinds:
             raise ConfigError(f"no process is called '{kind}'; there are: {', '.join(sorted(self.config_kinds))}")
         module, _, name = self.config_kinds[kind].partition(":")
@@ -46,6 +68,7 @@ class Commands:
 
     def known_keys(self) -> frozenset[str]:
         """Every key of every kind, in both spellings: one file may serve several processes."""
+        self.add_others()
         keys: set[str] = set()
         for kind in self.config_kinds:
             model = self.config_model(kind)
@@ -64,8 +87,8 @@ def new_app(help_text: str) -> typer.Typer:
     )
 
 
-def build() -> Commands:
-    """The command tree of everything installed."""
+def build(arguments: Sequence[str] = ()) -> Commands:
+    """The command tree that these arguments need: with a command of our own our part, else of everything installed."""
     from quire_bookie.cli import bookie, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
@@ -77,15 +100,17 @@ def build() -> Commands:
 
     bookie.register(commands)
     show.register(commands)
-    for entry in sorted(entry_points(group="quire.commands"), key=lambda e: e.name):
-        entry.load()(commands)
+    if not (arguments and arguments[0] in _OWN):
+        commands.add_others()
     return commands
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code. Errors that a person can mend are one line on stderr."""
+    if arguments is None:
+        arguments = sys.argv[1:]
     try:
-        result = build().app(args=arguments, prog_name="quire", standalone_mode=False)
+        result = build(arguments).app(args=arguments, prog_name="quire", standalone_mode=False)
     except UsageFault as fault:
         if type(fault).__name__ == "NoArgsIsHelpError":
             print(fault.format_message(), file=sys.stderr)  # a group without a subcommand: its help is the answer
@@ -111,4 +136,6 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    # What is imported lives for ever: looking through it for garbage again and again is a tenth of a start.
+    gc.set_threshold(50_000, 20, 50)
     sys.exit(run())

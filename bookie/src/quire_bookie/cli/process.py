@@ -9,45 +9,10 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
 from quire_bookie.errors import ConfigError
-
-
-class EventLoop(StrEnum):
-    """Which implementation of asyncio's loop to run on."""
-
-    AUTO = "auto"
-    ASYNCIO = "asyncio"
-    UVLOOP = "uvloop"
-
-
-class LogLevel(StrEnum):
-    """How much to log."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-EventLoopOption = Annotated[
-    EventLoop, typer.Option("--event-loop", help="auto takes uvloop where it is installed.", envvar="QUIRE_EVENT_LOOP")
-]
-LogFormatOption = Annotated[
-    LogFormat, typer.Option("--log-format", help="text for people, json for collectors.", envvar="QUIRE_LOG_FORMAT")
-]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much to log.", envvar="QUIRE_LOG_LEVEL")]
 
 
 def set_up_log(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:

@@ -1,13 +1,14 @@
 """Asks a running process over HTTP. One answer at a time, blocking: these are commands, not servers."""
 
 import json
-import urllib.error
-import urllib.request
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire_bookie.errors import ConfigError, QuireError
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 DEFAULT_HTTP = "http://localhost:8080"
 TIMEOUT_S = 60.0
@@ -25,6 +26,10 @@ def get(http: str, path: str) -> Any:
 
 def ask(http: str, method: str, path: str, body: Any = None) -> Any:
     """As `get`, with any method and a body that is sent as JSON."""
+    # Here and not above: `http.client` and what it needs is more than the rest of most commands.
+    import urllib.error
+    import urllib.request
+
     if not http.startswith(("http://", "https://")):
         raise ConfigError(f"--http {http}: expected http://host:port")
     try:
@@ -41,7 +46,7 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
         raise RefusedError(f"{http} is no Quire: {error}") from error
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(error: "HTTPError") -> str:
     try:
         return str(json.load(error)["reason"])
     except (ValueError, KeyError, TypeError):

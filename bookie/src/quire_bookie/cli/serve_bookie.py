@@ -9,12 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie import bulk
-from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
-from quire_bookie.cli.security_settings import own_client_security_settings
-from quire_bookie.client import ClientSettings
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -40,6 +37,8 @@ async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
             undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
         listening = None
         if config.http_port >= 0:
+            from quire_bookie.admin.listening import listen, port_of
+
             listening = listen(config.listen, config.http_port)
             undo.callback(listening.close)
             settings = replace(settings, http_port=port_of(listening))
@@ -66,7 +65,10 @@ async def _serve_admin(
     config: BookieConfig, running: RunningBookie, metadata: MetadataStore, disk: Disk, listening: socket.socket
 ) -> Callable[[], Awaitable[None]]:
     """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
+    from quire_bookie.admin.listening import port_of
     from quire_bookie.admin.web import BookieWeb
+    from quire_bookie.cli.client_security_settings import own_client_security_settings
+    from quire_bookie.client import ClientSettings
 
     client = ClientSettings(security=own_client_security_settings(config))
     web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client)

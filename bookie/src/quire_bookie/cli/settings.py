@@ -3,15 +3,17 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from quire_bookie.cli.main import Commands
-from quire_bookie.config.sources import Loaded, ProcessConfig, load, suggestion
 from quire_bookie.errors import ConfigError
 
-C = TypeVar("C", bound=ProcessConfig)
+if TYPE_CHECKING:  # whoever has settings imports them by then; help and completion do without
+    from quire_bookie.config.sources import Loaded, ProcessConfig
+
+C = TypeVar("C", bound="ProcessConfig")
 
 ConfigFile = Annotated[
     Path | None,
@@ -23,8 +25,10 @@ Settings = Annotated[
 ]
 
 
-def parse_settings(model: type[ProcessConfig], given: list[str] | None) -> dict[str, Any]:
+def parse_settings(model: "type[ProcessConfig]", given: list[str] | None) -> dict[str, Any]:
     """`KEY=VALUE` strings as fields of the model. Raises ConfigError for anything else."""
+    from quire_bookie.config.sources import suggestion
+
     fields: dict[str, Any] = {}
     for text in given or []:
         key, separator, value = text.partition("=")
@@ -39,8 +43,10 @@ def parse_settings(model: type[ProcessConfig], given: list[str] | None) -> dict[
 
 def load_settings(
     commands: Commands, model: type[C], flags: Mapping[str, Any], file: Path | None, given: list[str] | None
-) -> Loaded[C]:
+) -> "Loaded[C]":
     """What flags, `--set`, environment and file say together. ConfigError."""
+    from quire_bookie.config.sources import load
+
     return load(
         model,
         flags=flags,

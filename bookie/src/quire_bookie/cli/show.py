@@ -2,13 +2,15 @@
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-from quire_bookie.config.sources import Loaded, ProcessConfig
+
+if TYPE_CHECKING:
+    from quire_bookie.config.sources import Loaded, ProcessConfig
 
 
 class Format(StrEnum):
@@ -43,7 +45,7 @@ def register(commands: Commands) -> None:
     app.callback()(lambda: None)
 
 
-def render(loaded: Loaded[ProcessConfig] | Loaded[Any], form: Format) -> str:
+def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
     """The settings as text."""
     values = {key: value for key, value, _, _ in loaded.rows()}
     if form is Format.JSON:

@@ -6,6 +6,7 @@ and what would be right.
 """
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from quire_bookie.config.files import PROPERTIES, parse_file
 from quire_bookie.errors import ConfigError
 
+# Pydantic would look through every installed distribution for plugins of its own, at the first model: a tenth of the
+# time in which a bookie starts. We have none; who does sets the variable.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}
 HIDDEN = "(set, not shown)"
@@ -24,7 +29,10 @@ HIDDEN = "(set, not shown)"
 class ProcessConfig(BaseModel):
     """Base of the settings of one kind of process: frozen, unknown keys refused, both spellings accepted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+    # Built at the first use, not where it is declared: of a chain of models only the last is ever used.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, validate_default=True, defer_build=True
+    )
 
     @classmethod
     def key_of(cls, field: str) -> str:

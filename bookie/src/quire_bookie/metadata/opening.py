@@ -1,6 +1,5 @@
 """Opens the metadata store that a URL names."""
 
-from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.settings import LocalLocation, MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
 
@@ -14,8 +13,10 @@ async def open_metadata_store(url: str, settings: MetadataSettings | None = None
     location = parse_metadata_url(url)
     settings = settings or MetadataSettings()
     if isinstance(location, LocalLocation):
+        from quire_bookie.metadata.local.store import LocalMetadataStore
+
         return await LocalMetadataStore.open(location.folder)
-    # Here and not above: importing gRPC takes longer than a standalone Quire needs to start.
+    # Each here and not above: SQLite and gRPC take long to import, and a process needs one of them.
     from quire_bookie.metadata.etcd.store import EtcdMetadataStore
 
     return await EtcdMetadataStore.open(location, settings)

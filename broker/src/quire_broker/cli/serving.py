@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from quire_bookie.admin import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
+from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
-from quire_bookie.cli.security_settings import client_security_settings
 from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock

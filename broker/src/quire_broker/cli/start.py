@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.process import (
+from quire_bookie.cli.service_options import (
     EventLoop,
     EventLoopOption,
     LogFormat,

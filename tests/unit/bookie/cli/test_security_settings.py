@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.cli.client_security_settings import client_security_settings, own_client_security_settings
 from quire_bookie.cli.main import run
-from quire_bookie.cli.security_settings import client_security_settings, own_client_security_settings, security_settings
+from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
