@@ -2,12 +2,15 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
+from quire_bookie.env.disk import DiskFile
 from quire_bookie.errors import DamagedError
 from quire_bookie.journal import JournalSettings
-from quire_bookie.journal.format import DATA_START
+from quire_bookie.journal.format import DATA_START, GroupHead
+from quire_bookie.journal.scan import find_group
 from tests.sim.disk import SimDisk
 from tests.support.journals import FOLDER, entries_of, open_journal, run_of
 
@@ -207,3 +210,36 @@ def _is_group(content: bytes, offset: int) -> bool:
 
 def _is_live_group(content: bytes, offset: int) -> bool:
     return _is_group(content, offset) and content[offset + 24 : offset + 32] == content[32:40]
+
+
+async def test_the_rest_of_the_last_file_is_searched_after_a_crash_and_not_behind_a_clean_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A default file has 64 MiB: to search it takes longer than the rest of a start."""
+    searched: list[int] = []
+
+    async def noted(file: DiskFile, start: int, *rest: Any, **options: Any) -> GroupHead | None:
+        searched.append(start)
+        return await find_group(file, start, *rest, **options)
+
+    monkeypatch.setattr("quire_bookie.journal.replay.find_group", noted)
+    assert await ids_after(await written(entries=4)) == [0, 1, 2, 3]
+    assert len(searched) == 1 and searched[0] > DATA_START
+    assert await ids_after(await written(entries=4, close=True)) == [0, 1, 2, 3]
+    assert len(searched) == 1
+
+
+async def test_a_clean_end_in_the_file_before_says_nothing_of_an_empty_last_file() -> None:
+    disk = await written(entries=2, close=True)
+    journal, _, _ = await open_journal(disk, SETTINGS)
+    for entry in (2, 3):
+        durable = asyncio.get_running_loop().create_future()
+        journal.append_run(run_of(entry, payload(entry)), durable.set_result)
+        await durable
+    crashed = disk.crash()
+    path = generation_files(crashed)[-1]
+    assert path != FIRST
+    crashed.corrupt(path, DATA_START + 100)
+    with pytest.raises(DamagedError) as caught:
+        await ids_after(crashed)
+    assert (caught.value.path, caught.value.offset) == (path, DATA_START)
