@@ -71,6 +71,9 @@ MASTER_KEY_BYTES_MAX = 1 * KIB  # real ones have 20; V3 does not say so, and the
 EXPLICIT_LAC_BYTES_MAX = 4 * KIB  # real ones have at most 48; the state of each ledger keeps one
 READS_AT_ONCE_PER_CONNECTION = 16  # entry reads of one connection that storage works on at the same time
 READS_PER_TURN = 256  # answered in one turn of the loop before adds and journal get theirs: one to two milliseconds
+READ_RUN_ENTRIES_PER_TURN = 1024  # the same of reads that are answered together, at an eighth of the cost each
+READ_RUN_BYTES_PER_TURN = 4 * MIB  # the same in bytes
+READ_RUN_GAP_ENTRIES = 16  # ids within such a distance are read in order: striping leaves such gaps
 READS_QUEUED_PER_CONNECTION = 1024  # above it the socket pauses
 READS_AT_ONCE_MAX = 64  # normal reads of one bookie that storage works on at the same time
 PRIORITY_READS_AT_ONCE_MAX = 32  # the same with high priority; they do not wait for normal ones
@@ -98,11 +101,37 @@ ADD_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 WRITER_PENDING_BYTES_MAX = 64 * MIB
+SLOW_REPLICA_BYTES_MAX = 16 * MIB  # under way in one ledger; above it a replica that lags behind the others is replaced
+SLOW_REPLICA_GRACE_S = 2.0  # but not before it has lagged for so long
+SLOW_REPLICA_S = 10.0  # a replica that owes a confirmed entry for so long is replaced, however few bytes that is
+ENSEMBLE_CHANGES_MAX = 1000  # of one ledger: each may add a segment of some 100 bytes to its metadata
+SHUN_RETURNED_BOOKIE_S = 1.0  # a bookie lost by a ledger is not taken again for so long, doubling each time
+QUARANTINE_ERRORS = 100  # failed adds of one bookie within the interval, after which it is avoided
+QUARANTINE_INTERVAL_S = 60.0
+QUARANTINE_S = 1800.0
+HOLE_MARKS_PATIENCE_S = 2.0  # a client that is closed waits so long for marks that are due
 RECOVERY_READS_IN_FLIGHT = 16
 READ_WINDOW_BYTES = 4 * MIB  # single reads under way for one range, by the expected size of their answers
 READ_ENTRIES_IN_FLIGHT_MAX = 256  # the same by count
 SUSPECT_BOOKIE_S = 30.0  # a bookie that could not be reached is avoided for new ledgers for so long
 TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
+
+# Auto-recovery
+REPLICATION_WORKERS = 1  # ledgers that one process replicates at the same time
+REPLICATION_RATE_BYTES_S = 64 * MIB  # payload that one process copies in a second
+REPLICATION_BATCH_BYTES = 1 * MIB  # read and written at a time
+REPLICATION_BATCHES_IN_FLIGHT = 4  # written and not yet acknowledged, of one ledger
+REPLICATION_RETRY_S = (30.0, 3600.0)  # before a ledger that could not be repaired is tried again
+REPLICATION_POLL_S = 30.0  # between two looks for marks, whatever the watch says
+REPLICATION_REMEMBERED_MAX = 100_000  # ledgers whose next attempt is remembered; more are tried at once
+LOST_BOOKIE_DELAY_S = 600  # a bookie that went away is given so long to come back
+OPEN_LEDGER_GRACE_S = 30.0  # an open ledger that lacks a replica is left to its writer for so long
+AUDITOR_OPERATIONS_S = 1000.0  # asked of all bookies by checks in a second
+AUDITOR_CHECK_INTERVAL_S = 7 * 86_400.0  # between two checks of all ledgers
+AUDITOR_BOOKIE_CHECK_INTERVAL_S = 86_400.0  # between two looks for lost bookies that no event asked for
+ENTRY_LIST_TIMEOUT_S = 10.0  # for the list of a ledger's entries at one bookie
+LACKING_RANGES_MAX = 10_000  # of one replica; more are taken together
+CHECK_READS_AT_ONCE = 16  # of one replica that a check has under way
 
 # Metadata
 METADATA_SESSION_TIMEOUT_S = 30.0

@@ -1,20 +1,22 @@
-"""The adds of one segment under way: sent in runs, acknowledged in batches, confirmed in order.
+"""The adds of a ledger under way: sent in runs, acknowledged in batches, confirmed in order.
 
-Owns the bytes of every entry until all living replicas have it, the retries at bookies that answered
-ETOOMANYREQUESTS, and the verdict on a replica that failed: it gets nothing more of this ledger. Never confirms an
-entry with fewer than Qa acknowledgements, and never replaces a bookie: the ledger goes on while Qa can be reached.
+Owns the bytes of every entry until all replicas that are counted on have it, the retries at bookies that answered
+ETOOMANYREQUESTS, and the verdict on a replica that failed or lags too far behind: it gets nothing more. Who takes its
+place is its owner's decision: `vacate` voids what the lost bookie acknowledged, `fill` seats another one (see
+`quorum.ensemble_change` for why acknowledging goes on between the two). Never confirms an entry with fewer than Qa
+acknowledgements.
 
 Work is done per run and per buffer of answers. A run's frames are joined once and shared by all replicas.
 """
 
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from struct import Struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from quire_bookie.client.bookie_link import Links, Purpose
+from quire_bookie.client.sent_runs import SentRun
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import (
     BookieUnavailableError,
@@ -28,9 +30,6 @@ from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
 
-_LENGTH = Struct(">i")
-_ENTRY_LENGTH = Struct(">q")
-_ENTRY_LENGTH_OFFSET = 4 + 4 + 20 + 24  # frame length, header word, master key, then ledger, entry, LAC
 _FATAL = (LedgerFencedError, UnauthorizedError)
 
 
@@ -45,8 +44,11 @@ class PipelineOwner(Protocol):
         """No further entry will be confirmed. Once."""
         ...
 
-    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
-        """A bookie left the pipeline; the entries it has not acknowledged have a replica less."""
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
+        """A bookie left the pipeline; the entries it has not acknowledged have a replica less.
+
+        True: another one may take its place, so the pipeline waits even without a quorum (`require_quorum` ends that).
+        """
         ...
 
     def adds_released(self) -> None:
@@ -54,34 +56,15 @@ class PipelineOwner(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _SentRun:
-    first: EntryId
-    count: int
-    frames: bytes
-    length: int
-    """Payload bytes of the ledger up to and with the last entry."""
-    sent_s: float
+@dataclass(frozen=True, slots=True)
+class LostReplica:
+    """A position whose bookie answers nothing any more."""
 
-    @property
-    def end(self) -> int:
-        return self.first + self.count
-
-    def split(self) -> Iterator[memoryview]:
-        """The ADD frames one by one."""
-        view, stop = memoryview(self.frames), 0
-        while stop < len(view):
-            start = stop
-            stop += 4 + _LENGTH.unpack_from(view, start)[0]
-            yield view[start:stop]
-
-    def frames_of(self, first: int, end: int) -> memoryview:
-        """The ADD frames of entries `first` to `end` - 1; walks the frames, because only retries and the close ask."""
-        view, start, stop = memoryview(self.frames), 0, 0
-        for entry in range(self.first, end):
-            start = start if entry > first else stop
-            stop += 4 + _LENGTH.unpack_from(view, stop)[0]
-        return view[start:stop]
+    bookie: BookieId
+    error: LedgerError
+    owed: EntryId
+    """The first entry of the position that the bookie has not acknowledged."""
+    since_s: float
 
 
 @dataclass(slots=True)
@@ -93,7 +76,10 @@ class _Retry:
 
 
 class AddPipeline:
-    """One segment's adds from `first` on. `purpose` RECOVERY keeps its answers apart from those of a writer."""
+    """A ledger's adds from `first` on, beginning with the last segment of its metadata.
+
+    `purpose` RECOVERY keeps its answers apart from those of a writer.
+    """
 
     def __init__(
         self,
@@ -113,23 +99,50 @@ class AddPipeline:
         self.pushed = EntryId(first - 1)
         self.confirmed_length = length
         self.pending_bytes = 0
-        self.failed_replicas: dict[BookieId, LedgerError] = {}
         self.error: LedgerError | None = None
+        self.lost: dict[int, LostReplica] = {}
+        """By position: nobody takes its place so far; nothing is kept for it."""
+        self.vacant: dict[int, LostReplica] = {}
+        """By position: its place is about to be taken."""
+        self.owing: frozenset[BookieId] = frozenset()
+        """Once stopped: who had not acknowledged everything that was confirmed."""
+        self._given_up: set[int] = set()
+        """Vacant positions for which bytes are no longer kept."""
         self._quorums = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        self._ensemble = metadata.segments[-1].ensemble
-        self._positions = {bookie: position for position, bookie in enumerate(self._ensemble)}
+        self._ensemble = list(metadata.segments[-1].ensemble)
+        self._living = {bookie: position for position, bookie in enumerate(self._ensemble)}
+        self._joined_s: dict[BookieId, float] = {}
         self._write_sets = write_sets(metadata.ensemble_size, metadata.write_quorum)
         self._tracker = ack_tracker(*self._quorums, first)
+        self._source = links
+        self._purpose = purpose
         self._links = {bookie: links.link(bookie, purpose) for bookie in self._ensemble}
         self._striped = metadata.write_quorum < metadata.ensemble_size
         self._send_to_living = [link.send_adds for link in self._links.values()]
-        self._clock = links
         self._now_s = links.now_s
         self._settings = settings
         self._owner = owner
-        self._kept: deque[_SentRun] = deque()
-        self._unconfirmed: deque[_SentRun] = deque()
+        self._kept: deque[SentRun] = deque()
+        self._unconfirmed: deque[SentRun] = deque()
         self._retries: dict[BookieId, _Retry] = {}
+        # With a quorum timeout every push looks whether its timer runs, else only those with much under way.
+        self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
+        self._watching: TimerHandle | None = None
+
+    @property
+    def failed_replicas(self) -> dict[BookieId, LedgerError]:
+        """Bookies whose places are not taken (yet), and why they lost them."""
+        return {lost.bookie: lost.error for lost in (*self.lost.values(), *self.vacant.values())}
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """Who is at which position, the lost ones included."""
+        return tuple(self._ensemble)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every replica that is counted on has everything."""
+        return self._tracker.settled == self.pushed
 
     # ---- sending
     def push(self, frames: bytes, count: int, length: int) -> EntryId:
@@ -140,7 +153,7 @@ class AddPipeline:
         assert self.error is None, "a failed pipeline takes no adds"
         last = self.pushed
         first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
-        run = _SentRun(first, count, frames, length, self._now_s())
+        run = SentRun(first, count, frames, length, self._now_s())
         self.pushed = last + count  # type: ignore[assignment]
         self.pending_bytes += len(frames)
         self._kept.append(run)
@@ -152,22 +165,27 @@ class AddPipeline:
             ledger = self.ledger
             for send_adds in self._send_to_living:
                 send_adds(ledger, frames, self)
+        if self.pending_bytes > self._watch_bytes and self._watching is None:
+            self._watch()
         return first
 
-    def _send_striped(self, run: _SentRun) -> None:
+    def _send_striped(self, run: SentRun) -> None:
         outgoing: list[list[memoryview]] = [[] for _ in self._ensemble]
         size = len(self._ensemble)
         for entry, frame in enumerate(run.split(), run.first):
             for position in self._write_sets[entry % size]:
                 outgoing[position].append(frame)
         for bookie, parts in zip(self._ensemble, outgoing, strict=True):
-            if parts and bookie not in self.failed_replicas:
+            if parts and bookie in self._living:
                 self._links[bookie].send_adds(self.ledger, b"".join(parts), self)
 
     # ---- answers
     def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
         """See AddSink."""
-        self._tracker.acked(first, count, self._positions[bookie])
+        position = self._living.get(bookie)
+        if position is None:
+            return  # too late: the bookie lost its place
+        self._tracker.acked(first, count, position)
         if self._retries and (retry := self._retries.get(bookie)) is not None and not retry.refused:
             del self._retries[bookie]
 
@@ -183,7 +201,7 @@ class AddPipeline:
 
     def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
         """See AddSink."""
-        if self.error is not None or bookie in self.failed_replicas:
+        if self.error is not None or bookie not in self._living:
             return
         if isinstance(error, _FATAL):
             self.fail(error)
@@ -194,19 +212,88 @@ class AddPipeline:
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         """See AddSink. Nothing is lost when the bookie had answered everything."""
-        if self.error is None and bookie not in self.failed_replicas and self._owes(bookie) is not None:
+        if self.error is None and bookie in self._living and self._owes(bookie) is not None:
             self._fail_replica(bookie, error)
 
     def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
         """See AddSink."""
-        if self.error is not None or bookie in self.failed_replicas:
+        if self.error is not None or bookie not in self._living:
             return False
         run = self._owes(bookie)
-        if run is None or now_s - run.sent_s < self._settings.add_timeout_s:
+        if run is None:
             return False
-        text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {now_s - run.sent_s:.1f} s"
-        self._fail_replica(bookie, BookieUnavailableError(text))
-        return True
+        waited_s = now_s - self._asked_s(bookie, run)
+        if waited_s >= self._settings.add_timeout_s:
+            text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {waited_s:.1f} s"
+            self._fail_replica(bookie, BookieUnavailableError(text))
+            return True
+        if waited_s >= self._settings.slow_replica_s:
+            self._drop_laggards(self._settings.slow_replica_s)
+        return bookie not in self._living
+
+    # ---- replacing bookies
+    def can_reach(self) -> bool:
+        """Whether the bookies that answer suffice for the ack quorum of every entry."""
+        return can_reach(self.lost.keys() | self.vacant.keys(), *self._quorums)
+
+    def require_quorum(self) -> None:
+        """Nobody takes the place of a lost replica for now: fail unless the others suffice."""
+        if self.error is not None or self.can_reach():
+            return
+        lost = [*self.vacant.values(), *self.lost.values()]
+        names = ", ".join(sorted(one.bookie for one in lost))
+        last = max(lost, key=lambda one: one.since_s).error
+        quorum = self._quorums[2]
+        failure = QuorumError(
+            f"ledger {self.ledger} cannot reach its ack quorum of {quorum}: lost {names}; last: {last}"
+        )
+        failure.__cause__ = last
+        self.fail(failure)
+
+    def vacate(self, positions: Collection[int]) -> EntryId:
+        """Begin to replace the lost replicas at `positions`; the first entry that the new bookies will hold.
+
+        From here on no acknowledgement of the former ones counts for that entry and those after it.
+        """
+        for position in positions:
+            self.vacant[position] = replace(self.lost.pop(position), since_s=self._now_s())
+            self._tracker.replace(position)
+        return EntryId(self._tracker.confirmed + 1)
+
+    def fill(self, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
+        """Seat these bookies at the vacant positions and send them everything from `start` (what `vacate` said) on.
+
+        Returns the former replicas, whose entries below `start` stay theirs. A position for which bytes were not kept
+        so long is lost again at once, with its new bookie owing everything from `start`.
+        """
+        now_s = self._now_s()
+        former: dict[int, LostReplica] = {}
+        for position, bookie in bookies.items():
+            lost = self.vacant.pop(position)
+            former[position] = lost
+            self._links.pop(lost.bookie, None)
+            self._ensemble[position] = bookie
+            link = self._links[bookie] = self._source.link(bookie, self._purpose)
+            if position in self._given_up:
+                self._given_up.discard(position)
+                self.lost[position] = LostReplica(bookie, lost.error, start, now_s)
+                continue
+            self._living[bookie] = position
+            self._joined_s[bookie] = now_s
+            for run in self._kept:
+                frames = run.frames_for(position, start, self._write_sets)
+                if frames:
+                    link.send_adds(self.ledger, frames, self)
+        self._know_living()
+        return former
+
+    def restore(self, positions: Collection[int]) -> None:
+        """The replacement came to nothing: the positions are lost as before, and nothing is kept for them."""
+        for position in positions:
+            self.lost[position] = self.vacant.pop(position)
+            self._given_up.discard(position)
+            self._tracker.fail(position)
+        self._release()
 
     # ---- the end
     def fail(self, error: LedgerError) -> None:
@@ -219,23 +306,80 @@ class AddPipeline:
     def stop(self, error: LedgerError) -> None:
         """Drop everything under way without telling anybody."""
         self.error = error
+        first_unanswered, confirmed = self._tracker.first_unanswered, self._tracker.confirmed
+        self.owing = frozenset(
+            bookie for bookie, position in self._living.items() if first_unanswered(position) <= confirmed
+        )
         for retry in self._retries.values():
             if retry.timer is not None:
                 retry.timer.cancel()
         self._retries.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         for link in self._links.values():
             link.forget_sink(self.ledger, self)
         self._kept.clear()
         self._unconfirmed.clear()
         self.pending_bytes = 0
 
+    # ---- slow replicas
+    def _watch(self) -> None:
+        """Look again soon: much is under way, or a quorum may be overdue."""
+        wait_s = self._settings.slow_replica_grace_s
+        if (quorum_s := self._settings.add_quorum_timeout_s) is not None:
+            oldest_s = self._unconfirmed[0].sent_s if self._unconfirmed else self._now_s()
+            wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), 0.0)
+        self._watching = self._source.call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._watching = None
+        settings = self._settings
+        oldest = self._unconfirmed[0] if self._unconfirmed else None
+        if (quorum_s := settings.add_quorum_timeout_s) is not None and oldest is not None:
+            waited_s = self._now_s() - oldest.sent_s
+            if waited_s >= quorum_s:
+                self.fail(
+                    QuorumError(
+                        f"entry {self.confirmed + 1} of ledger {self.ledger} has no ack quorum after {waited_s:.1f} s"
+                    )
+                )
+                return
+        if self.pending_bytes > settings.slow_replica_bytes_max:
+            self._drop_laggards(settings.slow_replica_grace_s)
+        if self.error is None and self.pending_bytes > self._watch_bytes:
+            self._watch()
+
+    def _drop_laggards(self, waited_s: float) -> None:
+        """Give up the replicas that owe an entry for so long for which the others were enough."""
+        now_s = self._now_s()
+        for position, vacant in self.vacant.items():
+            if position not in self._given_up and now_s - vacant.since_s >= waited_s:
+                self._given_up.add(position)
+                self._tracker.fail(position)
+        for bookie, position in list(self._living.items()):
+            entry = self._tracker.first_unanswered(position)
+            if self.error is not None or bookie not in self._living or entry > self._tracker.confirmed:
+                continue
+            waiting_s = now_s - self._asked_s(bookie, self._run_of(entry))
+            others = {*self.lost, *self.vacant, position}
+            if waiting_s >= waited_s and can_reach(others, *self._quorums):
+                behind = sum(len(run.frames) for run in self._kept if run.first <= self.confirmed)
+                text = f"bookie {bookie} is {waiting_s:.1f} s and up to {behind} bytes behind in ledger {self.ledger}"
+                self._fail_replica(bookie, BookieUnavailableError(text))
+        if self.error is None:
+            self._release()
+
+    def _asked_s(self, bookie: BookieId, run: SentRun) -> float:
+        return max(run.sent_s, self._joined_s.get(bookie, 0.0))
+
     # ---- inside
-    def _owes(self, bookie: BookieId) -> _SentRun | None:
+    def _owes(self, bookie: BookieId) -> SentRun | None:
         """The run of the first entry that the bookie has not acknowledged."""
-        entry = self._tracker.first_unanswered(self._positions[bookie])
+        entry = self._tracker.first_unanswered(self._living[bookie])
         return self._run_of(entry) if entry <= self.pushed else None
 
-    def _run_of(self, entry: EntryId) -> _SentRun:
+    def _run_of(self, entry: EntryId) -> SentRun:
         return next(run for run in self._kept if entry < run.end)
 
     def _take_length(self) -> None:
@@ -244,8 +388,7 @@ class AddPipeline:
         while unconfirmed and unconfirmed[0].end <= self.confirmed + 1:
             self.confirmed_length = unconfirmed.popleft().length
         if unconfirmed and unconfirmed[0].first <= self.confirmed:
-            frame = unconfirmed[0].frames_of(self.confirmed, self.confirmed + 1)
-            (self.confirmed_length,) = _ENTRY_LENGTH.unpack_from(frame, _ENTRY_LENGTH_OFFSET)
+            self.confirmed_length = unconfirmed[0].length_at(self.confirmed)
 
     def _release(self) -> None:
         kept, settled = self._kept, self._tracker.settled
@@ -255,25 +398,27 @@ class AddPipeline:
             self.pending_bytes -= len(kept.popleft().frames)
         self._owner.adds_released()
 
+    def _know_living(self) -> None:
+        self._send_to_living = [self._links[bookie].send_adds for bookie in self._living]
+
     def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
-        self.failed_replicas[bookie] = error
-        living = [link for name, link in self._links.items() if name not in self.failed_replicas]
-        self._send_to_living = [link.send_adds for link in living]
-        self._tracker.fail(self._positions[bookie])
+        position = self._living.pop(bookie)
+        owed = self._tracker.first_unanswered(position)
+        self._tracker.fail(position)
+        self.lost[position] = LostReplica(bookie, error, owed, self._now_s())
+        self._joined_s.pop(bookie, None)
+        self._know_living()
         self._links[bookie].forget_sink(self.ledger, self)
         retry = self._retries.pop(bookie, None)
         if retry is not None and retry.timer is not None:
             retry.timer.cancel()
-        self._owner.replica_failed(bookie, error)
-        failed = {self._positions[one] for one in self.failed_replicas}
-        if can_reach(failed, *self._quorums):
-            self._release()
+        waits = self._owner.replica_failed(bookie, error)
+        if self.error is not None:
             return
-        names = ", ".join(sorted(self.failed_replicas))
-        quorum = self._quorums[2]
-        lost = QuorumError(f"ledger {self.ledger} cannot reach its ack quorum of {quorum}: lost {names}; last: {error}")
-        lost.__cause__ = error
-        self.fail(lost)
+        if waits or self.can_reach():
+            self._release()
+        else:
+            self.require_quorum()
 
     def _retry_later(self, bookie: BookieId, first: EntryId, count: int) -> None:
         low, high = self._settings.retry_backoff_s
@@ -281,7 +426,7 @@ class AddPipeline:
         retry.refused.append((first, first + count))
         if retry.timer is None:
             retry.delay_s = min(retry.delay_s * 2, high) if retry.delay_s else low
-            retry.timer = self._clock.call_later(retry.delay_s, lambda: self._send_again(bookie))
+            retry.timer = self._source.call_later(retry.delay_s, lambda: self._send_again(bookie))
 
     def _send_again(self, bookie: BookieId) -> None:
         retry = self._retries[bookie]

@@ -90,6 +90,10 @@ class Links(Protocol):
         """Bookies that could not be reached a moment ago."""
         ...
 
+    def note_failure(self, bookie: BookieId) -> None:
+        """A ledger lost its replica there: too many of these put the bookie into quarantine."""
+        ...
+
     def now_s(self) -> float:
         """The loop's time."""
         ...

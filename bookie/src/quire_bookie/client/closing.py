@@ -26,14 +26,24 @@ class AfterConflict(Enum):
     START_OVER = "the segment we worked on is no longer the last one"
 
 
-def writer_conflict(ours: LedgerMetadata, theirs: LedgerMetadata, last: EntryId, length: int) -> AfterConflict:
-    """For a writer that wanted to close at `last` with `length`."""
+def writer_conflict(
+    ours: LedgerMetadata,
+    theirs: LedgerMetadata,
+    last: EntryId,
+    length: int,
+    unsettled: LedgerMetadata | None = None,
+) -> AfterConflict:
+    """For a writer that wanted to close at `last` with `length`.
+
+    `unsettled`: an ensemble change of its own that may have been stored; it holds the confirmed entries as well.
+    """
     if theirs.state is LedgerState.CLOSED:
         same = theirs.last_entry == last and theirs.length == length
         return AfterConflict.CLOSED_ALREADY if same else AfterConflict.CLOSED_OTHERWISE
     if theirs.state is LedgerState.IN_RECOVERY:
         return AfterConflict.LOST_TO_RECOVERY
-    return AfterConflict.TRY_AGAIN if theirs.segments[-1] == ours.segments[-1] else AfterConflict.START_OVER
+    expected = {metadata.segments[-1] for metadata in (ours, unsettled) if metadata is not None}
+    return AfterConflict.TRY_AGAIN if theirs.segments[-1] in expected else AfterConflict.START_OVER
 
 
 def recovery_conflict(ours: LedgerMetadata, theirs: LedgerMetadata, last: EntryId, length: int) -> AfterConflict:

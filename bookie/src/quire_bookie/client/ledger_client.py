@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.connection import BookieConnection
+from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.ledger_writer import LedgerWriter
@@ -22,9 +24,9 @@ from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
-from quire_bookie.quorum.placement import choose_ensemble
 
 _CREATE_ATTEMPTS_MAX = 100
 
@@ -59,6 +61,8 @@ class LedgerClient:
         self._ids = LedgerIds(metadata)
         self._registry = registry
         self._pool = ConnectionPool(registry.address_of, settings, security)
+        self._bookies = BookieChoice(registry, lambda: self._pool.suspects, lambda: self._pool.quarantined, chance)
+        self._marks = HoleMarks(UnderReplication(metadata, clock))
         self._writers: dict[LedgerId, LedgerWriter] = {}
         self._recovering: dict[LedgerId, tuple[asyncio.Lock, int]] = {}
         self._known_writable = registry.writable
@@ -82,14 +86,15 @@ class LedgerClient:
         """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
         for writer in list(self._writers.values()):
             writer.abandon()
+        await self._marks.close()
         await self._pool.close()
         await self._registry.close()
 
     # ---- bookies
     @property
     def writable_bookies(self) -> frozenset[BookieId]:
-        """Registered as writable, without those that could not be reached a moment ago."""
-        return self._registry.writable - frozenset(self._pool.suspects)
+        """Registered as writable, without those that could not be reached a moment ago or failed too often."""
+        return self._registry.writable - frozenset(self._pool.suspects) - frozenset(self._pool.quarantined)
 
     @property
     def connections(self) -> Collection[BookieConnection]:
@@ -131,11 +136,7 @@ class LedgerClient:
             raise LedgerError(f"an ensemble of {ensemble_size} cannot be made of {', '.join(bookies)}")
         for _ in range(_CREATE_ATTEMPTS_MAX):
             ensemble = (
-                tuple(bookies)
-                if bookies is not None
-                else choose_ensemble(
-                    self._registry.writable, ensemble_size, self._chance, avoid=frozenset(self._pool.suspects)
-                )
+                tuple(bookies) if bookies is not None else self._bookies.new_ensemble(ensemble_size, write_quorum)
             )
             ledger = await self._ids.next_id()
             metadata = LedgerMetadata(
@@ -219,7 +220,14 @@ class LedgerClient:
 
     def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes) -> LedgerHandle:
         return LedgerHandle.of(
-            ledger, digest_type, password, links=self._pool, nodes=self._nodes, settings=self._settings
+            ledger,
+            digest_type,
+            password,
+            links=self._pool,
+            nodes=self._nodes,
+            settings=self._settings,
+            bookies=self._bookies,
+            marks=self._marks,
         )
 
     def _finished(self, writer: LedgerWriter) -> None:
@@ -233,5 +241,8 @@ class LedgerClient:
         self._tell()
 
     def _tell(self) -> None:
+        # The writers first: who is told afterwards should find them at work on what a new bookie allows.
+        for writer in list(self._writers.values()):
+            writer.bookies_changed()
         for listener in list(self._listeners):
             listener()

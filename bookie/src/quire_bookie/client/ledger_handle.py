@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from quire_bookie.client.bookie_choice import Replacements
 from quire_bookie.client.bookie_link import Links, Purpose
 from quire_bookie.client.entry_read import ReadWay
+from quire_bookie.client.hole_marks import Marks
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import DigestType, LedgerId
@@ -20,6 +22,8 @@ class LedgerHandle:
     links: Links
     nodes: LedgerNodes
     settings: ClientSettings
+    bookies: Replacements
+    marks: Marks
 
     @classmethod
     def of(
@@ -31,9 +35,12 @@ class LedgerHandle:
         links: Links,
         nodes: LedgerNodes,
         settings: ClientSettings,
+        bookies: Replacements,
+        marks: Marks,
     ) -> "LedgerHandle":
         """Derive the keys."""
-        return cls(ledger, Digest(digest_type, password), master_key(password), links, nodes, settings)
+        digest, key = Digest(digest_type, password), master_key(password)
+        return cls(ledger, digest, key, links, nodes, settings, bookies, marks)
 
     @property
     def read_way(self) -> ReadWay:

@@ -4,6 +4,9 @@ Never acknowledges an entry of which fewer than Qa replicas are durable, and not
 pipelined: `submit` is synchronous and returns at once. Memory is bounded by the caller, who stops submitting while
 `is_writable` is False (`append` waits by itself).
 
+A bookie that fails or falls behind is replaced while the ledger goes on (`ensemble_changes`). After a close the writer
+lingers until the last replica has what it was sent, or is marked as lacking it.
+
 Cancelling `append` leaves its entry on the way: it may become part of the ledger. Cancelling `close` leaves open
 whether the ledger is closed: call it again.
 """
@@ -13,12 +16,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from quire_bookie.client.add_frames import AddFrames
 from quire_bookie.client.add_pipeline import AddPipeline
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.closing import close_ledger, writer_conflict
+from quire_bookie.client.ensemble_changes import EnsembleChanges
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.range_read import RangeReader
@@ -80,7 +85,6 @@ class LedgerWriter:
         self.stats = WriterStats()
         self._on_finished = on_finished
         self._handle = handle
-        self._stored = stored
         self._state = WriterState.OPEN
         self._length = 0
         self._writable = True
@@ -107,6 +111,8 @@ class LedgerWriter:
             settings=handle.settings,
             owner=self,
         )
+        self._changes = EnsembleChanges(handle, self._pipeline, stored)
+        self._finished = False
 
     # ---- what it is
     @property
@@ -117,7 +123,7 @@ class LedgerWriter:
     @property
     def metadata(self) -> LedgerMetadata:
         """As last read or written by this writer."""
-        return self._stored.value
+        return self._changes.stored.value
 
     @property
     def state(self) -> WriterState:
@@ -161,13 +167,23 @@ class LedgerWriter:
 
     @property
     def degraded(self) -> bool:
-        """Whether a replica dropped out: the ledger goes on, and should be replaced when bookies are back."""
+        """Whether a replica of new entries is missing: the ledger goes on, and takes a bookie when one is there."""
         return bool(self._pipeline.failed_replicas)
 
     @property
+    def is_beyond_repair(self) -> bool:
+        """Whether a replica is missing and this ledger will not replace it: a new ledger would have all of them."""
+        return bool(self._pipeline.lost) and self._changes.is_hopeless
+
+    @property
     def failed_replicas(self) -> dict[BookieId, LedgerError]:
-        """The bookies that dropped out and why."""
-        return dict(self._pipeline.failed_replicas)
+        """The bookies that dropped out and have not been replaced yet, and why."""
+        return self._pipeline.failed_replicas
+
+    @property
+    def ensemble_changes(self) -> int:
+        """How many this writer made."""
+        return self._changes.changes
 
     # ---- appending
     def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
@@ -237,32 +253,45 @@ class LedgerWriter:
                 return self.metadata
             if self._state is WriterState.FENCED:
                 raise LedgerFencedError(f"ledger {self.ledger_id} was taken over by another client")
-            # From here on nothing may be confirmed: the metadata will say where the ledger ends.
-            if self._pipeline.error is None:
-                self._pipeline.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
-                self._on_finished(self)
-                # A slow replica may still have held back appends; no answer of it will wake them any more.
-                self._wake_blocked()
+            # From here on nothing is confirmed, as nothing is pushed: the metadata will say where the ledger ends.
+            # A slow replica may have held back appends: they are refused now.
+            self._wake_blocked()
+            changes, pipeline = self._changes, self._pipeline
+            await changes.stop()
             try:
-                self._stored = await close_ledger(
+                changes.stored = await close_ledger(
                     self._handle.nodes,
                     self.ledger_id,
-                    self._stored,
-                    self._pipeline.confirmed,
-                    self._pipeline.confirmed_length,
-                    writer_conflict,
+                    changes.stored,
+                    pipeline.confirmed,
+                    pipeline.confirmed_length,
+                    partial(writer_conflict, unsettled=changes.unsettled),
                 )
             except (LedgerFencedError, LedgerClosedError):
                 self._state = WriterState.FENCED
+                self._finish()
                 raise
             self._state = WriterState.CLOSED
-            self._length = self._stored.value.length
+            self._length = self.metadata.length
+            if self._finished:
+                changes.closed_at(self.metadata)
+            else:
+                self._end_when_settled()
             return self.metadata
 
     def abandon(self) -> None:
-        """Drop what is under way and leave the ledger open, as a crash would; a recovery closes it."""
+        """Drop what is under way and leave the ledger open, as a crash would; a recovery closes it.
+
+        Of a closed ledger: wait no longer for the last replicas.
+        """
         if self._state in (WriterState.OPEN, WriterState.CLOSING):
             self._pipeline.fail(LedgerClosedError(f"the writer of ledger {self.ledger_id} was dropped"))
+        elif not self._finished:
+            self._finish()
+
+    def bookies_changed(self) -> None:
+        """The set of bookies that can be written to changed."""
+        self._changes.bookies_changed()
 
     def _check_open(self) -> None:
         if self._state is WriterState.OPEN:
@@ -281,13 +310,19 @@ class LedgerWriter:
                 future.set_result(None)
         if self.listener is not None:
             self.listener.on_confirmed(up_to)
+        if self._pipeline.lost:
+            self._changes.confirmed(up_to)
         if self._idle is not None and up_to == self.last_add_pushed:
             self._set_idle()
 
     def adds_failed(self, error: LedgerError) -> None:
         """See PipelineOwner."""
+        if self._state is WriterState.CLOSED:
+            self._finish()  # a replica that lingered: everything was confirmed
+            return
         self._state = WriterState.FENCED if isinstance(error, LedgerFencedError) else WriterState.FAILED
-        self._on_finished(self)
+        self._changes.abort()
+        self._finish()
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
             if not future.done():
@@ -297,20 +332,45 @@ class LedgerWriter:
         if self.listener is not None:
             self.listener.on_failed(error)
 
-    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
         """See PipelineOwner."""
         self.stats.replicas_failed += 1
+        self._handle.links.note_failure(bookie)
+        if self._state is WriterState.CLOSED:
+            self._end_when_settled()
+            return True
+        replaceable = self._changes.replica_failed(bookie, error)
         if self.on_degraded is not None:
             self.on_degraded(bookie, error)
+        return replaceable
 
     def adds_released(self) -> None:
         """See PipelineOwner."""
+        if self._state is WriterState.CLOSED:
+            self._end_when_settled()
+            return
         if self._writable or self.pending_bytes > self._handle.settings.writer_pending_bytes_max // 2:
             return
         self._writable = True
         self._wake_blocked()
         if self.on_drained is not None:
             self.on_drained()
+
+    def _end_when_settled(self) -> None:
+        """Closed: end as soon as nobody waits for what was sent."""
+        if not self._finished and (self._pipeline.error is not None or self._pipeline.is_settled):
+            self._finish()
+
+    def _finish(self) -> None:
+        """No connection knows the writer any more."""
+        if self._finished:
+            return
+        self._finished = True
+        if self._pipeline.error is None:
+            self._pipeline.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
+        if self._state is WriterState.CLOSED:
+            self._changes.closed_at(self.metadata)
+        self._on_finished(self)
 
     def _set_idle(self) -> None:
         if self._idle is not None and not self._idle.done():

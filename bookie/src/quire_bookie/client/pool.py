@@ -1,7 +1,7 @@
 """The connections of one client: one per bookie and purpose, made when first used. Implements `Links`.
 
 Owns the tasks that connect, the one timer that looks for overdue answers, and the memory of which bookies could not be
-reached a moment ago. Never chooses a replica.
+reached a moment ago or failed too often. Never chooses a replica.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.connection import BookieConnection, ConnectionHooks
+from quire_bookie.client.quarantine import Quarantine
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.metadata.service_info import BookieAddress
@@ -37,6 +38,9 @@ class ConnectionPool:
         self._check_s = min(settings.add_timeout_s, settings.read_timeout_s) / _CHECKS_PER_TIMEOUT
         self._checking: asyncio.TimerHandle | None = None
         self._suspects: dict[BookieId, tuple[float, asyncio.TimerHandle]] = {}
+        self._quarantine = Quarantine(
+            settings.quarantine_errors, settings.quarantine_interval_s, settings.quarantine_s, self._loop.time
+        )
         self._listeners: list[Callable[[], None]] = []
         self._closed = False
 
@@ -55,8 +59,19 @@ class ConnectionPool:
         """See Links."""
         return self._suspects.keys()
 
+    @property
+    def quarantined(self) -> Collection[BookieId]:
+        """Bookies that failed so often that ensembles are made without them, while there are enough others."""
+        return self._quarantine.members()
+
+    def note_failure(self, bookie: BookieId) -> None:
+        """See Links."""
+        if self._quarantine.failed(bookie) and not self._closed:
+            _log.warning("bookie %s fails too often: ensembles are made without it for a while", bookie)
+            self._tell()
+
     def on_suspects_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change of `suspects`."""
+        """Call `listener` after each change of `suspects`, or when a bookie comes into quarantine."""
         self._listeners.append(listener)
 
     def trust(self, bookie: BookieId) -> None:
@@ -127,8 +142,11 @@ class ConnectionPool:
             since_s = self._loop.time() if former is None else former[0]
             self._suspects[bookie] = (since_s, self._loop.call_later(_PROBE_INTERVAL_S, self._probe, bookie))
         if reached is not (former is None):
-            for listener in list(self._listeners):
-                listener()
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
 
     def _probe(self, bookie: BookieId) -> None:
         """Ask again: nobody else may have a reason to connect, and a restarted bookie should be used soon."""

@@ -178,9 +178,10 @@ class _Copying:
         """See PipelineOwner."""
         self._finish(error)
 
-    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
         """See PipelineOwner. The ledger is closed with a replica less where Qa are reached."""
         _log.warning("ledger %d is recovered without bookie %s: %s", self._handle.ledger, bookie, error)
+        return False
 
     def adds_released(self) -> None:
         """See PipelineOwner."""

@@ -8,11 +8,18 @@ from quire_bookie.limits import (
     ADD_TIMEOUT_S,
     BATCH_READ_BYTES_MAX,
     CONNECT_TIMEOUT_S,
+    ENSEMBLE_CHANGES_MAX,
     FRAME_BYTES_MAX,
+    QUARANTINE_ERRORS,
+    QUARANTINE_INTERVAL_S,
+    QUARANTINE_S,
     READ_ENTRIES_IN_FLIGHT_MAX,
     READ_TIMEOUT_S,
     READ_WINDOW_BYTES,
     RECOVERY_READS_IN_FLIGHT,
+    SLOW_REPLICA_BYTES_MAX,
+    SLOW_REPLICA_GRACE_S,
+    SLOW_REPLICA_S,
     SUSPECT_BOOKIE_S,
     TOO_MANY_REQUESTS_BACKOFF_S,
     WRITER_PENDING_BYTES_MAX,
@@ -39,11 +46,35 @@ class ClientSettings:
     """First and longest wait before adds are repeated at a bookie that answered ETOOMANYREQUESTS."""
     suspect_s: float = SUSPECT_BOOKIE_S
     """How long a bookie that could not be reached is avoided for new ledgers, though still registered."""
+    slow_replica_bytes_max: int = SLOW_REPLICA_BYTES_MAX
+    """While more is under way, a replica that lags behind Qa others for `slow_replica_grace_s` is replaced."""
+    slow_replica_grace_s: float = SLOW_REPLICA_GRACE_S
+    slow_replica_s: float = SLOW_REPLICA_S
+    """A replica that owes an entry for so long which Qa others have is replaced, however little is under way."""
+    add_quorum_timeout_s: float | None = None
+    """A writer whose next entry has no ack quorum after so long fails (addEntryQuorumTimeoutSec). None: it waits."""
+    ensemble_changes_max: int = ENSEMBLE_CHANGES_MAX
+    """Of one writer; after that a lost replica stays lost, and only the ack quorum keeps the ledger going."""
+    delay_ensemble_change: bool = False
+    """Replace a lost bookie only when the ack quorum is lost with it, or when it answered that it is read-only."""
+    quarantine_errors: int = QUARANTINE_ERRORS
+    """So many replicas lost to one bookie within `quarantine_interval_s` keep it out of ensembles; 0: never."""
+    quarantine_interval_s: float = QUARANTINE_INTERVAL_S
+    quarantine_s: float = QUARANTINE_S
     security: ClientSecuritySettings = field(default_factory=ClientSecuritySettings)
 
     def __post_init__(self) -> None:
         """Check what belongs together. ConfigError."""
-        for name in ("connect_timeout_s", "add_timeout_s", "read_timeout_s", "suspect_s"):
+        for name in (
+            "connect_timeout_s",
+            "add_timeout_s",
+            "read_timeout_s",
+            "suspect_s",
+            "slow_replica_grace_s",
+            "slow_replica_s",
+            "quarantine_interval_s",
+            "quarantine_s",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not above 0")
         for name in (
@@ -52,6 +83,7 @@ class ClientSettings:
             "read_window_bytes",
             "read_entries_in_flight_max",
             "recovery_reads_in_flight",
+            "slow_replica_bytes_max",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not at least 1")
@@ -60,6 +92,11 @@ class ClientSettings:
                 f"ledger client: batch reads of {self.batch_read_bytes_max} bytes do not fit "
                 f"a frame of {self.frame_bytes_max}"
             )
+        for name in ("ensemble_changes_max", "quarantine_errors"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is below 0")
+        if self.add_quorum_timeout_s is not None and self.add_quorum_timeout_s <= 0:
+            raise ConfigError(f"ledger client: add_quorum_timeout_s of {self.add_quorum_timeout_s} is not above 0")
         low, high = self.retry_backoff_s
         if not 0 < low <= high:
             raise ConfigError(f"ledger client: retry_backoff_s of {self.retry_backoff_s} is no range above 0")

@@ -43,7 +43,11 @@ class AckTracker(Protocol):
         ...
 
     def replace(self, position: int) -> None:
-        """Another bookie takes the position: what the former one acknowledged above `confirmed` is void."""
+        """Another bookie takes the position, or will: what the former one acknowledged above `confirmed` is void.
+
+        From there on the position answers again, so that nothing above `confirmed` is settled before it did; up to
+        there nobody waits for it.
+        """
         ...
 
     def first_unanswered(self, position: int) -> EntryId:
@@ -179,10 +183,10 @@ class StripedAckTracker:
 
     def replace(self, position: int) -> None:
         """See AckTracker."""
-        keep = ~(1 << position)
-        self._failed &= keep
-        for index in range(self.confirmed - self.settled, len(self._masks)):
-            self._masks[index] &= keep
+        masks, bit, confirmed = self._masks, 1 << position, self.confirmed - self.settled
+        self._failed &= ~bit
+        for index, mask in enumerate(masks):
+            masks[index] = mask | bit if index < confirmed else mask & ~bit
 
     def first_unanswered(self, position: int) -> EntryId:
         """See AckTracker."""

@@ -57,6 +57,7 @@ class _World:
         self.failures: list[LedgerError] = []
         self.dropped: list[BookieId] = []
         self.released = 0
+        self.waits = False
         self.timers: list[Callable[[], None]] = []
         self.time_s = 100.0
         self.links = {name: _Link(name) for name in (_A, _B, _C)}
@@ -94,6 +95,9 @@ class _World:
         assert purpose is Purpose.ADD
         return self.links[bookie]
 
+    def note_failure(self, bookie: BookieId) -> None:
+        raise AssertionError("a pipeline keeps no book of failures")
+
     def now_s(self) -> float:
         return self.time_s
 
@@ -108,8 +112,9 @@ class _World:
     def adds_failed(self, error: LedgerError) -> None:
         self.failures.append(error)
 
-    def replica_failed(self, bookie: BookieId, error: LedgerError) -> None:
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
         self.dropped.append(bookie)
+        return self.waits
 
     def adds_released(self) -> None:
         self.released += 1

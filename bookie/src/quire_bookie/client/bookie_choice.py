@@ -1,0 +1,53 @@
+"""Which bookies a ledger may use now: what the registry, the connections and the placement know, put together.
+
+Performs what `quorum.placement` decides; asks nobody and remembers nothing itself.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.model import BookieId
+from quire_bookie.quorum.placement import choose_ensemble, choose_replacements
+
+
+class Replacements(Protocol):
+    """Who can take the places of lost bookies."""
+
+    def replacements(
+        self, ensemble: Sequence[BookieId], lost: Collection[int], shunned: Collection[BookieId], write_quorum: int
+    ) -> dict[int, BookieId]:
+        """For as many of the `lost` positions as possible a bookie, outside the ensemble or the former one again.
+
+        `shunned`: not these, because this ledger lost them a moment ago.
+        """
+        ...
+
+
+class BookieChoice:
+    """The choices of one client."""
+
+    def __init__(
+        self,
+        registry: BookieRegistry,
+        suspects: Callable[[], Collection[BookieId]],
+        quarantined: Callable[[], Collection[BookieId]],
+        chance: Chance,
+    ) -> None:
+        self._registry = registry
+        self._suspects = suspects
+        self._quarantined = quarantined
+        self._chance = chance
+
+    def new_ensemble(self, size: int, write_quorum: int) -> tuple[BookieId, ...]:
+        """NotEnoughBookiesError when fewer are registered as writable."""
+        avoid = frozenset(self._suspects()) | frozenset(self._quarantined())
+        return choose_ensemble(self._registry.writable, size, self._chance, avoid=avoid)
+
+    def replacements(
+        self, ensemble: Sequence[BookieId], lost: Collection[int], shunned: Collection[BookieId], write_quorum: int
+    ) -> dict[int, BookieId]:
+        """See Replacements. A bookie that cannot be reached replaces nobody."""
+        candidates = self._registry.writable - frozenset(self._suspects()) - frozenset(shunned)
+        return choose_replacements(candidates, ensemble, lost, self._chance, avoid=frozenset(self._quarantined()))
