@@ -23,7 +23,7 @@ trap 'rm -rf "$work"' EXIT
 
 if [ ! -f "$jar" ]; then
   command -v mvn > /dev/null || { echo "bringing TLC needs Maven on the PATH, or $jar in its place" >&2; exit 3; }
-  mvn -B -ntp -q dependency:copy -Dartifact="$COORDINATES" -DoutputDirectory="$work/jar" >&2 || exit 4
+  mvn -B -ntp -q -Dstyle.color=never dependency:copy -Dartifact="$COORDINATES" -DoutputDirectory="$work/jar" >&2 || exit 4
   mv "$work"/jar/*.jar "$jar.$$" && mv "$jar.$$" "$jar"
 fi
 echo "$SHA256  $jar" | sha256sum --check --quiet || { echo "$jar is not the file it should be: delete it" >&2; exit 4; }
