@@ -112,7 +112,8 @@ class Journal:
             await self._prepare()
             if self._writer.has_prepared:
                 opened: asyncio.Future[BaseException | None] = self._loop.create_future()
-                self._writer.open_prepared(opened.set_result)
+                # Whoever starts it may be cancelled meanwhile.
+                self._writer.open_prepared(lambda error: None if opened.done() else opened.set_result(error))
                 if (error := await opened) is not None:
                     self._writer.poison(error)
         if self._writer.poisoned:
