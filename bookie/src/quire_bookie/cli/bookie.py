@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from quire_bookie.cli import bookie_format, bookie_offline, bookie_state
+from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.service_options import (
     EventLoop,
@@ -48,15 +49,16 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a bookie until SIGINT or SIGTERM."""
-        from quire_bookie.cli.process import run_service, set_up_log
-        from quire_bookie.cli.serve_bookie import serve
-        from quire_bookie.config import BookieConfig
+        with early_signals() as early:
+            from quire_bookie.cli.process import run_service, set_up_log
+            from quire_bookie.cli.serve_bookie import serve
+            from quire_bookie.config import BookieConfig
 
-        flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
-        flags["accept_lost_volumes"] = accept_lost_volumes
-        loaded = load_settings(commands, BookieConfig, flags, config, set_)
-        set_up_log(log_level, log_format)
-        if loaded.ignored:
-            log.warning("%s: these keys mean nothing to Quire: %s", config, ", ".join(loaded.ignored))
-        code = run_service(lambda stop: serve(loaded.config, stop), event_loop)
+            flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
+            flags["accept_lost_volumes"] = accept_lost_volumes
+            loaded = load_settings(commands, BookieConfig, flags, config, set_)
+            set_up_log(log_level, log_format)
+            if loaded.ignored:
+                log.warning("%s: these keys mean nothing to Quire: %s", config, ", ".join(loaded.ignored))
+            code = run_service(lambda stop: serve(loaded.config, stop), event_loop, early)
         raise typer.Exit(code)

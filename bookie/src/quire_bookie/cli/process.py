@@ -5,14 +5,17 @@ import contextlib
 import gc
 import json
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from quire_bookie.cli.early_signals import STOP_SIGNALS, EarlySignals
 from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
 from quire_bookie.errors import ConfigError
+
+T = TypeVar("T")
+log = logging.getLogger("quire.process")
 
 
 def set_up_log(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
@@ -45,19 +48,46 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def run_service(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], event_loop: EventLoop) -> int:
-    """Run `service(stop)` until it returns its exit code. SIGINT and SIGTERM set `stop`; a second one kills."""
+def run_service(
+    service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], event_loop: EventLoop, early: EarlySignals
+) -> int:
+    """Run `service(stop)` until it returns its exit code. SIGINT and SIGTERM set `stop`, those that came `early` too; a
+    second one kills.
+    """
     # Modules live for ever and messages die young: look at the first never again, at the others less often. Measured
     # at the bookie: 0.6 us of the CPU time of an add, of about 5.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=_loop_factory(event_loop)) as runner:
-        return runner.run(_with_signals(service))
+        return runner.run(_with_signals(service, early))
 
 
-async def _with_signals(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+async def unless_stopped(starting: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """What a start makes, or None when `stop` was set first: it was cancelled then, and gave back what it had taken.
+
+    A start that came to its end nevertheless counts: it is the caller's to stop. Errors of the start are raised.
+    """
+    begun = asyncio.ensure_future(starting)
+    asked = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((begun, asked), return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done():
+            log.info("stopping before the start is done")
+            begun.cancel()
+            await asyncio.wait((begun,))
+        return None if begun.cancelled() else begun.result()
+    finally:
+        asked.cancel()
+        if not begun.done():  # we ourselves were cancelled
+            begun.cancel()
+            await asyncio.gather(begun, return_exceptions=True)
+
+
+async def _with_signals(service: Callable[[asyncio.Event], Coroutine[Any, Any, int]], early: EarlySignals) -> int:
     stop = asyncio.Event()
     async with _signals(stop):
+        if early.asked:  # looked at only now: from here on the loop hears of them
+            stop.set()
         return await service(stop)
 
 
@@ -67,15 +97,15 @@ async def _signals(stop: asyncio.Event) -> AsyncIterator[None]:
 
     def asked() -> None:
         stop.set()
-        for number in (signal.SIGINT, signal.SIGTERM):  # from now on the default: a second signal ends it at once
+        for number in STOP_SIGNALS:  # from now on the default: a second signal ends it at once
             loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, asked)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
 

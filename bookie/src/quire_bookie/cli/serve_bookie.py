@@ -12,47 +12,69 @@ from quire_bookie import bulk
 from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.process import unless_stopped
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.env.process_age import process_age_s
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import start_bookie
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.start_steps import StartSteps
 
 log = logging.getLogger("quire.bookie")
 
 
 async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set or the bookie fails; the exit code. ConfigError, StartupError, DamagedError."""
+    """Serve until `stop` is set, also during the start, or the bookie fails; the exit code.
+
+    ConfigError, StartupError, DamagedError.
+    """
+    async with contextlib.AsyncExitStack() as undo:
+        running = await unless_stopped(_start(config, undo), stop)
+        if running is None:
+            return 0
+        return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
+
+
+async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> RunningBookie:
+    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    steps = StartSteps()
+    age_s = process_age_s()
+    if age_s is not None:
+        steps.note("process", age_s)
+    began_s = asyncio.get_running_loop().time()
     url = shared_metadata_url(config.metadata, BookieConfig.key_of("metadata"))
     settings = bookie_settings(config)
-    async with contextlib.AsyncExitStack() as undo:
-        disk = LocalDisk(journal_submit=config.journal_submit)
-        undo.callback(disk.close)
-        if not (config.journal_directories and config.ledger_directories):
-            undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
-        listening = None
-        if config.http_port >= 0:
-            from quire_bookie.admin.listening import listen, port_of
+    disk = LocalDisk(journal_submit=config.journal_submit)
+    undo.callback(disk.close)
+    if not (config.journal_directories and config.ledger_directories):
+        undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
+    listening = None
+    if config.http_port >= 0:
+        from quire_bookie.admin.listening import listen, port_of
 
-            listening = listen(config.listen, config.http_port)
-            undo.callback(listening.close)
-            settings = replace(settings, http_port=port_of(listening))
+        listening = listen(config.listen, config.http_port)
+        undo.callback(listening.close)
+        settings = replace(settings, http_port=port_of(listening))
+    with steps.step("metadata"):
         metadata = await open_metadata_store(url, settings.metadata)
-        undo.push_async_callback(metadata.close)
-        running = await start_bookie(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
-        undo.push_async_callback(running.stop)
-        if listening is not None:
-            undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
-        log.info(
-            "steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)"
-        )
-        log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
-        return await _until_end(running.failed, running.settings.poisoned_reads_s, stop)
+    undo.push_async_callback(metadata.close)
+    running = await start_bookie(
+        settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance(), steps=steps
+    )
+    undo.push_async_callback(running.stop)
+    steps.note("total", asyncio.get_running_loop().time() - began_s + (age_s or 0.0))
+    if listening is not None:
+        undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
+    log.info("steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)")
+    log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
+    log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
+    return running
 
 
 def _folders(settings: BookieSettings) -> str:

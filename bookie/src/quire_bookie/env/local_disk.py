@@ -5,11 +5,13 @@ never acknowledge a name before its folder is synced where the port promises dur
 """
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,19 +104,25 @@ def _make_dirs(path: str) -> None:
         _sync_dir(os.path.dirname(folder) or ".")
 
 
-def _create_journal(path: str, size: int) -> None:
+class _Abandoned(Exception):
+    """Nobody waits any more for what a thread does."""
+
+
+def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
             # Allocated in one piece first: fewer extents, and a full disk shows before anything is written.
             os.posix_fallocate(fd, 0, size)
             for offset in range(0, size, len(_ZEROS)):
+                if abandoned.is_set():
+                    raise _Abandoned
                 _write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
             os.fsync(fd)
         finally:
             os.close(fd)
         _sync_dir(os.path.dirname(path))
-    except OSError:
+    except (OSError, _Abandoned):
         # Half a file is of no use, and on a full disk it would keep the space.
         os.unlink(path)
         raise
@@ -308,8 +316,20 @@ class LocalDisk:
         return LocalFile(self._pool, path, await self._pool.run(path, os.open, path, os.O_RDONLY | os.O_CLOEXEC))
 
     async def create_journal(self, path: str, size: int) -> None:
-        """Make a file of `size` zeros, all written and durable, and its name too. Nothing is left on an error."""
-        await self._pool.run(path, _create_journal, path, size)
+        """Make a file of `size` zeros, all written and durable, and its name too. Nothing is left on an error.
+
+        Cancelled, it ends soon, and the file is there in full or not at all.
+        """
+        abandoned = threading.Event()
+        making = asyncio.ensure_future(self._pool.run(path, _create_journal, path, size, abandoned))
+        try:
+            await asyncio.shield(making)
+        except asyncio.CancelledError:
+            # Seconds of zeros for a file that nobody wants: a process that is told to stop does not wait for them.
+            abandoned.set()
+            with contextlib.suppress(_Abandoned, OSError, DiskFullError):
+                await making
+            raise
 
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """Open an existing preallocated file for durable submissions, in the way that was chosen."""

@@ -28,6 +28,7 @@ from quire_bookie.server.limbo_bounds import existing_bounds
 from quire_bookie.server.replaying import JournalMarks, ReplayTarget
 from quire_bookie.server.run_notes import Judgement, RunNotes, judge
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.start_steps import StartSteps
 from quire_bookie.server.storage_identity import StorageIdentity
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.limbo import NO_LEDGER
@@ -109,6 +110,7 @@ class _Opening:
     clock: WallClock
     chance: Chance
     open_index: OpenIndex
+    steps: StartSteps
     bounds: list[LedgerId] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -129,30 +131,41 @@ class _Opening:
         if judgement.salvage:
             storage = await self._open_storage(marks)
             await self._enter_limbo(storage, judgement)
-            await self._salvage(storage)
-            data.journals = await self._open_journals()
+            with self.steps.step("salvage"):
+                await self._salvage(storage)
+            journals = await self._open_journals()
         else:
             # The folders do not know of each other: both at once.
-            storage, data.journals = await _both(self._open_storage(marks), self._open_journals())
+            storage, journals = await _both(self._open_storage(marks), self._open_journals())
             await self._enter_limbo(storage, judgement)
-        marks.journals = data.journals
+        marks.journals = journals
         await run.write(run.note.settled().begun(settings.journal, disk.boot_id()))
-        await self._replay(storage, data.journals)
+        with self.steps.step("replay"):
+            await self._replay(storage, journals)
         await data.identity.settle(disk)
         data.opened = True
 
     async def _open_journals(self) -> Journals:
         settings = self.settings
-        return await Journals.open(self.disk, settings.journal_paths, settings.journal, chance=self.chance)
+        with self.steps.step("journals"):
+            opened = await Journals.open(self.disk, settings.journal_paths, settings.journal, chance=self.chance)
+        # Noted at once: whatever becomes of who waits for it, `close` finds it.
+        self.data.journals = opened
+        return opened
 
     async def _open_storage(self, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
+        with self.steps.step("index"):
+            self.data.index = await self.open_index(self.settings.index_path)
+        with self.steps.step("storage"):
+            return await self._open_ledgers(self.data.index, marks)
+
+    async def _open_ledgers(self, index: IndexStore, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
         data, settings = self.data, self.settings
-        data.index = await self.open_index(settings.index_path)
         if data.must_rebuild_index(settings):
-            await self._rebuild_index(data.index)
+            await self._rebuild_index(index)
         data.storage = await LedgerStorage.open(
             disk=self.disk,
-            index=data.index,
+            index=index,
             directories=settings.ledger_paths,
             settings=settings.storage,
             marks=marks,
@@ -236,12 +249,13 @@ class _Opening:
 async def _both(
     storage: "Awaitable[LedgerStorage[JournalPositions]]", journals: Awaitable[Journals]
 ) -> tuple[LedgerStorage[JournalPositions], Journals]:
-    """Wait for both also when one fails, so that nothing is half open behind the error; what did open is closed."""
+    """Wait for both also when one fails or we are cancelled: nothing may go on behind the error. What did open is noted
+    in the data, and closed with it.
+    """
     opened, logged = await asyncio.gather(storage, journals, return_exceptions=True)
     if isinstance(logged, BaseException):
         raise logged
     if isinstance(opened, BaseException):
-        await logged.close()
         raise opened
     return opened, logged
 
@@ -255,13 +269,14 @@ async def open_data(
     clock: WallClock,
     chance: Chance,
     open_index: OpenIndex,
+    steps: StartSteps | None = None,
 ) -> None:
-    """Fill `data`; after an error the caller closes it.
+    """Fill `data`; after an error, or when cancelled, the caller closes it. `steps` takes what each step took.
 
     StartupError, DamagedError, MetadataUnavailableError, DiskFullError, OSError.
     """
     began_s = asyncio.get_running_loop().time()
-    await _Opening(settings, data, metadata, disk, clock, chance, open_index).run()
+    await _Opening(settings, data, metadata, disk, clock, chance, open_index, steps or StartSteps()).run()
     took_s = asyncio.get_running_loop().time() - began_s
     assert data.run is not None
     modes = data.run.note.modes

@@ -2,6 +2,7 @@
 
 Never answers a request itself. Starting: nothing is listened on before replay has brought back everything that was
 acknowledged, and the registration comes last, so whoever finds the bookie can reach it. Stopping goes the other way.
+A start may be cancelled at any moment: it gives back what it took, and is to the next start what a crash there is.
 
 A journal that cannot write any more ends the bookie: its registration goes at once, adds and fences get EIO, reads go
 on for `poisoned_reads_s` at most. The owner of the process learns it from `failed` and decides when to stop.
@@ -37,8 +38,9 @@ from quire_bookie.server.scrubbing import Scrubbing
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.start_steps import StartSteps
 from quire_bookie.server.storage_folders import StorageFolders
-from quire_bookie.server.storage_identity import ClaimOptions, claim_storage
+from quire_bookie.server.storage_identity import ClaimOptions, StorageIdentity, claim_storage
 from quire_bookie.storage import index_place
 from quire_bookie.storage.index_place import IndexPlace
 
@@ -76,11 +78,13 @@ class RunningBookie:
         bookie: Bookie,
         metadata: MetadataStore,
         port: int,
+        start_steps: StartSteps,
     ) -> None:
         assert parts.data.journals is not None and parts.data.storage is not None
         self.settings = settings
         self.bookie_id: BookieId = parts.data.identity.bookie
         self.port = port
+        self.start_steps = start_steps
         self.bookie = bookie
         self.journal = parts.data.journals
         self.storage = parts.data.storage
@@ -236,7 +240,8 @@ class RunningBookie:
         self._note_disks()
         assert self._parts.server is not None
         await self._parts.server.start_serving()
-        await self.registration.start(read_only=mode.on)
+        with self.start_steps.step("registration"):
+            await self.registration.start(read_only=mode.on)
         for name, work in self._background(monitor):
             self._spawn(work, name)
 
@@ -249,41 +254,60 @@ async def start_bookie(
     clock: WallClock,
     chance: Chance,
     open_index: OpenIndex | None = None,
+    steps: StartSteps | None = None,
 ) -> RunningBookie:
     """A bookie that serves, with everything that it ever acknowledged. The caller keeps `metadata` open until `stop`.
 
     StartupError (one line for a person): folders or port cannot be used, or belong to somebody else. DamagedError:
-    journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error.
+    journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error, nor
+    when it is cancelled, at whatever moment. `steps` takes what the start took.
     """
     settings.service.check()
+    steps = steps or StartSteps()
     guard = await open_guard(settings.security, disk, clock)
-    instance_id = await initialise(metadata, chance)
-    folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
-    identity = await claim_storage(
-        disk,
-        metadata,
-        folders,
-        instance_id=instance_id,
-        host_name=settings.advertise,
-        chance=chance,
-        options=ClaimOptions(settings.allow_storage_expansion, settings.accept_lost_volumes),
-    )
+    try:
+        with steps.step("identity"):
+            identity = await _identify(settings, metadata, disk, chance)
+    except BaseException:
+        await guard.close()
+        raise
     parts = _Parts(BookieData(identity), disk, clock, guard=guard)
+    running: RunningBookie | None = None
     try:
         answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
         await _listen(settings, parts, answering)
         open_index = open_index or partial(_open_index, settings, parts)
         await open_data(
-            settings, parts.data, metadata=metadata, disk=disk, clock=clock, chance=chance, open_index=open_index
+            settings,
+            parts.data,
+            metadata=metadata,
+            disk=disk,
+            clock=clock,
+            chance=chance,
+            open_index=open_index,
+            steps=steps,
         )
-        running = _make_bookie(settings, parts, metadata)
+        running = _make_bookie(settings, parts, metadata, steps)
         answering.set_result(running.bookie)
         await running._begin()
     except BaseException:
-        await _close(parts)
+        # A bookie that waits to be registered serves already whoever knows its address: what it took is answered.
+        await (_close(parts) if running is None else running.stop())
         raise
     _log.info("bookie %s listens on %s:%d", running.bookie_id, settings.listen, running.port)
     return running
+
+
+async def _identify(settings: BookieSettings, metadata: MetadataStore, disk: Disk, chance: Chance) -> StorageIdentity:
+    return await claim_storage(
+        disk,
+        metadata,
+        StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir),
+        instance_id=await initialise(metadata, chance),
+        host_name=settings.advertise,
+        chance=chance,
+        options=ClaimOptions(settings.allow_storage_expansion, settings.accept_lost_volumes),
+    )
 
 
 async def _open_index(settings: BookieSettings, parts: _Parts, path: str) -> IndexStore:
@@ -313,7 +337,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
         ) from error
 
 
-def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStore) -> RunningBookie:
+def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStore, steps: StartSteps) -> RunningBookie:
     data, server = parts.data, parts.server
     assert data.journals is not None and data.storage is not None and server is not None
     running: RunningBookie | None = None
@@ -331,7 +355,7 @@ def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
     )
     data.storage.on_deleted = bookie.ledger_deleted
     port = server.sockets[0].getsockname()[1]
-    running = RunningBookie(settings, parts, bookie, metadata, port)
+    running = RunningBookie(settings, parts, bookie, metadata, port, steps)
     return running
 
 

@@ -96,6 +96,8 @@ class BookieRegistration:
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(self._watch.close)
             undo.callback(self._forget_session)
+            # Nothing of ours is there before it returns, but for a write of unknown outcome: that goes with the lease.
+            undo.callback(setattr, self, "_watch", None)
             await self._register_first()
             undo.pop_all()
         self._tasks = [

@@ -56,7 +56,11 @@ async def open_index(disk: Disk, place: IndexPlace, *, rebuild_on_damage: bool =
         except DamagedError as error:
             fault = _reason(error)
         else:
-            fault = await why_unusable(disk, index, place.directories)
+            try:
+                fault = await why_unusable(disk, index, place.directories)
+            except BaseException:
+                await index.close()
+                raise
             if fault is None:
                 return index
             await index.close()

@@ -59,8 +59,18 @@ class RocksIndexStore:
         DamagedError: it is not intact. StartupError: it is in use, or may not be used. DiskFullError.
         """
         store = cls(path, cache_bytes, read_only)
+        opening = asyncio.ensure_future(store._run(store._writes, store._open_database))
         try:
-            await store._run(store._writes, store._open_database)
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on. What it opens is closed before anybody else may open it.
+            await asyncio.wait((opening,))
+            if opening.exception() is None:
+                await store.close()
+            else:
+                store._reads.shutdown(wait=False)
+                store._writes.shutdown(wait=False)
+            raise
         except StorageError as error:
             store._reads.shutdown(wait=False)
             store._writes.shutdown(wait=False)

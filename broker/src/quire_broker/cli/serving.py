@@ -10,6 +10,7 @@ from quire_bookie.admin import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+from quire_bookie.cli.process import unless_stopped
 from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -21,7 +22,7 @@ from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_ur
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker, start_broker
-from quire_broker.standalone import run_standalone
+from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone
 
 LOOK_INTERVAL_S = 1.0
 STORAGE_INTERVAL_S = 10.0
@@ -29,20 +30,17 @@ log = logging.getLogger("quire.process")
 
 
 async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set; the exit code. ConfigError, StartupError, DamagedError: nothing stays behind."""
+    """Serve until `stop` is set, also during the start; the exit code.
+
+    ConfigError, StartupError, DamagedError: nothing stays behind.
+    """
     settings = standalone_settings(config)
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         disk = LocalDisk(journal_submit=config.journal_submit)
         undo.callback(disk.close)
-        undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
-        metadata = await open_metadata_store(
-            metadata_url(config), metadata_settings(config.metadata_session_timeout_ms)
-        )
-        undo.push_async_callback(metadata.close)
-        running = await run_standalone(
-            settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance()
-        )
-        undo.push_async_callback(running.stop)
+        running = await unless_stopped(_start_standalone(config, settings, disk, undo), stop)
+        if running is None:
+            return 0
         readings, loop = BookieReadings(), asyncio.get_running_loop()
         running.broker.more_readings.append(
             lambda: [reading for bookie in running.bookies for reading in readings.of(bookie, loop.time())]
@@ -56,25 +54,48 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
     return 0
 
 
+async def _start_standalone(
+    config: StandaloneConfig, settings: StandaloneSettings, disk: LocalDisk, undo: contextlib.AsyncExitStack
+) -> RunningStandalone:
+    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
+    metadata = await open_metadata_store(metadata_url(config), metadata_settings(config.metadata_session_timeout_ms))
+    undo.push_async_callback(metadata.close)
+    running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
+    undo.push_async_callback(running.stop)
+    return running
+
+
 async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set; the exit code. ConfigError, StartupError, MetadataUnavailableError."""
-    url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
-    settings = broker_settings(config)
-    clock, chance = SystemClock(), SystemChance()
+    """Serve until `stop` is set, also during the start; the exit code.
+
+    ConfigError, StartupError, MetadataUnavailableError.
+    """
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
-        metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
-        undo.push_async_callback(metadata.close)
-        bookies = ClientSettings(security=client_security_settings(config))
-        client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
-        undo.push_async_callback(client.close)
-        needed = settings.topics.ledger.ensemble_size
-        if len(client.writable_bookies) < needed:
-            log.warning("%d bookies are writable; topics need %d", len(client.writable_bookies), needed)
-        broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
-        undo.push_async_callback(broker.stop)
+        broker = await unless_stopped(_start_broker(config, undo), stop)
+        if broker is None:
+            return 0
         print(f"Pulsar clients: {broker.urls.native}\nREST, metrics:  {broker.urls.http}", flush=True)
         await _until_stopped(broker, stop, None)
     return 0
+
+
+async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -> RunningBroker:
+    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
+    settings = broker_settings(config)
+    clock, chance = SystemClock(), SystemChance()
+    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
+    undo.push_async_callback(metadata.close)
+    bookies = ClientSettings(security=client_security_settings(config))
+    client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
+    undo.push_async_callback(client.close)
+    needed = settings.topics.ledger.ensemble_size
+    if len(client.writable_bookies) < needed:
+        log.warning("%d bookies are writable; topics need %d", len(client.writable_bookies), needed)
+    broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
+    undo.push_async_callback(broker.stop)
+    return broker
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.service_options import (
     EventLoop,
@@ -43,23 +44,25 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run bookies, a broker and metadata in one process until SIGINT or SIGTERM."""
-        from quire_bookie.cli.process import run_service, set_up_log
-        from quire_broker.config import StandaloneConfig
+        with early_signals() as early:
+            from quire_bookie.cli.process import run_service, set_up_log
+            from quire_broker.config import StandaloneConfig
 
-        flags = {
-            "data": data,
-            "bookies": bookies,
-            "broker_port": broker_port,
-            "http_port": http_port,
-            "bookie_port": bookie_port,
-            "advertise": advertise,
-            "metadata": metadata,
-        }
-        loaded = load_settings(commands, StandaloneConfig, flags, config, set_)
-        set_up_log(log_level, log_format)
-        from quire_broker.cli.serving import serve_standalone
+            flags = {
+                "data": data,
+                "bookies": bookies,
+                "broker_port": broker_port,
+                "http_port": http_port,
+                "bookie_port": bookie_port,
+                "advertise": advertise,
+                "metadata": metadata,
+            }
+            loaded = load_settings(commands, StandaloneConfig, flags, config, set_)
+            set_up_log(log_level, log_format)
+            from quire_broker.cli.serving import serve_standalone
 
-        raise typer.Exit(run_service(lambda stop: serve_standalone(loaded.config, stop), event_loop))
+            code = run_service(lambda stop: serve_standalone(loaded.config, stop), event_loop, early)
+        raise typer.Exit(code)
 
     broker = new_app("Run a broker on the bookies of a cluster.")
     commands.app.add_typer(broker, name="broker")
@@ -78,12 +81,14 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a broker until SIGINT or SIGTERM."""
-        from quire_bookie.cli.process import run_service, set_up_log
-        from quire_broker.config import BrokerConfig
+        with early_signals() as early:
+            from quire_bookie.cli.process import run_service, set_up_log
+            from quire_broker.config import BrokerConfig
 
-        flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
-        loaded = load_settings(commands, BrokerConfig, flags, config, set_)
-        set_up_log(log_level, log_format)
-        from quire_broker.cli.serving import serve_broker
+            flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
+            loaded = load_settings(commands, BrokerConfig, flags, config, set_)
+            set_up_log(log_level, log_format)
+            from quire_broker.cli.serving import serve_broker
 
-        raise typer.Exit(run_service(lambda stop: serve_broker(loaded.config, stop), event_loop))
+            code = run_service(lambda stop: serve_broker(loaded.config, stop), event_loop, early)
+        raise typer.Exit(code)
