@@ -64,7 +64,6 @@ class Election:
                         continue
             finally:
                 following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
         finally:
             await watch.close()
 

@@ -102,10 +102,12 @@ class UnderReplication:
         self._store = store
         self._clock = clock
 
-    async def mark(self, ledger: LedgerId, bookies: Iterable[BookieId]) -> bool:
-        """Say that these bookies lack entries of the ledger, beside those that were named before. False: known already.
+    async def mark(self, ledger: LedgerId, bookies: Iterable[BookieId], *, again: bool = True) -> bool:
+        """Say that these bookies lack entries of the ledger, beside those that were named before.
 
-        When it returns the mark is there. MetadataUnknownError, MetadataUnavailableError: it may not be; call again.
+        When it returns the mark is there. `again`: write it also when all of them are named already, because entries
+        may be lacking that whoever is at work on it has not seen; without, that is no write, and False.
+        MetadataUnknownError, MetadataUnavailableError: it may not be there; call again.
         """
         wanted = sorted(set(bookies))
         path = mark_path(ledger)
@@ -114,7 +116,7 @@ class UnderReplication:
             node = await self._store.get(path)
             known = self._known(ledger, node)
             new = [bookie for bookie in wanted if known is None or bookie not in known.bookies]
-            if known is not None and not new:
+            if known is not None and not new and (not again or unknown is not None):
                 return unknown is not None
             marked_ms = self._clock.now_ms() if known is None else known.marked_ms
             value = encode_mark([*(known.bookies if known else ()), *new], marked_ms)

@@ -138,10 +138,19 @@ async def test_marks_are_merged_and_keep_the_time_of_the_first(server: SimMetada
     assert await marks.mark(LEDGER, [A])
     clock.ms += 5
     assert await marks.mark(LEDGER, [B, A])
-    assert not await marks.mark(LEDGER, [A]), "nothing new is no write"
+    assert not await marks.mark(LEDGER, [A], again=False), "nothing new is no write"
     found = await marks.read(LEDGER)
     assert found is not None
     assert (set(found.bookies), found.marked_ms, found.version) == ({A, B}, 1795249087479, 1)
+
+
+async def test_a_mark_that_is_made_again_outlives_the_work_on_the_first(server: SimMetadata) -> None:
+    marks = UnderReplication(SimMetadataStore(server), _Clock())
+    await marks.mark(LEDGER, [A])
+    seen = await marks.read(LEDGER)
+    assert seen is not None
+    assert await marks.mark(LEDGER, [A]), "another entry may be lacking than the one that was looked for"
+    assert not await marks.remove(seen)
 
 
 async def test_two_markers_at_once_lose_nothing(server: SimMetadata) -> None:

@@ -1,0 +1,6 @@
+"""Auto-recovery: notices lost and incomplete replicas and makes new ones. A client of bookies and metadata only."""
+
+from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
+from quire_bookie.recovery.settings import RecoverySettings
+
+__all__ = ["RecoverySettings", "RunningAutoRecovery", "start_auto_recovery"]

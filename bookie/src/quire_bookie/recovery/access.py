@@ -1,0 +1,103 @@
+"""What auditor and workers share: registrations, connections, metadata and settings. Decides nothing."""
+
+from quire_bookie.client.bookie_choice import BookieChoice
+from quire_bookie.client.entry_list import ask_entries
+from quire_bookie.client.hole_marks import HoleMarks
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.pool import ConnectionPool
+from quire_bookie.client.security import ClientSecurity
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import BookieUnavailableError, StartupError
+from quire_bookie.metadata.initialise import read_instance_id
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.wire.availability import Availability
+
+
+class ClusterAccess:
+    """Open it with `open`, close it with `close`; the metadata store stays the caller's."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        registry: BookieRegistry,
+        settings: RecoverySettings,
+        client_settings: ClientSettings,
+        clock: WallClock,
+        chance: Chance,
+        security: ClientSecurity | None,
+        instance_id: str,
+    ) -> None:
+        """Use `open`."""
+        self.metadata = metadata
+        self.registry = registry
+        self.settings = settings
+        self.client_settings = client_settings
+        self.clock = clock
+        self.chance = chance
+        self.nodes = LedgerNodes(metadata)
+        self.pool = ConnectionPool(registry.address_of, client_settings, security)
+        self.bookies = BookieChoice(registry, lambda: self.pool.suspects, lambda: self.pool.quarantined, chance)
+        self.marks = UnderReplication(metadata, clock)
+        self._hole_marks = HoleMarks(self.marks)
+        self._security = security
+        self._instance_id = instance_id
+
+    @classmethod
+    async def open(
+        cls,
+        metadata: MetadataStore,
+        settings: RecoverySettings,
+        client_settings: ClientSettings,
+        *,
+        clock: WallClock,
+        chance: Chance,
+    ) -> "ClusterAccess":
+        """MetadataUnavailableError. ConfigError: the TLS files. StartupError: the store holds no cluster."""
+        instance_id = await read_instance_id(metadata)
+        if instance_id is None:
+            raise StartupError("the metadata store holds no cluster yet: start a bookie first, or name another store")
+        security = await ClientSecurity.open(client_settings.security, clock)
+        registry = await BookieRegistry.open(metadata)
+        return cls(metadata, registry, settings, client_settings, clock, chance, security, instance_id)
+
+    @property
+    def registered(self) -> frozenset[BookieId]:
+        """Bookies that serve reads, as far as their leases say."""
+        return self.registry.writable | self.registry.read_only
+
+    async def is_same_cluster(self) -> bool:
+        """Whether the store still is that of the cluster that was opened, and not a new or restored one under it."""
+        return await read_instance_id(self.metadata) == self._instance_id
+
+    def handle(self, ledger: LedgerId, metadata: LedgerMetadata) -> LedgerHandle:
+        """The keys of a ledger. Metadata that names no password (version 1) is taken to have none."""
+        return LedgerHandle.of(
+            ledger,
+            metadata.digest_type,
+            metadata.password,
+            links=self.pool,
+            nodes=self.nodes,
+            settings=self.client_settings,
+            bookies=self.bookies,
+            marks=self._hole_marks,
+        )
+
+    async def entries_of(self, ledger: LedgerId, bookie: BookieId) -> Availability:
+        """The ids that a bookie holds of a ledger. LedgerError, see `ask_entries`."""
+        address = self.registry.address_of(bookie)
+        if address is None:
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its entries")
+        return await ask_entries(address, ledger, self.settings.list_timeout_s, self._security)
+
+    async def close(self) -> None:
+        """Drop the connections and stop following the registrations."""
+        await self._hole_marks.close()
+        await self.pool.close()
+        await self.registry.close()

@@ -1,0 +1,253 @@
+"""The auditor: finds ledgers that lack replicas and marks them. Of all processes the elected one does it.
+
+* lost bookies: a bookie that has been away for the delay has every ledger that names it marked, page by page;
+* a person's word (the delay written again) audits everybody who is missing now;
+* all ledgers are checked at an interval, at a bounded number of questions a second; the time of the last check is in
+  the metadata, so that neither a restart nor another leader begins anew.
+
+Marks only: it never copies, replaces or deletes. A replica that is unknown is not marked. Two auditors at once would
+mark the same things twice, which is harmless. Memory is bounded by a page of ledgers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.cookies import Cookies
+from quire_bookie.metadata.election import Election
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, RecoveryControls
+from quire_bookie.metadata.store import EventKind, Node
+from quire_bookie.metadata.under_replication import UNDER_REPLICATION
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.following import patient_watch
+from quire_bookie.recovery.fragment_check import Health, LedgerCheck
+from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.recovery.ledger_folders import ledger_folders
+from quire_bookie.recovery.lost_bookies import LostBookies
+from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery.auditor")
+_LEADER_CHECK_S = 10.0
+_DISABLED_POLL_S = 10.0
+_LEDGERS_AT_ONCE = 8
+
+
+class LeadershipLostError(MetadataError):
+    """Another process is the auditor by now, or our session ended."""
+
+
+class Auditor:
+    """One candidate and, while it leads, the auditor."""
+
+    def __init__(
+        self, access: ClusterAccess, election: Election, controls: RecoveryControls, stats: RecoveryStats
+    ) -> None:
+        self._access = access
+        self._election = election
+        self._controls = controls
+        self._stats = stats
+        self._pace = Pace(access.settings.operations_s)
+        self._lost = LostBookies()
+        self._wake = asyncio.Event()
+        self._at_once = False
+        self.leads = False
+
+    async def run(self) -> None:
+        """Stand for election and audit while leading, until cancelled. Ends only by what nobody foresaw."""
+        delay_s, high_s = METADATA_RETRY_BACKOFF_S
+        forget = self._access.registry.on_change(self._bookies_changed)
+        try:
+            while True:
+                await self._election.win()
+                self._stats.elections_won += 1
+                _log.info("this process is the auditor")
+                self.leads = True
+                try:
+                    await self._lead()
+                except* MetadataError as errors:
+                    # Leave it to whoever can reach the store; win again when that is us.
+                    _log.warning("no auditor any more: %s", errors.exceptions[0])
+                self.leads = False
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, high_s)
+        finally:
+            forget()
+            self.leads = False
+
+    def _bookies_changed(self) -> None:
+        # Also while another leads: who came back is forgiven whoever saw it.
+        self._lost.returned(self._access.registered)
+        self._wake.set()
+
+    async def resign(self) -> None:
+        """Let another lead at once."""
+        await self._election.resign()
+
+    async def _lead(self) -> None:
+        await self._controls.ensure_layout()
+        await self._controls.ensure_lost_bookie_delay_s(self._access.settings.lost_bookie_delay_s)
+        self._lost.audit_again()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_leading(), name="auditor's leadership")
+            group.create_task(self._follow(), name="auditor's controls")
+            group.create_task(self._audit_lost(), name="audit of lost bookies")
+            if self._access.settings.check_interval_s > 0:
+                group.create_task(self._check_at_intervals(), name="check of all ledgers")
+
+    async def _keep_leading(self) -> None:
+        while True:
+            await asyncio.sleep(_LEADER_CHECK_S)
+            if not await self._election.still_leads():
+                raise LeadershipLostError("the election's node is another's, or gone with our session")
+
+    async def _follow(self) -> None:
+        """A person's word, and the switch."""
+        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/")
+        try:
+            async for event in watch:
+                if event.key == LOST_BOOKIE_DELAY and event.kind is EventKind.MODIFIED:
+                    self._at_once = True
+                    self._wake.set()
+                elif event.key.startswith(f"{UNDER_REPLICATION}/d") or event.kind is EventKind.RESYNC:
+                    self._wake.set()
+        finally:
+            await watch.close()
+
+    async def _enabled(self) -> None:
+        """Return once auto-recovery is switched on."""
+        while not await self._controls.is_enabled():  # noqa: ASYNC110  the state is in the store, not here
+            await asyncio.sleep(_DISABLED_POLL_S)
+
+    # ---- lost bookies
+    async def _audit_lost(self) -> None:
+        """Look whenever the bookies change, when a delay runs out, and at the interval."""
+        interval_s = self._access.settings.audit_interval_s
+        loop = asyncio.get_running_loop()
+        named = await self._named()
+        while True:
+            self._wake.clear()
+            await self._enabled()
+            delay_s = await self._delay_s()
+            known = named | frozenset(await Cookies(self._access.metadata).bookies())
+            self._lost.saw(known, self._access.registered, loop.time())
+            at_once, self._at_once = self._at_once, False
+            lost = self._lost.lost(0, loop.time()) if at_once else self._lost.to_audit(delay_s, loop.time())
+            if lost:
+                await self.audit(lost)
+                self._lost.audited(lost)
+            waits = [self._lost.next_s(delay_s, loop.time()), interval_s or None]
+            try:
+                async with asyncio.timeout(min((wait for wait in waits if wait is not None), default=None)):
+                    await self._wake.wait()
+            except TimeoutError:
+                if interval_s and self._lost.next_s(delay_s, loop.time()) is None:
+                    self._lost.audit_again()
+                    named = await self._named()
+
+    async def _delay_s(self) -> float:
+        try:
+            found = await self._controls.lost_bookie_delay_s()
+        except MetadataFormatError as error:
+            _log.warning("the default is taken: %s", error)
+            found = None
+        return self._access.settings.lost_bookie_delay_s if found is None else found
+
+    async def _named(self) -> frozenset[BookieId]:
+        """Every bookie that a ledger names: one whose cookie was removed too early still has data to be missed."""
+        found: set[BookieId] = set()
+        async for folder in ledger_folders(self._access.metadata):
+            async for page in self._access.metadata.scan(folder):
+                for node in page:
+                    read = self._read(node)
+                    if read is not None:
+                        found.update(*(segment.ensemble for segment in read[1].segments))
+        return frozenset(found)
+
+    async def audit(self, lost: Collection[BookieId]) -> int:
+        """Mark every ledger that names one of these; how many were marked. MetadataError: incomplete, again later."""
+        _log.warning("bookies are lost: %s; their ledgers are marked", ", ".join(sorted(lost)))
+        found = 0
+        # Ids are ASCII in the value whatever its version, so most ledgers need not be decoded.
+        needles = [bookie.encode() for bookie in sorted(lost)]
+        async for folder in ledger_folders(self._access.metadata):
+            async for page in self._access.metadata.scan(folder):
+                for node in page:
+                    if any(needle in node.value for needle in needles):
+                        found += await self._mark_lost(node, lost)
+        self._stats.audits += 1
+        _log.info("%d ledgers are marked for %s", found, ", ".join(sorted(lost)))
+        return found
+
+    async def _mark_lost(self, node: Node, lost: Collection[BookieId]) -> bool:
+        read = self._read(node)
+        if read is None:
+            return False
+        ledger, metadata = read
+        missing = {bookie for segment in metadata.segments for bookie in segment.ensemble} & set(lost)
+        if not missing - self._access.registered:
+            return False  # they came back while the ledgers were gone through
+        self._stats.marks_made += await self._access.marks.mark(ledger, missing, again=False)
+        return True
+
+    def _read(self, node: Node) -> tuple[LedgerId, LedgerMetadata] | None:
+        ledger = layout.ledger_of_path(node.key)
+        if ledger is None:
+            return None
+        try:
+            return ledger, decode_ledger_metadata(node.value)
+        except MetadataFormatError as error:
+            self._stats.ledgers_unreadable += 1
+            _log.error("ledger %d is passed over: %s", ledger, error)
+            return None
+
+    # ---- all ledgers
+    async def _check_at_intervals(self) -> None:
+        interval_ms = self._access.settings.check_interval_s * 1000
+        while True:
+            last_ms = await self._controls.last_check_ms(CheckKind.ALL_LEDGERS)
+            now_ms = self._access.clock.now_ms()
+            # A clock that went back must not put the check off for longer than an interval.
+            wait_ms = 0.0 if last_ms is None else min(interval_ms, last_ms + interval_ms - now_ms)
+            if wait_ms > 0:
+                await asyncio.sleep(wait_ms / 1000)
+                continue
+            await self._enabled()
+            await self.check_all()
+            await self._controls.set_last_check_ms(CheckKind.ALL_LEDGERS, self._access.clock.now_ms())
+
+    async def check_all(self) -> int:
+        """Check every ledger once and mark what lacks something; how many were marked. MetadataError."""
+        marked = 0
+        async for folder in ledger_folders(self._access.metadata):
+            async for page in self._access.metadata.scan(folder, page_keys=100):
+                for at in range(0, len(page), _LEDGERS_AT_ONCE):
+                    part = page[at : at + _LEDGERS_AT_ONCE]
+                    marked += sum(await asyncio.gather(*map(self._check, part)))
+        self._stats.checks += 1
+        _log.info("all ledgers were checked; %d lack replicas or entries", marked)
+        return marked
+
+    async def _check(self, node: Node) -> bool:
+        read = self._read(node)
+        if read is None:
+            return False
+        ledger, metadata = read
+        check = LedgerCheck(self._access, self._access.handle(ledger, metadata), self._pace)
+        try:
+            reports = await check.check(closed_fragments(metadata))
+        except LedgerError as error:
+            _log.warning("ledger %d could not be checked: %s", ledger, error)
+            return False
+        self._stats.ledgers_checked += 1
+        self._stats.replicas_unknown += sum(report.health is Health.UNKNOWN for report in reports)
+        # A bookie that is gone is the matter of its delay.
+        bad = {report.bookie for report in reports if report.health in (Health.LACKING, Health.LIMBO)}
+        if bad:
+            self._stats.marks_made += await self._access.marks.mark(ledger, bad, again=False)
+        return bool(bad)

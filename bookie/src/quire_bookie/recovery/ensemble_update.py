@@ -1,0 +1,74 @@
+"""The compare-and-set that puts a new replica into a ledger's metadata in place of one that is gone.
+
+Done only to exactly the fragment that was copied, of exactly the ledger that it was copied from, and only while it
+still names the bookies that are replaced. Whatever else holds by then wins: the copy is void and costs nothing but
+space, which garbage collection takes back. An outcome that stays unknown is read back by `LedgerNodes`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+
+from quire_bookie.errors import BadVersionError, NoSuchLedgerError
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.recovery.fragments import Fragment, closed_fragments, same_instance
+
+_ATTEMPTS_MAX = 10
+
+
+class EnsembleUpdate(Enum):
+    """What became of it."""
+
+    DONE = "the new replicas are named"
+    VOID = "the fragment has changed: look again"
+    GONE = "the ledger was deleted, or its id is another ledger's by now"
+
+
+def with_replaced(
+    metadata: LedgerMetadata, fragment: Fragment, replacements: Mapping[int, BookieId]
+) -> LedgerMetadata | None:
+    """The metadata with the replacements, by position; None when it has no such fragment, or a bookie twice then. Pure.
+
+    The new bookies are never members already: each would stand for two copies.
+    """
+    if fragment not in closed_fragments(metadata):
+        return None
+    ensemble = list(fragment.ensemble)
+    for position, bookie in replacements.items():
+        ensemble[position] = bookie
+    if len(set(ensemble)) != len(ensemble):
+        return None
+    changed = Segment(fragment.first, tuple(ensemble))
+    segments = tuple(changed if one.first_entry == fragment.first else one for one in metadata.segments)
+    return replace(metadata, segments=segments)
+
+
+async def update_ensemble(
+    nodes: LedgerNodes,
+    ledger: LedgerId,
+    copied_from: LedgerMetadata,
+    fragment: Fragment,
+    replacements: Mapping[int, BookieId],
+    may_go_on: Callable[[], Awaitable[bool]],
+) -> EnsembleUpdate:
+    """Name the new replicas. `may_go_on` is asked right before each attempt; False makes it VOID.
+
+    MetadataUnavailableError, MetadataUnknownError (it may have been done), MetadataFormatError.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            found = await nodes.read(ledger)
+        except NoSuchLedgerError:
+            return EnsembleUpdate.GONE
+        if not same_instance(found.value, copied_from):
+            return EnsembleUpdate.GONE
+        wanted = with_replaced(found.value, fragment, replacements)
+        if wanted is None or not await may_go_on():
+            return EnsembleUpdate.VOID
+        try:
+            await nodes.update(ledger, wanted, found.version)
+        except BadVersionError:
+            continue  # the writer, a recovery or another worker: decide anew on what holds now
+        return EnsembleUpdate.DONE
+    return EnsembleUpdate.VOID

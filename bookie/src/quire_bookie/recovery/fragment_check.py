@@ -1,0 +1,226 @@
+"""Which replicas of a ledger are whole. Asks bookies and reports; never changes anything.
+
+Per position of a fragment: the first and the last id it must have are read and their digests checked, and a sample of
+those between them if so configured; the middle is compared with the bookie's own list of entries. A bookie that is not
+registered is gone without being asked. An answer that never came, or that says nothing about the data (too many
+requests, a refused connection), is *unknown*: it never counts as missing.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.errors import (
+    BookieIoError,
+    DigestMismatchError,
+    LedgerError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    UnknownLedgerStateError,
+)
+from quire_bookie.limits import CHECK_READS_AT_ONCE
+from quire_bookie.model import BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragments import Fragment, lacking, merged, union
+from quire_bookie.recovery.pace import Pace
+from quire_bookie.wire.availability import Availability, EntryRange
+
+_SAMPLED_MAX = 1000
+
+
+class Health(Enum):
+    """What is known of one replica."""
+
+    WHOLE = "whole"
+    GONE = "its bookie is not registered"
+    LACKING = "entries are missing or damaged there, provably"
+    LIMBO = "its bookie lost track of what it held"
+    UNKNOWN = "its bookie did not answer in a way that says anything"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """One position of one fragment. `to_store`: ranges that cover what it lacks (and may cover more)."""
+
+    fragment: Fragment
+    position: int
+    health: Health
+    to_store: tuple[EntryRange, ...] = ()
+    reason: str = ""
+
+    @property
+    def bookie(self) -> BookieId:
+        """Whose replica it is."""
+        return self.fragment.ensemble[self.position]
+
+
+class LedgerCheck:
+    """One look at one ledger. Lists of entries are asked for once a bookie."""
+
+    def __init__(self, access: ClusterAccess, handle: LedgerHandle, pace: Pace) -> None:
+        self._access = access
+        self._handle = handle
+        self._pace = pace
+        self._lists: dict[BookieId, Availability | LedgerError] = {}
+
+    async def check(
+        self, fragments: Iterable[Fragment], *, listed: Collection[BookieId] | None = None
+    ) -> list[ReplicaReport]:
+        """All positions of all fragments. `listed`: whose lists of entries are compared (None: everybody's)."""
+        reports = []
+        for fragment in fragments:
+            positions = range(len(fragment.ensemble))
+            reports += await asyncio.gather(*(self._check(fragment, position, listed) for position in positions))
+        return reports
+
+    async def _check(self, fragment: Fragment, position: int, listed: Collection[BookieId] | None) -> ReplicaReport:
+        bookie = fragment.ensemble[position]
+        ends = fragment.ends(position)
+        if bookie not in self._access.registered:
+            # Also where it stores no entry of this fragment: whoever reads the metadata expects it to be there.
+            return ReplicaReport(fragment, position, Health.GONE, ((fragment.first, fragment.last),))
+        if ends is None:
+            return ReplicaReport(fragment, position, Health.WHOLE)
+        probes = [*dict.fromkeys((*ends, *self._sample(fragment, position)))]
+        failures = await self._read_all(bookie, probes)
+        damaged = any(isinstance(error, (BookieIoError, DigestMismatchError)) for error in failures.values())
+        missing = any(_is_missing(error) for error in failures.values())
+        if damaged or missing or listed is None or bookie in listed:
+            return await self._compare(fragment, position, failures, damaged=damaged)
+        return _judged(fragment, position, failures, ())
+
+    async def _compare(
+        self, fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], *, damaged: bool
+    ) -> ReplicaReport:
+        """With the bookie's list, and all digests where one was wrong."""
+        bookie = fragment.ensemble[position]
+        whole = ((fragment.first, fragment.last),)
+        found = await self._list(bookie)
+        if isinstance(found, UnknownLedgerStateError):
+            return ReplicaReport(fragment, position, Health.LIMBO, whole, str(found))
+        if isinstance(found, (NoSuchLedgerError, NoSuchEntryError)):
+            return ReplicaReport(fragment, position, Health.LACKING, whole, str(found))
+        if isinstance(found, LedgerError) and not isinstance(found, BookieIoError):
+            if any(_is_missing(error) for error in failures.values()):
+                return ReplicaReport(fragment, position, Health.LACKING, whole, f"extent unknown: {found}")
+            return ReplicaReport(fragment, position, Health.UNKNOWN, reason=str(found))
+        gaps = lacking(fragment, position, found) if isinstance(found, Availability) else ()
+        if damaged or isinstance(found, BookieIoError):
+            failures = failures | await self._read_rest(fragment, position, gaps, failures)
+        return _judged(fragment, position, failures, gaps)
+
+    async def _read_rest(
+        self, fragment: Fragment, position: int, gaps: tuple[EntryRange, ...], known: Collection[EntryId]
+    ) -> dict[EntryId, LedgerError]:
+        """Every entry that the replica should have and was not read yet."""
+        failures: dict[EntryId, LedgerError] = {}
+        part: list[EntryId] = []
+        for first, last in fragment.stored(position):
+            for number in range(first, last + 1):
+                entry = EntryId(number)
+                if entry in known or any(low <= entry <= high for low, high in gaps):
+                    continue
+                part.append(entry)
+                if len(part) == CHECK_READS_AT_ONCE:
+                    failures |= await self._read_all(fragment.ensemble[position], part)
+                    part = []
+        return failures | await self._read_all(fragment.ensemble[position], part)
+
+    def _sample(self, fragment: Fragment, position: int) -> list[EntryId]:
+        share = self._access.settings.verified_share
+        count = fragment.last - fragment.first + 1
+        if share <= 0 or count <= 2:
+            return []
+        if share >= 1:
+            return [EntryId(entry) for first, last in fragment.stored(position) for entry in range(first, last + 1)]
+        wanted = min(max(1, int(count * share)), _SAMPLED_MAX, count)
+        chosen = self._access.chance.sample(range(fragment.first, fragment.last + 1), wanted)
+        return [EntryId(entry) for entry in chosen if fragment.holds(position, EntryId(entry))]
+
+    async def _list(self, bookie: BookieId) -> Availability | LedgerError:
+        found = self._lists.get(bookie)
+        if found is None:
+            await self._pace.take(1)
+            try:
+                found = await self._access.entries_of(self._handle.ledger, bookie)
+            except LedgerError as error:
+                found = error
+            self._lists[bookie] = found
+        return found
+
+    async def _read_all(self, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
+        """What went wrong, by entry."""
+        failures: dict[EntryId, LedgerError] = {}
+        for at in range(0, len(entries), CHECK_READS_AT_ONCE):
+            part = entries[at : at + CHECK_READS_AT_ONCE]
+            await self._pace.take(len(part))
+            answers = await asyncio.gather(*(self._read(bookie, entry) for entry in part))
+            failures |= {entry: error for entry, error in zip(part, answers, strict=True) if error is not None}
+        return failures
+
+    async def _read(self, bookie: BookieId, entry: EntryId) -> LedgerError | None:
+        answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+
+        def resolve(found: Buffer | LedgerError) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        link = self._access.pool.link(bookie, Purpose.READ)
+        link.read(self._handle.ledger, entry, resolve, fence_key=None, high_priority=False)
+        found = await answer
+        if isinstance(found, LedgerError):
+            return found
+        try:
+            self._handle.read_way.decode(found, entry)
+        except DigestMismatchError as error:
+            return error
+        return None
+
+
+def _is_missing(error: LedgerError) -> bool:
+    return isinstance(error, (NoSuchEntryError, NoSuchLedgerError))
+
+
+def _judged(
+    fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], gaps: tuple[EntryRange, ...]
+) -> ReplicaReport:
+    """What the reads and the list say together."""
+    bad = [
+        (entry, entry)
+        for entry, error in sorted(failures.items())
+        if _is_missing(error) or isinstance(error, (BookieIoError, DigestMismatchError))
+    ]
+    if bad or gaps:
+        reason = str(failures[bad[0][0]]) if bad else f"entries {gaps[0][0]} to {gaps[0][1]} are not in its list"
+        return ReplicaReport(fragment, position, Health.LACKING, merged(union([*gaps, *bad])), reason)
+    if failures:
+        return ReplicaReport(fragment, position, Health.UNKNOWN, reason=str(next(iter(failures.values()))))
+    return ReplicaReport(fragment, position, Health.WHOLE)
+
+
+def open_tail(metadata: LedgerMetadata, last: EntryId) -> Fragment:
+    """The last segment of an open ledger as far as `last`, which is confirmed or at least its first entry."""
+    segment = metadata.segments[-1]
+    return Fragment(segment.first_entry, last, segment.ensemble, metadata.write_quorum)
+
+
+def with_limbo(reports: list[ReplicaReport]) -> list[ReplicaReport]:
+    """The reports, with every replica at a bookie in limbo taken for one that may lack anything.
+
+    What is read from such a bookie is right, but what it does not have says nothing; and ending its limbo claims that
+    it has all of the ledger that it must have.
+    """
+    limbo = {report.bookie for report in reports if report.health is Health.LIMBO}
+    return [
+        ReplicaReport(
+            *(report.fragment, report.position, Health.LIMBO),
+            ((report.fragment.first, report.fragment.last),),
+            report.reason,
+        )
+        if report.bookie in limbo
+        else report
+        for report in reports
+    ]

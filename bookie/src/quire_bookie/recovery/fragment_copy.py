@@ -1,0 +1,143 @@
+"""Copies a fragment's entries from the replicas that have them to those that lack them. Never touches metadata.
+
+Every entry is read through the quorum reader, which checks its digest and asks another replica when one fails, and is
+stored byte for byte. Reading goes on while earlier batches are on their way to the disks.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.range_read import RangeReader
+from quire_bookie.errors import LedgerError
+from quire_bookie.limits import REPLICATION_BATCHES_IN_FLIGHT
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata
+from quire_bookie.recovery.fragments import Fragment, union
+from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.wire.availability import EntryRange
+
+_UNREADABLE_MAX = 100
+
+
+class ReplicaWriteError(LedgerError):
+    """The bookie that was to get the copies did not take them. Another bookie may."""
+
+    def __init__(self, bookie: BookieId, cause: LedgerError) -> None:
+        super().__init__(f"bookie {bookie} did not take copies: {cause}")
+        self.bookie = bookie
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Entries of `position` within `ranges` are to be on `bookie`."""
+
+    position: int
+    bookie: BookieId
+    ranges: tuple[EntryRange, ...]
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a copy did. `unreadable`: entries that no replica could serve, with the reason; at most a hundred."""
+
+    entries: int = 0
+    size_bytes: int = 0
+    unreadable: dict[EntryId, LedgerError] = field(default_factory=dict)
+
+
+async def copy_fragment(
+    handle: LedgerHandle,
+    metadata: LedgerMetadata,
+    fragment: Fragment,
+    targets: Sequence[Target],
+    pace: Pace,
+    batch_bytes: int,
+) -> Copied:
+    """Copy; when it returns everything but what is `unreadable` is durable at every target.
+
+    ReplicaWriteError: a target failed. Cancelling leaves copies that nobody counts.
+    """
+    reader = RangeReader(handle.read_way, handle.settings)
+    writers = [ReplicaWriter(handle, target.bookie) for target in targets]
+    copied = Copied()
+    under_way: set[asyncio.Task[None]] = set()
+    try:
+        for first, last in union(one for target in targets for one in target.ranges):
+            at: int = first
+            while at <= last:
+                entries = await _read(reader, metadata, EntryId(at), last, batch_bytes)
+                if isinstance(entries, LedgerError):
+                    if any(_wants(fragment, target, EntryId(at)) for target in targets):
+                        copied.unreadable[EntryId(at)] = entries
+                        if len(copied.unreadable) >= _UNREADABLE_MAX:
+                            return copied
+                    at += 1
+                    continue
+                at += len(entries)
+                await _store(fragment, targets, writers, entries, under_way, copied, pace)
+                while len(under_way) >= REPLICATION_BATCHES_IN_FLIGHT:
+                    await _reap(under_way)
+        while under_way:
+            await _reap(under_way)
+        return copied
+    finally:
+        for writer in writers:
+            writer.close()
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def _read(
+    reader: RangeReader, metadata: LedgerMetadata, first: EntryId, last: EntryId, batch_bytes: int
+) -> list[LedgerEntry] | LedgerError:
+    try:
+        return await reader.read(metadata, first, last, batch_bytes)
+    except LedgerError as error:
+        return error
+
+
+def _wants(fragment: Fragment, target: Target, entry: EntryId) -> bool:
+    return fragment.holds(target.position, entry) and any(low <= entry <= high for low, high in target.ranges)
+
+
+async def _store(
+    fragment: Fragment,
+    targets: Sequence[Target],
+    writers: Sequence[ReplicaWriter],
+    entries: list[LedgerEntry],
+    under_way: "set[asyncio.Task[None]]",
+    copied: Copied,
+    pace: Pace,
+) -> None:
+    for target, writer in zip(targets, writers, strict=True):
+        if len(target.ranges) == 1 and fragment.write_quorum == len(fragment.ensemble):
+            low, high = target.ranges[0]
+            wanted = [entry for entry in entries if low <= entry.entry_id <= high]
+        else:
+            wanted = [entry for entry in entries if _wants(fragment, target, entry.entry_id)]
+        if not wanted:
+            continue
+        size_bytes = sum(len(entry.payload) for entry in wanted)
+        await pace.take(size_bytes)
+        copied.entries += len(wanted)
+        copied.size_bytes += size_bytes
+        under_way.add(asyncio.get_running_loop().create_task(_store_one(writer, wanted), name="copy entries"))
+
+
+async def _store_one(writer: ReplicaWriter, entries: Sequence[LedgerEntry]) -> None:
+    try:
+        await writer.store(entries)
+    except LedgerError as error:
+        raise ReplicaWriteError(writer.bookie, error) from error
+
+
+async def _reap(under_way: "set[asyncio.Task[None]]") -> None:
+    done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+    under_way -= done
+    for task in done:
+        task.result()

@@ -1,0 +1,140 @@
+"""Which entries each replica of a ledger must hold, and which it lacks. Pure arithmetic on metadata and lists.
+
+A fragment is one segment of a ledger as far as its entries will not change any more: every segment but the last, and
+the last one of a closed ledger. Each position of its ensemble stores the ids whose write set contains it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from quire_bookie.limits import LACKING_RANGES_MAX
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.write_set import holds
+from quire_bookie.wire.availability import Availability, EntryRange
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Entries `first` to `last` (never empty) and who stores them."""
+
+    first: EntryId
+    last: EntryId
+    ensemble: tuple[BookieId, ...]
+    write_quorum: int
+
+    def holds(self, position: int, entry: EntryId) -> bool:
+        """Whether the position must have the entry."""
+        return holds(position, entry, len(self.ensemble), self.write_quorum)
+
+    def stored(self, position: int) -> Iterator[EntryRange]:
+        """The runs of ids that the position must have, ascending; none when it stores nothing of the fragment."""
+        size = len(self.ensemble)
+        if size == self.write_quorum:
+            yield self.first, self.last
+            return
+        # Runs of Qw ids start at those congruent to position - Qw + 1.
+        start = self.first - (self.first - (position - self.write_quorum + 1)) % size
+        for low in range(start, self.last + 1, size):
+            first, last = max(low, self.first), min(low + self.write_quorum - 1, self.last)
+            if first <= last:
+                yield EntryId(first), EntryId(last)
+
+    def ends(self, position: int) -> tuple[EntryId, EntryId] | None:
+        """The first and the last id that the position must have; None when it stores nothing of the fragment."""
+        span = range(len(self.ensemble))
+        heads = [EntryId(self.first + step) for step in span if self.first + step <= self.last]
+        first = next((entry for entry in heads if self.holds(position, entry)), None)
+        if first is None:
+            return None
+        tails = [EntryId(self.last - step) for step in span if self.last - step >= self.first]
+        return first, next(entry for entry in tails if self.holds(position, entry))
+
+
+def closed_fragments(metadata: LedgerMetadata) -> list[Fragment]:
+    """The fragments whose entries are settled, in order. Empty segments have none."""
+    found = []
+    for index, segment in enumerate(metadata.segments):
+        if index + 1 < len(metadata.segments):
+            last = metadata.segments[index + 1].first_entry - 1
+        elif metadata.state is LedgerState.CLOSED:
+            last = metadata.last_entry
+        else:
+            break
+        if last >= segment.first_entry:
+            found.append(Fragment(segment.first_entry, EntryId(last), segment.ensemble, metadata.write_quorum))
+    return found
+
+
+def same_instance(one: LedgerMetadata, other: LedgerMetadata) -> bool:
+    """Whether two readings can be of one ledger: an id that was deleted may be given out again."""
+    return (
+        one.c_token == other.c_token
+        and one.ctime_ms == other.ctime_ms
+        and one.password == other.password
+        and one.digest_type == other.digest_type
+        and dict(one.custom) == dict(other.custom)
+        and (one.ensemble_size, one.write_quorum, one.ack_quorum)
+        == (other.ensemble_size, other.write_quorum, other.ack_quorum)
+    )
+
+
+def lacking(fragment: Fragment, position: int, held: Availability) -> tuple[EntryRange, ...]:
+    """The ids that the position must have and the list does not name, as ascending ranges.
+
+    Of very many only their span is given; a range may then hold ids that are there, or belong to other positions.
+    """
+    return merged(_without(fragment.stored(position), _held_within(held, fragment.first, fragment.last)))
+
+
+def merged(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
+    """Ascending ranges as a tuple; more than the bound become one that spans them all."""
+    found: list[EntryRange] = []
+    for first, last in ranges:
+        if len(found) < LACKING_RANGES_MAX:
+            found.append((first, last))
+        else:
+            found = [(found[0][0], last)]
+    return tuple(found)
+
+
+def union(ranges: Iterable[EntryRange]) -> list[EntryRange]:
+    """The same ids as ascending ranges that neither overlap nor touch."""
+    found: list[EntryRange] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def _held_within(held: Availability, first: EntryId, last: EntryId) -> Iterator[EntryRange]:
+    for group in held.groups:
+        if group.first_start > last:
+            return
+        if group.last_start + group.size <= first:
+            continue
+        start: int = group.first_start
+        if group.period and start + group.size <= first:
+            start += (first - start - group.size) // group.period * group.period
+        for low in range(start, min(group.last_start, last) + 1, group.period or 1):
+            if low + group.size > first:
+                yield EntryId(max(low, first)), EntryId(min(low + group.size - 1, last))
+
+
+def _without(wanted: Iterator[EntryRange], held: Iterator[EntryRange]) -> Iterator[EntryRange]:
+    """`wanted` minus `held`, both ascending."""
+    have = next(held, None)
+    for first, last in wanted:
+        at: int = first
+        while have is not None and at <= last:
+            if have[1] < at:
+                have = next(held, None)
+            elif have[0] > last:
+                break
+            else:
+                if have[0] > at:
+                    yield EntryId(at), EntryId(have[0] - 1)
+                at = have[1] + 1
+        if at <= last:
+            yield EntryId(at), last

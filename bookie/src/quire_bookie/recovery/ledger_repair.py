@@ -1,0 +1,315 @@
+"""Makes one marked ledger whole: looks what is bad by now, repairs it, looks again. The caller holds the lock.
+
+* a replica whose bookie is gone is copied to another bookie, which then takes its place in the metadata;
+* one that lacks entries, or whose bookie is in limbo, is completed where it is, and its limbo ended;
+* the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered.
+
+Iron rule: a bookie leaves an ensemble only after everything that it had to hold is durable on the one that takes its
+place. Whatever stays unknown, unreadable or contested leaves the metadata as it is, and the mark where it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from quire_bookie.client.lac_read import read_lac
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.errors import (
+    BookieReadOnlyError,
+    BookieUnavailableError,
+    LedgerError,
+    NoSuchLedgerError,
+    QuorumError,
+    TooManyRequestsError,
+)
+from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_ensemble
+from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
+from quire_bookie.recovery.fragment_copy import Copied, ReplicaWriteError, Target, copy_fragment
+from quire_bookie.recovery.fragments import closed_fragments, same_instance
+from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
+from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery.repair")
+_ROUNDS_MAX = 5
+
+EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
+"""Tell a bookie that a ledger holds there what it must hold. LedgerError when it could not be told."""
+
+
+class Verdict(Enum):
+    """What is to become of the mark."""
+
+    WHOLE = "every replica was found whole"
+    DELETED = "the ledger is no more"
+    WAIT = "try again later"
+    UNREADABLE = "no replica could serve some entries"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A verdict and, unless the ledger is whole or deleted, what stands in the way, for a person.
+
+    `surely`: what is unreadable was answered to be so; False: some replicas only did not answer.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    surely: bool = False
+
+
+class LedgerRepair:
+    """See the module's text. One for all workers of a process."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        locks: ReplicationLocks,
+        end_limbo: EndLimbo,
+        stats: RecoveryStats,
+    ) -> None:
+        self._access = access
+        self._locks = locks
+        self._end_limbo = end_limbo
+        self._stats = stats
+        self._copy_pace = Pace(access.settings.rate_bytes_s)
+        self._check_pace = Pace(access.settings.operations_s)
+        self.tails = OpenTails(access.settings.open_ledger_grace_s)
+
+    async def repair(self, mark: Mark) -> Result:
+        """As far as it goes. MetadataError; anything done by then was complete in itself."""
+        ledger = mark.ledger
+        suspected = set(mark.bookies)
+        first: LedgerMetadata | None = None
+        for _ in range(_ROUNDS_MAX):
+            try:
+                stored = await self._access.nodes.read(ledger)
+            except NoSuchLedgerError:
+                return Result(Verdict.DELETED)
+            if first is not None and not same_instance(first, stored.value):
+                return Result(Verdict.WAIT, "the id was given to another ledger meanwhile")
+            first = stored.value
+            result = await self._round(ledger, stored, suspected)
+            if result is not None:
+                return result
+        return Result(Verdict.WAIT, "its replicas keep changing")
+
+    async def _round(
+        self, ledger: LedgerId, stored: Versioned[LedgerMetadata], suspected: set[BookieId]
+    ) -> Result | None:
+        """One look and what follows from it; None: something was done, look again."""
+        metadata = stored.value
+        handle = self._access.handle(ledger, metadata)
+        check = LedgerCheck(self._access, handle, self._check_pace)
+        reports = await check.check(closed_fragments(metadata), listed=frozenset(suspected))
+        reports = with_limbo(reports)
+        bad = [report for report in reports if report.health not in (Health.WHOLE, Health.UNKNOWN)]
+        if bad:
+            return await self._repair_fragments(handle, metadata, bad, suspected)
+        if metadata.state is not LedgerState.CLOSED:
+            advice = await self._look_at_tail(handle, metadata, check, suspected)
+            if advice is TailAdvice.RECOVER:
+                return await self._recover(handle, stored)
+            if advice is not TailAdvice.FINE:
+                return Result(Verdict.WAIT, f"open: {advice.value}")
+        else:
+            self.tails.forget(ledger)
+        unknown = [report for report in reports if report.health is Health.UNKNOWN]
+        if unknown:
+            named = ", ".join(sorted({report.bookie for report in unknown}))
+            return Result(Verdict.WAIT, f"no answer from {named}: {unknown[0].reason}")
+        return Result(Verdict.WHOLE)
+
+    # ---- closed fragments
+    async def _repair_fragments(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, bad: list[ReplicaReport], suspected: set[BookieId]
+    ) -> Result | None:
+        """Every bad replica once; the first trouble is the result when nothing was gained.
+
+        First those that are completed where they are: what they get can be read for the others.
+        """
+        troubles: list[Result] = []
+        changed_at: set[EntryId] = set()
+        for report in sorted(bad, key=lambda one: one.health is Health.GONE):
+            if report.fragment.first in changed_at:
+                continue  # its ensemble is another one by now: the next round looks at it
+            result = await self._repair_one(handle, metadata, report, suspected, changed_at)
+            if result is not None:
+                troubles.append(result)
+        if changed_at:
+            return None
+        if not troubles:
+            limbo = {report.bookie for report in bad if report.health is Health.LIMBO}
+            return await self._end_limbos(handle, metadata, limbo)
+        return next((trouble for trouble in troubles if trouble.verdict is Verdict.UNREADABLE), troubles[0])
+
+    async def _repair_one(
+        self,
+        handle: LedgerHandle,
+        metadata: LedgerMetadata,
+        report: ReplicaReport,
+        suspected: set[BookieId],
+        changed_at: set[EntryId],
+    ) -> Result | None:
+        if report.health is not Health.GONE:
+            try:
+                return await self._restore(handle, metadata, report, suspected)
+            except ReplicaWriteError as error:
+                if not isinstance(error.cause, BookieReadOnlyError):
+                    return Result(Verdict.WAIT, str(error))
+                # It serves what it has but takes nothing: a whole copy elsewhere replaces it.
+        return await self._replace(handle, metadata, report, suspected, changed_at)
+
+    async def _restore(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, suspected: set[BookieId]
+    ) -> Result | None:
+        """Complete a replica where it is. ReplicaWriteError."""
+        _log.info(
+            "ledger %d: bookie %s gets what it lacks of %d to %d: %s",
+            *(handle.ledger, report.bookie, report.fragment.first, report.fragment.last, report.reason),
+        )
+        copied = await self._copy(handle, metadata, report, report.bookie)
+        suspected.add(report.bookie)
+        if copied.unreadable:
+            return _unreadable(report, copied)
+        self._stats.replicas_restored += 1
+        return None
+
+    async def _replace(
+        self,
+        handle: LedgerHandle,
+        metadata: LedgerMetadata,
+        report: ReplicaReport,
+        suspected: set[BookieId],
+        changed_at: set[EntryId],
+    ) -> Result | None:
+        """Copy a replica to another bookie and name that instead."""
+        fragment = report.fragment
+        plan = self._access.bookies.replacements(fragment.ensemble, [report.position], (), fragment.write_quorum)
+        chosen = plan.get(report.position, report.bookie)
+        if chosen == report.bookie:
+            return Result(Verdict.WAIT, f"no writable bookie is left to take the replica of {report.bookie}")
+        whole = ReplicaReport(fragment, report.position, report.health, ((fragment.first, fragment.last),))
+        try:
+            copied = await self._copy(handle, metadata, whole, chosen)
+        except ReplicaWriteError as error:
+            return Result(Verdict.WAIT, str(error))
+        if copied.unreadable:
+            return _unreadable(report, copied)
+        outcome = await update_ensemble(
+            self._access.nodes,
+            handle.ledger,
+            metadata,
+            fragment,
+            {report.position: chosen},
+            lambda: self._may_update(handle.ledger),
+        )
+        if outcome is EnsembleUpdate.GONE:
+            return Result(Verdict.WAIT, "the ledger was deleted meanwhile")
+        changed_at.add(fragment.first)
+        suspected.add(chosen)
+        if outcome is EnsembleUpdate.VOID:
+            return Result(Verdict.WAIT, "the ledger was changed meanwhile")
+        self._stats.replicas_replaced += 1
+        _log.info(
+            "ledger %d: bookie %s holds entries %d to %d in place of %s",
+            *(handle.ledger, chosen, fragment.first, fragment.last, report.bookie),
+        )
+        return None
+
+    async def _may_update(self, ledger: LedgerId) -> bool:
+        """Nobody else may be at work on it, or delete copies that no metadata names yet."""
+        return await self._locks.is_held(ledger) and await self._access.is_same_cluster()
+
+    async def _copy(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, bookie: BookieId
+    ) -> Copied:
+        target = Target(report.position, bookie, report.to_store)
+        copied = await copy_fragment(
+            handle, metadata, report.fragment, [target], self._copy_pace, self._access.settings.batch_bytes
+        )
+        self._stats.entries_copied += copied.entries
+        self._stats.bytes_copied += copied.size_bytes
+        return copied
+
+    async def _end_limbos(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, bookies: set[BookieId]
+    ) -> Result | None:
+        """What these bookies must hold is there: a miss of theirs says something again."""
+        if metadata.state is not LedgerState.CLOSED:
+            return Result(Verdict.WAIT, "open: limbo ends when it is closed")
+        for bookie in sorted(bookies):
+            try:
+                await self._end_limbo(bookie, handle.ledger)
+            except LedgerError as error:
+                return Result(Verdict.WAIT, f"its limbo at {bookie} could not be ended: {error}")
+            self._stats.limbo_ended += 1
+        return None
+
+    # ---- the last segment of an open ledger
+    async def _look_at_tail(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, check: LedgerCheck, suspected: set[BookieId]
+    ) -> TailAdvice:
+        segment = metadata.segments[-1]
+        registered = self._access.registered
+        gone = frozenset(segment.ensemble) - registered
+        named = frozenset(segment.ensemble) & suspected & registered
+        lac: EntryId | None = None
+        lags = False
+        if gone or named:
+            try:
+                lac = (await read_lac(handle.read_way, metadata)).lac
+            except (QuorumError, LedgerError) as error:
+                _log.info("ledger %d: its last confirmed entry is not known: %s", handle.ledger, error)
+            if lac is not None and lac < segment.first_entry:
+                if gone and not await self._has_first(handle, metadata):
+                    gone = frozenset()  # nothing was written to it: nothing is missing
+            elif lac is not None and named:
+                reports = await check.check([open_tail(metadata, lac)], listed=named)
+                lags = any(one.health in (Health.LACKING, Health.LIMBO) and one.bookie in named for one in reports)
+        seen = TailSeen(segment, gone, named, lags, lac)
+        now_s = asyncio.get_running_loop().time()
+        return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
+
+    async def _has_first(self, handle: LedgerHandle, metadata: LedgerMetadata) -> bool:
+        """Whether any replica may hold the first entry of the last segment: only a clear no of all says no."""
+        fragment = open_tail(metadata, metadata.segments[-1].first_entry)
+        reports = await LedgerCheck(self._access, handle, self._check_pace).check([fragment], listed=())
+        asked = [report for report in reports if report.health is not Health.GONE]
+        holders = [report for report in asked if fragment.holds(report.position, fragment.first)]
+        return any(report.health is not Health.LACKING for report in holders)
+
+    async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Result | None:
+        _log.warning("ledger %d has lacked a replica for too long: it is taken over and closed", handle.ledger)
+        try:
+            await recover_ledger(handle, stored)
+        except NoSuchLedgerError:
+            return Result(Verdict.DELETED)
+        except LedgerError as error:
+            return Result(Verdict.WAIT, f"it could not be recovered: {error}")
+        self.tails.forget(handle.ledger)
+        self._stats.ledgers_recovered += 1
+        return None
+
+
+def _unreadable(report: ReplicaReport, copied: Copied) -> Result:
+    first = min(copied.unreadable)
+    error = copied.unreadable[first]
+    count = len(copied.unreadable)
+    fragment = report.fragment
+    text = (
+        f"entries {fragment.first} to {fragment.last} on {', '.join(fragment.ensemble)}: "
+        f"{count} cannot be read from any replica, the first is {first}: {error}"
+    )
+    surely = not any(
+        isinstance(one, (BookieUnavailableError, TooManyRequestsError)) for one in copied.unreadable.values()
+    )
+    return Result(Verdict.UNREADABLE, text, surely)

@@ -1,0 +1,69 @@
+"""When the last segment of an open ledger may be taken over from its writer. Remembers what it saw; fences nothing.
+
+Fencing ends a writer, so it happens only when the same segment has lacked a replica for the whole grace period and
+closing the ledger helps: a bookie is there to take each replica that is gone. A replica whose bookie is alive but lags
+is left to its writer as long as the ledger grows.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
+
+
+class TailAdvice(Enum):
+    """What to do about an open ledger's last segment."""
+
+    FINE = "nothing is missing"
+    WAIT = "leave it to its writer for now"
+    NO_BOOKIE = "a replica is gone and no bookie can take it: closing the ledger would not help"
+    RECOVER = "take the ledger over and close it"
+
+
+@dataclass(frozen=True, slots=True)
+class TailSeen:
+    """One look. `gone`: bookies of the segment that are not registered. `named`: registered ones that are marked.
+
+    `lags`: one of the named lacks entries up to `lac`, which was confirmed then; None when too few bookies answered.
+    """
+
+    segment: Segment
+    gone: frozenset[BookieId]
+    named: frozenset[BookieId]
+    lags: bool
+    lac: EntryId | None
+
+
+class OpenTails:
+    """The first looks at open ledgers that lacked something."""
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._first: dict[LedgerId, tuple[float, TailSeen]] = {}
+
+    def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
+        """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
+        if not seen.gone and not seen.lags:
+            self._first.pop(ledger, None)
+            # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
+            return TailAdvice.WAIT if seen.named else TailAdvice.FINE
+        since_s, first = self._first.setdefault(ledger, (now_s, seen))
+        grew = first.lac != seen.lac
+        if first.segment != seen.segment or (grew and not seen.gone) or bool(first.gone) != bool(seen.gone):
+            self._first[ledger] = (
+                now_s,
+                seen,
+            )  # the writer is at work, or the trouble is another: begin anew
+            return TailAdvice.WAIT
+        if now_s - since_s < self._grace_s:
+            return TailAdvice.WAIT
+        free = set(candidates) - set(seen.segment.ensemble)
+        return TailAdvice.NO_BOOKIE if len(free) < len(seen.gone) else TailAdvice.RECOVER
+
+    def forget(self, ledger: LedgerId) -> None:
+        """The ledger is closed, deleted or whole."""
+        self._first.pop(ledger, None)
+
+    def __len__(self) -> int:
+        return len(self._first)

@@ -1,0 +1,98 @@
+"""The life of auto-recovery in one process: registrations, connections, workers, auditor; and back in order.
+
+A part that dies ends the whole: `failed` says why, and whoever owns the process ends it or starts it anew. Half an
+auto-recovery would look like one.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import MetadataError, StartupError
+from quire_bookie.metadata.election import Election
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.under_replication import ReplicationLocks
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.auditor import Auditor
+from quire_bookie.recovery.ledger_repair import EndLimbo, LedgerRepair
+from quire_bookie.recovery.limbo_http import LimboOverHttp
+from quire_bookie.recovery.replication_worker import ReplicationWorkers
+from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery")
+
+
+class RunningAutoRecovery:
+    """Auto-recovery that runs. Made by `start_auto_recovery`."""
+
+    def __init__(
+        self, access: ClusterAccess, auditor: Auditor | None, workers: ReplicationWorkers, stats: RecoveryStats
+    ) -> None:
+        self.stats = stats
+        self.workers = workers
+        self.auditor = auditor
+        self.access = access
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Done, with the reason, when a part of it died."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="auto-recovery")
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.workers.run(), name="replication workers")
+            if self.auditor is not None:
+                group.create_task(self.auditor.run(), name="auditor")
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or self.failed.done():
+            return
+        error = task.exception() or RuntimeError("auto-recovery ended by itself")
+        _log.error("auto-recovery ends: %s", error, exc_info=error)
+        self.failed.set_result(error)
+
+    async def stop(self) -> None:
+        """End what runs, give the auditor's office and all locks back."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self.auditor is not None:
+            await self.auditor.resign()
+        await self.access.close()
+
+
+async def start_auto_recovery(
+    settings: RecoverySettings,
+    *,
+    metadata: MetadataStore,
+    clock: WallClock,
+    chance: Chance,
+    name: str,
+    client_settings: ClientSettings | None = None,
+    end_limbo: EndLimbo | None = None,
+) -> RunningAutoRecovery:
+    """Start workers and, if so configured, a candidate for auditor. `name` is what others read in locks and election.
+
+    `end_limbo`: how a bookie is told; None: over its HTTP port. StartupError, MetadataUnavailableError, ConfigError.
+    """
+    async with contextlib.AsyncExitStack() as undo:
+        access = await ClusterAccess.open(
+            metadata, settings, client_settings or ClientSettings(), clock=clock, chance=chance
+        )
+        undo.push_async_callback(access.close)
+        controls = RecoveryControls(metadata)
+        try:
+            await controls.ensure_layout()
+        except MetadataError as error:
+            raise StartupError(f"auto-recovery cannot start: {error}") from error
+        stats = RecoveryStats()
+        locks = ReplicationLocks(metadata, name)
+        limbo = end_limbo or LimboOverHttp(access.registry).end
+        repair = LedgerRepair(access, locks, limbo, stats)
+        workers = ReplicationWorkers(access, repair, locks, controls, stats)
+        auditor = Auditor(access, Election(metadata, name), controls, stats) if settings.audits else None
+        undo.pop_all()
+    return RunningAutoRecovery(access, auditor, workers, stats)

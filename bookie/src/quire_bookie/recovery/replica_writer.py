@@ -1,0 +1,119 @@
+"""Stores copies of entries on one bookie: recovery adds, in batches, each awaited until durable. Implements `AddSink`.
+
+Knows nothing of fragments. An entry counts as stored only by the bookie's own answer; a lost connection, a refusal or
+silence fails every batch under way. ETOOMANYREQUESTS is waited out.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
+from quire_bookie.model import BookieId, Buffer, EntryId
+from quire_bookie.wire.client_codec import v2_adds
+
+
+@dataclass(slots=True)
+class _Batch:
+    left: int
+    done: asyncio.Future[None]
+    sent_s: float
+
+
+class ReplicaWriter:
+    """One ledger's copies on one bookie. Used by one task per ledger; `close` it."""
+
+    def __init__(self, handle: LedgerHandle, bookie: BookieId) -> None:
+        self.bookie = bookie
+        self._handle = handle
+        self._link = handle.links.link(bookie, Purpose.RECOVERY)
+        self._pending: dict[int, tuple[_Batch, bytes]] = {}
+        self._delay_s = 0.0
+        self._error: LedgerError | None = None
+
+    async def store(self, entries: Sequence[LedgerEntry]) -> None:
+        """Return when all of them are durable there, byte for byte as they were read. LedgerError.
+
+        A cancelled or failed call may have stored some.
+        """
+        if self._error is not None:
+            raise self._error
+        if not entries:
+            return
+        handle = self._handle
+        loop = asyncio.get_running_loop()
+        batch = _Batch(len(entries), loop.create_future(), loop.time())
+        frames: list[bytes] = []
+        for entry in entries:
+            parts: tuple[Buffer, ...] = (entry.payload,)
+            head = handle.digest.encode_entry(handle.ledger, entry.entry_id, entry.lac, entry.length, parts)
+            adds = v2_adds(handle.master_key, [(head, *parts)], recovery=True, high_priority=True)
+            frame = b"".join(adds)
+            frames.append(frame)
+            self._pending[entry.entry_id] = (batch, frame)
+        self._link.send_adds(handle.ledger, b"".join(frames), self)
+        await batch.done
+
+    def close(self) -> None:
+        """Take no more answers."""
+        self._fail(BookieUnavailableError(f"the copy of ledger {self._handle.ledger} to {self.bookie} has ended"))
+
+    # ---- called by the link
+    def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
+        """See AddSink."""
+        self._delay_s = 0.0
+        for entry in range(first, first + count):
+            found = self._pending.pop(entry, None)
+            if found is not None:
+                batch = found[0]
+                batch.left -= 1
+                if batch.left == 0 and not batch.done.done():
+                    batch.done.set_result(None)
+
+    def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
+        """See AddSink."""
+        if isinstance(error, TooManyRequestsError):
+            low, high = self._handle.settings.retry_backoff_s
+            self._delay_s = min(max(low, self._delay_s * 2), high)
+            self._handle.links.call_later(self._delay_s, lambda: self._send_again(first, count))
+        else:
+            self._fail(error)
+
+    def adds_answered(self) -> None:
+        """See AddSink."""
+
+    def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
+        """See AddSink."""
+        if self._pending:
+            self._fail(error)
+
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
+        """See AddSink."""
+        if not self._pending:
+            return False
+        batch, _ = next(iter(self._pending.values()))
+        if now_s - batch.sent_s < self._handle.settings.add_timeout_s:
+            return False
+        self._fail(
+            BookieUnavailableError(f"bookie {self.bookie} did not store copies of {self._handle.ledger} in time")
+        )
+        return True
+
+    def _send_again(self, first: EntryId, count: int) -> None:
+        frames = [self._pending[entry][1] for entry in range(first, first + count) if entry in self._pending]
+        if self._error is None and frames:
+            self._link.send_adds(self._handle.ledger, b"".join(frames), self)
+
+    def _fail(self, error: LedgerError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self._link.forget_sink(self._handle.ledger, self)
+        pending, self._pending = self._pending, {}
+        for batch, _ in pending.values():
+            if not batch.done.done():
+                batch.done.set_exception(error)
+                batch.done.exception()  # a store that was cancelled awaits it no more

@@ -1,0 +1,209 @@
+"""Works through the marks: picks a ledger that nobody works on, has it repaired under its lock, settles the mark.
+
+Any number of workers, in any number of processes, ours and Java's, share the marks. Owns the memory of which ledgers
+are to be tried again when, which a restart forgets. A mark goes only when every replica was found whole after the mark
+was read, and only unchanged; a ledger that is deleted loses its mark at once.
+"""
+
+import asyncio
+import logging
+
+from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
+from quire_bookie.model import LedgerId
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.following import patient_watch
+from quire_bookie.recovery.ledger_repair import LedgerRepair, Result, Verdict
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery.worker")
+_UNSURE_ATTEMPTS = 2
+"""From so many attempts on silence of the replicas counts as unrecoverable, too."""
+
+
+class Attempts:
+    """When each ledger may be tried again. Bounded: what it forgets is tried at once."""
+
+    def __init__(self, retry_s: tuple[float, float]) -> None:
+        self._low_s, self._high_s = retry_s
+        self._next: dict[LedgerId, tuple[int, float]] = {}
+
+    def is_due(self, ledger: LedgerId, now_s: float) -> bool:
+        """Whether it may be tried now."""
+        known = self._next.get(ledger)
+        return known is None or known[1] <= now_s
+
+    def failed(self, ledger: LedgerId, now_s: float) -> int:
+        """It was tried; returns how often by now. The wait doubles each time."""
+        count = self._next.get(ledger, (0, 0.0))[0] + 1
+        if ledger not in self._next and len(self._next) >= REPLICATION_REMEMBERED_MAX:
+            del self._next[next(iter(self._next))]
+        wait_s = min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
+        self._next[ledger] = count, now_s + wait_s
+        return count
+
+    def settled(self, ledger: LedgerId) -> None:
+        """Nothing is left to do for it."""
+        self._next.pop(ledger, None)
+
+    def hurry(self, now_s: float) -> None:
+        """The bookies changed: what failed may succeed now. Not sooner than the first wait after its attempt."""
+        for ledger, (count, next_s) in self._next.items():
+            waited_from_s = next_s - min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
+            self._next[ledger] = count, min(next_s, max(now_s, waited_from_s + self._low_s))
+
+    def next_due_s(self, now_s: float) -> float | None:
+        """Seconds until the next that is not due now; None when there is none."""
+        waits = [next_s - now_s for _, next_s in self._next.values() if next_s > now_s]
+        return min(waits, default=None)
+
+
+class ReplicationWorkers:
+    """The workers of one process. `run` ends only by an error that nobody foresaw, or by cancellation."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        repair: LedgerRepair,
+        locks: ReplicationLocks,
+        controls: RecoveryControls,
+        stats: RecoveryStats,
+    ) -> None:
+        self._access = access
+        self._repair = repair
+        self._locks = locks
+        self._controls = controls
+        self._stats = stats
+        self._notes = UnrecoverableLedgers(access.metadata)
+        self._attempts = Attempts(access.settings.retry_s)
+        self._busy: set[LedgerId] = set()
+        self._wake = asyncio.Event()
+
+    @property
+    def busy(self) -> frozenset[LedgerId]:
+        """Ledgers that are worked on now."""
+        return frozenset(self._busy)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        forget = self._access.registry.on_change(self._bookies_changed)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow(), name="follow marks")
+                for number in range(self._access.settings.workers):
+                    group.create_task(self._work(), name=f"replication worker {number}")
+        finally:
+            forget()
+
+    def _bookies_changed(self) -> None:
+        self._attempts.hurry(asyncio.get_running_loop().time())
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        """Wake the workers when marks or the switch change."""
+        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/")
+        try:
+            async for event in watch:
+                if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):
+                    self._wake.set()
+        finally:
+            await watch.close()
+
+    async def _work(self) -> None:
+        low_s, high_s = METADATA_RETRY_BACKOFF_S
+        delay_s = low_s
+        while True:
+            self._wake.clear()
+            try:
+                worked = await self._controls.is_enabled() and await self._one_pass()
+                delay_s = low_s
+            except MetadataError as error:
+                _log.warning("cannot work on marks now, will try again: %s", error)
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, high_s)
+                continue
+            if not worked:
+                await self._idle()
+
+    async def _idle(self) -> None:
+        wait_s = self._access.settings.poll_s
+        due_s = self._attempts.next_due_s(asyncio.get_running_loop().time())
+        if due_s is not None:
+            wait_s = min(wait_s, max(due_s, 0.05))
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _one_pass(self) -> bool:
+        """Every mark once, as far as it is due and nobody has it; whether any was worked on."""
+        worked = False
+        count, oldest_ms = 0, 0
+        async for page in self._access.marks.marks():
+            count += len(page)
+            times = [mark.marked_ms for mark in page if mark.marked_ms is not None]
+            oldest_ms = min([oldest_ms, *times] if oldest_ms else times, default=oldest_ms)
+            # In an order of its own, so that several processes do not meet at each ledger.
+            for mark in self._access.chance.sample(page, len(page)):
+                if await self._try(mark.ledger):
+                    worked = True
+                    if not await self._controls.is_enabled():
+                        return True
+        self._stats.under_replicated, self._stats.under_replicated_oldest_ms = count, oldest_ms
+        return worked
+
+    async def _try(self, ledger: LedgerId) -> bool:
+        """Work on one ledger unless it is not due or somebody has it."""
+        loop = asyncio.get_running_loop()
+        if ledger in self._busy or not self._attempts.is_due(ledger, loop.time()):
+            return False
+        self._busy.add(ledger)
+        try:
+            if not await self._locks.acquire(ledger):
+                return False
+            try:
+                # Read under the lock: what is marked later is not what was looked at.
+                try:
+                    mark = await self._access.marks.read(ledger)
+                except MetadataFormatError as error:
+                    self._attempts.failed(ledger, loop.time())
+                    _log.warning("left as it is: %s", error)
+                    return False
+                if mark is not None:
+                    await self._settle(mark, await self._repaired(mark))
+            finally:
+                await self._locks.release(ledger)
+            return True
+        finally:
+            self._busy.discard(ledger)
+
+    async def _repaired(self, mark: Mark) -> Result:
+        try:
+            return await self._repair.repair(mark)
+        except (LedgerError, MetadataError) as error:
+            return Result(Verdict.WAIT, f"{type(error).__name__}: {error}")
+
+    async def _settle(self, mark: Mark, result: Result) -> None:
+        ledger = mark.ledger
+        now_s = asyncio.get_running_loop().time()
+        if result.verdict in (Verdict.WHOLE, Verdict.DELETED):
+            if not await self._access.marks.remove(mark):
+                return  # more was marked meanwhile: it stays due
+            await self._notes.clear(ledger)
+            self._attempts.settled(ledger)
+            self._repair.tails.forget(ledger)
+            if result.verdict is Verdict.WHOLE:
+                self._stats.ledgers_repaired += 1
+            _log.info("ledger %d: %s; its mark is taken away", ledger, result.verdict.value)
+            return
+        self._stats.repairs_failed += 1
+        count = self._attempts.failed(ledger, now_s)
+        _log.info("ledger %d stays marked after attempt %d: %s: %s", ledger, count, result.verdict.value, result.reason)
+        if result.verdict is Verdict.UNREADABLE and (result.surely or count >= _UNSURE_ATTEMPTS):
+            _log.warning("ledger %d cannot be restored for now: %s", ledger, result.reason)
+            await self._notes.note(ledger, result.reason, self._access.clock.now_ms())
+            self._stats.unrecoverable_noted += 1

@@ -1,0 +1,37 @@
+"""Counters of auto-recovery since its process began. Plain numbers; readers render them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class RecoveryStats:
+    """Of the workers first, then of the auditor."""
+
+    ledgers_repaired: int = 0
+    replicas_replaced: int = 0
+    """Positions of fragments that name another bookie now."""
+    replicas_restored: int = 0
+    """Positions of fragments that were completed where they are."""
+    entries_copied: int = 0
+    bytes_copied: int = 0
+    ledgers_recovered: int = 0
+    """Open ledgers that were taken over from a writer and closed."""
+    limbo_ended: int = 0
+    repairs_failed: int = 0
+    """Attempts that left a ledger as it was, or not wholly repaired."""
+    unrecoverable_noted: int = 0
+    elections_won: int = 0
+    audits: int = 0
+    audits_failed: int = 0
+    marks_made: int = 0
+    checks: int = 0
+    """Of all ledgers, ended."""
+    ledgers_checked: int = 0
+    replicas_unknown: int = 0
+    """Replicas that a check could say nothing about."""
+    ledgers_unreadable: int = 0
+    """Ledger nodes whose value is none that we know."""
+    under_replicated: int = 0
+    """Marked ledgers, when they were last counted."""
+    under_replicated_oldest_ms: int = 0
+    """Wall clock of the oldest mark then; 0: none."""

@@ -1,0 +1,243 @@
+"""Bookies are lost with their disks, fall behind, or lose track; auto-recovery makes every ledger whole again.
+
+Two auto-recovery processes run the production code of auditor and workers beside writers, through crashes of anything,
+partitions and lost answers of the metadata store. In the end every ledger is readable with its bytes, every fragment
+names distinct registered bookies, each of which itself serves what it must hold, and no mark is left.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from quire_bookie.client import LedgerWriter
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.errors import BookieUnavailableError, QuireError
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
+from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.wire.digest import Digest
+from tests.sim.history import HistoryError, LedgerHistory
+from tests.sim.ledger_scenario import read_all, recover, write
+from tests.sim.loop import Node, SimLoop
+from tests.sim.metadata import SimMetadataStore
+from tests.sim.world import SimBookie, SimChance, SimClient, World
+
+QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
+"""One bookie may be lost with its disk, so an acknowledgement needs two."""
+PATIENCE_S = 1500.0
+
+
+@dataclass(slots=True)
+class Recoverer:
+    """A place where an auto-recovery process runs, if one does."""
+
+    host: str
+    node: Node | None = None
+    session: SimMetadataStore | None = None
+    running: RunningAutoRecovery | None = None
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The world with its auto-recovery."""
+
+    world: World
+    settings: RecoverySettings
+    recoverers: list[Recoverer] = field(default_factory=list)
+
+    async def start(self, host: str) -> Recoverer:
+        """Start an auto-recovery process at a host, anew when it was killed."""
+        place = next((one for one in self.recoverers if one.host == host), None)
+        if place is None:
+            place = Recoverer(host)
+            self.recoverers.append(place)
+        world = self.world
+        node = place.node = world.loop.start_node(host)
+        session = place.session = SimMetadataStore(world.metadata)
+        node.on_kill.append(session.cut_for_good)
+        starting = start_auto_recovery(
+            self.settings,
+            metadata=session,
+            clock=world.clock,
+            chance=SimChance(world.chance.randrange(1 << 30)),
+            name=host,
+            client_settings=ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0),
+            end_limbo=self.end_limbo,
+        )
+        place.running = await world.loop.run_on(node, starting)
+        return place
+
+    def kill(self, place: Recoverer) -> None:
+        """Its lease runs out later."""
+        assert place.node is not None and place.session is not None
+        self.world.loop.kill(place.node)
+        self.world.loop.call_later(self.world.metadata.session_timeout_s, place.session.lease_ran_out)
+        place.node = place.running = place.session = None
+
+    async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
+        """What the admin HTTP does in production."""
+        for place in self.world.bookies.values():
+            if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
+                await asyncio.wait_for(self.world.loop.run_on(place.node, place.running.storage.end_limbo(ledger)), 10)
+                return
+        raise BookieUnavailableError(f"{bookie} is down")
+
+    async def disturb(self, seconds: float) -> None:
+        """Kill auto-recovery processes in the middle of whatever they do."""
+        end = self.world.loop.time() + seconds
+        while self.world.loop.time() < end:
+            await asyncio.sleep(self.world.chance.uniform(0.5, 8.0))
+            place = self.world.chance.choice(self.recoverers)
+            if place.node is not None:
+                self.kill(place)
+            while True:
+                await asyncio.sleep(self.world.chance.uniform(0.1, 2.0))
+                try:
+                    await self.start(place.host)
+                    break
+                except QuireError:
+                    continue
+
+
+def lose(world: World, host: str) -> None:
+    """The machine is gone with its disks and never comes back."""
+    world.crash_bookie(host, "none")
+    del world.bookies[host]
+
+
+async def whole(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> str:
+    """What is not whole yet, for a person; empty when everything is."""
+    store = SimMetadataStore(world.metadata)
+    marks = [mark.ledger async for page in UnderReplication(store, world.clock).marks() for mark in page]
+    if marks:
+        return f"marked: {marks}"
+    places = {place.running.bookie_id: place for place in world.bookies.values() if place.running is not None}
+    for ledger, history in ledgers.items():
+        metadata = (await LedgerNodes(store).read(ledger)).value
+        if metadata.state is not LedgerState.CLOSED:
+            return f"ledger {ledger} is {metadata.state.name}"
+        trouble = await holes(world, ledger, metadata, places, history)
+        if trouble:
+            return trouble
+    return ""
+
+
+async def holes(
+    world: World,
+    ledger: LedgerId,
+    metadata: LedgerMetadata,
+    places: dict[BookieId, SimBookie],
+    history: LedgerHistory,
+) -> str:
+    """Which replica does not hold what it must; HistoryError for wrong bytes."""
+    digest = Digest(metadata.digest_type, metadata.password)
+    for fragment in closed_fragments(metadata):
+        if len(set(fragment.ensemble)) != len(fragment.ensemble):
+            raise HistoryError(f"ledger {ledger}: a bookie stands for two replicas: {fragment}")
+        for position, bookie in enumerate(fragment.ensemble):
+            place = places.get(bookie)
+            if place is None or place.node is None or place.running is None:
+                return f"ledger {ledger}: {bookie} is not there: {fragment}"
+            for first, last in fragment.stored(position):
+                for entry in range(first, last + 1):
+                    reading = place.running.storage.read(ledger, EntryId(entry))
+                    try:
+                        data = await world.loop.run_on(place.node, reading)
+                    except QuireError as error:
+                        return f"ledger {ledger} entry {entry} at {bookie}: {error}"
+                    payload = bytes(digest.decode_entry(data, ledger, EntryId(entry)).payload)
+                    if payload != history.submitted[entry]:
+                        raise HistoryError(f"ledger {ledger} entry {entry} at {bookie} has other bytes")
+    return ""
+
+
+async def fill(
+    world: World, client: SimClient, count: int
+) -> tuple[dict[LedgerId, LedgerHistory], list["asyncio.Task[None]"]]:
+    """Ledgers of several quorums, some of them to be closed soon, others written until the end of the faults."""
+    ledgers: dict[LedgerId, LedgerHistory] = {}
+    feeding = []
+    for number in range(count):
+        e, w, a = world.chance.choice(QUORUMS)
+        writer: LedgerWriter = await world.on(
+            client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+        )
+        history = ledgers[writer.ledger_id] = LedgerHistory()
+        seconds = 2.0 if number % 2 else world.chance.uniform(5.0, 20.0)
+        feeding.append(world.on(client, feed(world, client, writer, history, seconds)))
+    return ledgers, feeding
+
+
+async def feed(world: World, client: SimClient, writer: LedgerWriter, history: LedgerHistory, seconds: float) -> None:
+    """Write for a while, then close; a writer that cannot leaves its ledger to a recovery."""
+    await write(world, client, writer, history, world.loop.time() + seconds)
+    try:
+        await writer.close()
+    except QuireError:
+        return
+
+
+async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
+    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    world = World(loop, seed)
+    await world.start_bookies(world.chance.choice((4, 5)))
+    settings = RecoverySettings(
+        workers=world.chance.choice((1, 2)),
+        lost_bookie_delay_s=world.chance.choice((0, 5, 40)),
+        rate_bytes_s=world.chance.choice((0, 1 << 20)),
+        check_interval_s=60.0,
+        open_ledger_grace_s=10.0,
+        retry_s=(3.0, 30.0),
+        poll_s=10.0,
+    )
+    cluster = Cluster(world, settings)
+    for host in ("ar1", "ar2"):
+        await cluster.start(host)
+    writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
+    ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 6))
+    await asyncio.sleep(world.chance.uniform(0.0, 6.0))
+    lost = world.chance.choice(sorted(world.bookies))
+    kind = world.chance.choice(("lost", "lost", "limbo", "away"))
+    if kind == "lost":
+        lose(world, lost)
+    elif kind == "limbo":
+        place = world.bookies[lost]
+        assert place.node is not None and place.running is not None
+        await loop.run_on(place.node, place.running.storage.enter_limbo([LedgerId(1000)]))
+    else:
+        world.crash_bookie(lost, "random")
+    seconds = world.chance.uniform(5.0, 25.0)
+    world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
+    hosts = ["writer", "reader", "ar1", "ar2", *world.bookies]
+    faults = [asyncio.ensure_future(cluster.disturb(seconds))]
+    if kind != "lost" or world.chance.random() < 0.5:
+        # A second bookie down at a time, but not for good: what it acknowledged is on its disk.
+        faults.append(asyncio.ensure_future(world.disturb(hosts, seconds, down_at_most=1)))
+    await asyncio.gather(*faults)
+    await world.heal()
+    await asyncio.gather(*feeding)
+    for ledger, history in ledgers.items():
+        await recover(world, reading, ledger, history, "reader")
+    await settle(world, ledgers)
+    for ledger, history in ledgers.items():
+        reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
+        await world.on(reading, read_all(reader, history, "after"))
+        history.check()
+    return ledgers
+
+
+async def settle(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> None:
+    """Wait until everything is whole, with a person's word on the way."""
+    end = world.loop.time() + PATIENCE_S
+    asked = False
+    while trouble := await whole(world, ledgers):
+        if world.loop.time() > end:
+            raise AssertionError(f"not whole after {PATIENCE_S:.0f} s: {trouble}")
+        await asyncio.sleep(5.0)
+        if not asked and world.loop.time() > end - PATIENCE_S + 60:
+            asked = True
+            controls = RecoveryControls(SimMetadataStore(world.metadata))
+            await controls.set_lost_bookie_delay_s(await controls.lost_bookie_delay_s() or 0)

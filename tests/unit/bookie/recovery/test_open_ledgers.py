@@ -1,0 +1,61 @@
+"""When an open ledger may be taken over from its writer."""
+
+from dataclasses import replace
+
+from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
+from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
+
+A, B, C, D = (BookieId(name) for name in "abcd")
+LEDGER = LedgerId(1)
+GONE = TailSeen(Segment(EntryId(0), (A, B, C)), frozenset({C}), frozenset(), False, EntryId(5))
+LAGS = replace(GONE, gone=frozenset(), named=frozenset({C}), lags=True)
+
+
+def test_a_whole_ledger_is_fine() -> None:
+    tails = OpenTails(30)
+    seen = replace(GONE, gone=frozenset())
+    assert tails.advise(LEDGER, seen, {A, B, C}, 0) is TailAdvice.FINE
+    assert len(tails) == 0
+
+
+def test_a_marked_bookie_keeps_the_mark_of_an_open_ledger() -> None:
+    tails = OpenTails(30)
+    assert tails.advise(LEDGER, replace(LAGS, lags=False), {A, B, C}, 0) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, replace(LAGS, lags=False), {A, B, C}, 1000) is TailAdvice.WAIT
+
+
+def test_a_ledger_without_a_bookie_is_taken_over_after_the_grace_period_and_not_before() -> None:
+    tails = OpenTails(30)
+    assert tails.advise(LEDGER, GONE, {A, B, D}, 0) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, GONE, {A, B, D}, 29.9) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, GONE, {A, B, D}, 30) is TailAdvice.RECOVER
+
+
+def test_nobody_is_fenced_where_closing_would_not_help() -> None:
+    tails = OpenTails(30)
+    tails.advise(LEDGER, GONE, {A, B}, 0)
+    assert tails.advise(LEDGER, GONE, {A, B}, 100) is TailAdvice.NO_BOOKIE
+    assert tails.advise(LEDGER, GONE, {A, B, D}, 101) is TailAdvice.RECOVER
+
+
+def test_a_writer_that_changed_its_ensemble_is_left_alone() -> None:
+    tails = OpenTails(30)
+    tails.advise(LEDGER, GONE, {A, B, D}, 0)
+    moved = replace(GONE, segment=Segment(EntryId(6), (A, B, C)))
+    assert tails.advise(LEDGER, moved, {A, B, D}, 40) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, moved, {A, B, D}, 71) is TailAdvice.RECOVER
+
+
+def test_a_replica_that_lags_is_left_to_a_writer_that_goes_on() -> None:
+    tails = OpenTails(30)
+    for step in range(10):
+        seen = replace(LAGS, lac=EntryId(5 + step))
+        assert tails.advise(LEDGER, seen, {A, B, C}, 40.0 * step) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, replace(LAGS, lac=EntryId(14)), {A, B, C}, 1000) is TailAdvice.RECOVER
+
+
+def test_what_was_forgotten_begins_anew() -> None:
+    tails = OpenTails(30)
+    tails.advise(LEDGER, GONE, {A, B, D}, 0)
+    tails.forget(LEDGER)
+    assert tails.advise(LEDGER, GONE, {A, B, D}, 100) is TailAdvice.WAIT
