@@ -355,7 +355,8 @@ class Appender:
         if self.state is not AppendState.OPEN:
             return
         assert self.writer is not None
-        load = LedgerLoad(self._submitted, self._submitted_bytes, self._age_s(), self._reduced or self.writer.degraded)
+        degraded = self._reduced or self.writer.is_beyond_repair
+        load = LedgerLoad(self._submitted, self._submitted_bytes, self._age_s(), degraded)
         reason = reason_to_roll(load, self._settings)
         if reason is not None and self._may_roll():
             self._begin_switch(reason)

@@ -68,8 +68,8 @@ class Writer(Handle, Protocol):
         ...
 
     @property
-    def degraded(self) -> bool:
-        """Whether a replica of new entries is missing."""
+    def is_beyond_repair(self) -> bool:
+        """Whether a replica of new entries is missing, and the writer will not replace it in this ledger."""
         ...
 
     @property

@@ -19,7 +19,11 @@ class RollReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLoad:
-    """What counts about the ledger being written: everything submitted to it, whether confirmed or not."""
+    """What counts about the ledger being written: everything submitted to it, whether confirmed or not.
+
+    `degraded`: its new entries have too few copies, and only a new ledger can change that. A writer replaces lost
+    bookies by itself; what it cannot do is give more of them to a ledger made with fewer than E.
+    """
 
     entries: int
     size_bytes: int

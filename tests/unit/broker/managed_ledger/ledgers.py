@@ -83,7 +83,7 @@ class FakeWriter:
     def __init__(self, world: FakeBookies, ledger: LedgerId) -> None:
         self.listener: AppendListener | None = None
         self.ledger_id = ledger
-        self.degraded = False
+        self.is_beyond_repair = False
         self.payload_bytes_max = PAYLOAD_BYTES_MAX
         self.last_add_confirmed = EntryId(-1)
         self.last_add_pushed = EntryId(-1)

@@ -156,7 +156,7 @@ def test_a_degraded_ledger_rolls_once_a_whole_ensemble_is_writable() -> None:
         process = world.process()
         ledger = await process.open()
         await append(ledger, b"one")
-        process.client.tail().degraded = True
+        process.client.tail().is_beyond_repair = True
         process.client.set_writable(2)
         await asyncio.sleep(60)
         assert len(ledger.ledgers) == 1
