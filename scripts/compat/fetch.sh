@@ -2,10 +2,12 @@
 # Brings what tests/compat needs of Java, once, and prints the class path as its last line: the stock BookKeeper client with
 # its metadata-store driver from Maven Central, and our own test programs compiled against it. Both are cached under the
 # user's cache folder (or $XDG_CACHE_HOME), in folders named by the content that made them.
-#   fetch.sh FOLDER_OF_JAVA_SOURCES
+#   fetch.sh FOLDER_OF_JAVA_SOURCES [SET]      SET names another list of jars here, SET.xml, and the checksums in SET.sha256
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sources=$(cd "${1:?folder of Java sources}" && pwd)
+pom=$here/${2:-pom}.xml
+sums=$here/${2:-pom}.sha256
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/quire/compat
 mkdir -p "$cache"
 exec 9> "$cache/LOCK"
@@ -19,10 +21,11 @@ if ! need; then
   need || { echo "tests with stock Java programs need a JDK (17 or newer) and Maven on the PATH" >&2; exit 3; }
 fi
 
-jars=$cache/jars-$(sha256sum < "$here/pom.xml" | cut -c1-16)
+jars=$cache/jars-$(sha256sum < "$pom" | cut -c1-16)
 if [ ! -d "$jars" ]; then
   work=$(mktemp -d "$cache/jars.XXXXXX")
-  mvn -B -ntp -q -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$work" -DincludeScope=runtime >&2 || { rm -rf "$work"; exit 4; }
+  mvn -B -ntp -q -f "$pom" dependency:copy-dependencies -DoutputDirectory="$work" -DincludeScope=runtime >&2 || { rm -rf "$work"; exit 4; }
+  [ ! -f "$sums" ] || (cd "$work" && sha256sum --quiet -c "$sums" >&2) || { rm -rf "$work"; exit 6; }
   mv "$work" "$jars"
 fi
 

@@ -1,0 +1,56 @@
+"""Starts bookies for the upstream suites: `quire bookie start`, forked from a process that has imported everything.
+
+A suite starts some hundred bookies, and most of a start is imports. Reads `CONFIG<tab>LOG` lines on standard input,
+answers each with a process id; each bookie is a process of its own that can be killed, stopped and continued. They end
+with this process, and this one when its input ends.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import sys
+
+from quire_bookie.cli.main import run
+
+_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
+_EARLY = ("quire_bookie.cli.serve_bookie", "uvloop", "aiohttp.web", "rocksdict", "pydantic")
+
+
+def serve() -> None:
+    """Until standard input ends."""
+    for name in _EARLY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave no zombies, which would pass for running
+    for line in sys.stdin:
+        config, log = line.rstrip("\n").split("\t")
+        child = os.fork()
+        if child == 0:
+            _bookie(config, log)
+        print(child, flush=True)
+
+
+def _bookie(config: str, log: str) -> None:
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = 1
+    try:
+        with open(os.devnull) as nothing, open(log, "a") as output:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        code = run(["bookie", "start", "--config", config])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,83 @@
+"""Runs one of upstream's own test classes on our bookies, in a JVM that `java/` beside this file makes ready for it."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.etcd_server import require_etcd
+from tests.support.java_driver import JAVA_OPTIONS, SCRIPTS
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = "org.apache.bookkeeper."
+FETCH_TIMEOUT_S = 900
+PATIENCE = 3  # times the limit that upstream sets to one test
+_TEST_ONLY = ["java.base/java.util", "java.base/java.lang.reflect"]  # what upstream's build opens besides
+OPTIONS = [*JAVA_OPTIONS, *(word for package in _TEST_ONLY for word in ("--add-opens", f"{package}=ALL-UNNAMED"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one upstream test ended."""
+
+    test: str
+    outcome: str
+    """passed, failed, or skipped: it gave itself up."""
+    seconds: float
+    reason: str
+
+    @property
+    def method(self) -> str:
+        """Without its parameters."""
+        return self.test.split("[")[0]
+
+
+@functools.cache
+def class_path() -> str:
+    """Our harness, upstream's test jars and what they need; a skip (a failure with CI=true) where it cannot be had."""
+    command = [str(SCRIPTS / "fetch.sh"), str(HERE / "java"), "upstream"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if done.returncode == 0:
+        return done.stdout.strip().splitlines()[-1]
+    reason = f"no upstream suites: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
+    if os.environ.get("CI") == "true" or done.returncode in (5, 6):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def run_class(name: str, without: frozenset[str], folder: Path, timeout_s: float) -> list[Outcome]:
+    """What became of each test of `org.apache.bookkeeper.NAME`, except of the methods to leave out.
+
+    Logs of the JVM, the bookies and etcd stay in `folder`. AssertionError when the class does not come to its end.
+    """
+    forks = "\n".join([sys.executable, str(HERE / "bookie_forks.py")])
+    command = ["java", "-Xmx1g", *OPTIONS, f"-Dquire.forks={forks}", f"-Dquire.etcd={require_etcd()}"]
+    command += [f"-Dquire.folder={folder}", f"-Dquire.patience={PATIENCE}", f"-Djava.io.tmpdir={folder}"]
+    command += ["-cp", class_path(), "dev.quire.upstream.Run", PACKAGE + name, *sorted(without)]
+    with (folder / "java.log").open("ab") as log:
+        java = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=folder, start_new_session=True
+        )
+        try:
+            output, _ = java.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{name} takes longer than {timeout_s:g} s; see {folder}")
+        finally:
+            _end_group(java.pid)
+            java.wait()
+    assert java.returncode == 0, f"{name} did not come to its end; see {folder}"
+    return [Outcome(**json.loads(line)) for line in output.splitlines()]
+
+
+def _end_group(leader: int) -> None:
+    """The JVM with its bookies and etcd, however it ended."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return

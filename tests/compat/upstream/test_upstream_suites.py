@@ -1,0 +1,31 @@
+"""Upstream's own client tests, unchanged, on bookies of ours: one case for each class of `suites.SUITES`.
+
+The classes marked `core` are run by CI; QUIRE_UPSTREAM=all runs every one, QUIRE_UPSTREAM=Name,Name those.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.compat.upstream.runs import run_class
+from tests.compat.upstream.suites import SUITES, Suite
+
+CLASS_TIMEOUT_S = 1700
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(CLASS_TIMEOUT_S + 900)]
+
+
+def wanted(name: str, suite: Suite) -> bool:
+    asked = os.environ.get("QUIRE_UPSTREAM", "")
+    if asked in ("", "all"):
+        return suite.core or asked == "all"
+    return name.rpartition(".")[2] in asked.split(",")
+
+
+@pytest.mark.parametrize("name", [name for name, suite in SUITES.items() if wanted(name, suite)])
+def test_upstreams_class_passes(name: str, tmp_path: Path) -> None:
+    suite = SUITES[name]
+    ended = run_class(name, frozenset(suite.excluded), tmp_path, CLASS_TIMEOUT_S)
+    not_passed = {each.test: each.reason for each in ended if each.outcome != "passed"}
+    assert not not_passed, "\n\n".join(f"{test}: {reason}" for test, reason in not_passed.items())
+    assert ended
