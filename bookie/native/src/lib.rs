@@ -4,6 +4,7 @@
 //! before it is used: a wrong offset is an exception, never a read or write outside a buffer.
 
 mod buffers;
+mod reads;
 
 use buffers::{new_bytes, Buffer};
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -270,5 +271,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(store_entries, module)?)?;
     module.add_function(wrap_pyfunction!(encode_body, module)?)?;
     module.add_function(wrap_pyfunction!(encode_records, module)?)?;
+    module.add_function(wrap_pyfunction!(reads::take_reads, module)?)?;
+    module.add_function(wrap_pyfunction!(reads::check_records, module)?)?;
+    module.add_function(wrap_pyfunction!(reads::read_replies, module)?)?;
+    module.add_function(wrap_pyfunction!(reads::batch_bodies, module)?)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain
+from quire_bookie.bulk import plain, plain_reads
 
 
 def _chosen() -> ModuleType:
@@ -27,12 +27,28 @@ def _chosen() -> ModuleType:
 
 if TYPE_CHECKING:
     from quire_bookie.bulk.plain import add_replies, encode_body, encode_records, store_entries, take_adds
+    from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
     add_replies, encode_body, encode_records = _steps.add_replies, _steps.encode_body, _steps.encode_records
     store_entries, take_adds = _steps.store_entries, _steps.take_adds
+    # A module that was built before these steps were there goes on serving with those that it has.
+    _reads = _steps if hasattr(_steps, "take_reads") else plain_reads
+    batch_bodies, check_records = _reads.batch_bodies, _reads.check_records
+    read_replies, take_reads = _reads.read_replies, _reads.take_reads
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use: the bookie says so in its log when it starts."""
 
-__all__ = ["IS_NATIVE", "add_replies", "encode_body", "encode_records", "store_entries", "take_adds"]
+__all__ = [
+    "IS_NATIVE",
+    "add_replies",
+    "batch_bodies",
+    "check_records",
+    "encode_body",
+    "encode_records",
+    "read_replies",
+    "store_entries",
+    "take_adds",
+    "take_reads",
+]

@@ -93,15 +93,37 @@ def look_up(key: bytes, value: bytes | None, low: int) -> Place | None:
     return None
 
 
-def tail_from(key: bytes, value: bytes | None, low: int) -> BlockSegment | None:
-    """The stretch that holds the entry with id % 256 == `low`, from there on; None and errors as `look_up`."""
-    if look_up(key, value, low) is None or value is None:
+def tail_from(key: bytes, value: bytes | None, low: int, *, or_later: bool = False) -> BlockSegment | None:
+    """The stretch that holds the entry with id % 256 == `low`, from there on; None and errors as `look_up`.
+
+    `or_later`: or the first one behind it; None then says that none is known.
+    """
+    if value is None:
         return None
-    body, _lost = _open(key, value)
-    bounds = next(bounds for bounds in _walk(body) if bounds[2] >> low & 1)
-    segment = _decode_segment(body, *bounds)
-    index = list(segment.lows).index(low)
-    return BlockSegment(segment.log, segment.offsets()[index], list(segment.lows)[index:], list(segment.sizes)[index:])
+    body, lost = _open(key, value)
+    try:
+        bounds = list(_walk(body))
+        if or_later:
+            later = [_lowest(mask >> low) + low for _start, _end, mask in bounds if mask >> low]
+            if not later:
+                return None
+            low = min(later)
+        for start, end, mask in bounds:
+            if mask >> low & 1:
+                segment = _decode_segment(body, start, end, mask)
+                index = (mask & ((1 << low) - 1)).bit_count()
+                skipped = sum(segment.sizes[:index]) + index * RECORD_HEADER_BYTES
+                return BlockSegment(segment.log, segment.base + skipped, segment.lows[index:], segment.sizes[index:])
+    except (struct.error, IndexError) as error:
+        raise _damaged(key, "a segment ends early") from error
+    if lost:
+        raise _damaged(key, "a part of this block was lost to damage, so absence is not provable")
+    return None
+
+
+def _lowest(mask: int) -> int:
+    """The place of the lowest one in a bit mask that has some."""
+    return (mask & -mask).bit_length() - 1
 
 
 def merge_block(key: bytes, old: bytes | None, new: Iterable[BlockSegment], *, lost: bool = False) -> bytes:

@@ -4,10 +4,9 @@ Owns what a put or a read looks at, and in which order; delegates the rest: flus
 disk to `log_reader`. Never answers *no such entry* without proof.
 
     put -> write cache -> (swap: capture mark) -> Flush: entry logs -> index -> release -> marks.commit
-    read -> write cache, both halves -> read cache -> index -> entry log, with read-ahead
+    read -> `entry_reads`: write cache, both halves -> read cache -> index -> entry log, with read-ahead
 """
 
-import asyncio
 import logging
 import struct
 from collections.abc import Callable, Sequence
@@ -23,14 +22,13 @@ from quire_bookie.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     TooManyRequestsError,
-    UnknownLedgerStateError,
 )
-from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.block_index import known_top
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion, Unchanged
-from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
+from quire_bookie.storage.entry_ranges import EntryRange
+from quire_bookie.storage.entry_reads import EntryReads, Stretch
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import (
@@ -76,6 +74,7 @@ class LedgerStorage(Generic[M]):
         self._cache = WriteCache(settings.write_cache_bytes)
         self._read_cache = ReadCache(settings.read_cache_bytes)
         self._states = LedgerStates(settings.ledger_states_max)
+        self.cached_ledger = self._states.get  # bound once: it is called for every run
         self.on_deleted: Callable[[LedgerId], None] | None = None
         """Called in the step in which a deletion counts: whoever waits for news of the ledger should look again."""
 
@@ -119,6 +118,17 @@ class LedgerStorage(Generic[M]):
             settings.write_cache_bytes,
             storage.stats,
         )
+        storage._reads = EntryReads(
+            directory,
+            index,
+            storage._cache,
+            storage._read_cache,
+            storage._states,
+            storage._reader,
+            storage.stats,
+            storage.load_ledger,
+            storage.is_limbo,
+        )
         storage._flushes = FlushWorker(
             directory,
             index,
@@ -152,6 +162,7 @@ class LedgerStorage(Generic[M]):
     _deletion: Deletion
     _logs: EntryLogs
     _reader: LogReader
+    _reads: EntryReads
     _flushes: FlushWorker[M]
 
     @property
@@ -198,9 +209,8 @@ class LedgerStorage(Generic[M]):
         return self._flushes.disk_full
 
     # ---- state, sync
-    def cached_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
-        """The ledger if it is in memory; None says nothing: `load_ledger`."""
-        return self._states.get(ledger)
+    cached_ledger: Callable[[LedgerId], LedgerInfo | None]
+    """The ledger if it is in memory; None says nothing: `load_ledger`."""
 
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
         """A ledger that `load_ledger` found absent, or the one created meanwhile: compare its master key."""
@@ -415,17 +425,20 @@ class LedgerStorage(Generic[M]):
         """Durably: the key of a ledger whose own was lost, as its metadata implies it. NoSuchLedgerError."""
         await self._flushes.exclusive(partial(self._changes.adopt_key, ledger, master_key, self.load_ledger))
 
-    # ---- reads
+    # ---- reads: see `entry_reads`
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
-        """The entry if it is in memory, without awaiting; None says nothing. DamagedError as `read`."""
-        body = self._cache.get(info.ledger_id, entry)
-        if body is not None:
-            self.stats.write_cache_hits += 1
-            return body
-        body = self._read_cache.get(info.ledger_id, entry)
-        if body is not None:
-            self.stats.read_cache_hits += 1
-        return body
+        """The entry if it is in memory, without awaiting; None says nothing."""
+        return self._reads.cached(info, entry)
+
+    def stretch(self, info: LedgerInfo, entry: EntryId) -> Stretch | None:
+        """Entries with this one among them that memory holds in one piece, as it read them from the disk; None says
+        nothing. Not in step with puts: use it before the next `await`.
+        """
+        return self._reads.stretch(info, entry)
+
+    def note_served(self, entries: int) -> None:
+        """So many entries of stretches were handed out."""
+        self.stats.read_cache_hits += entries
 
     async def read(self, ledger: LedgerId, entry: EntryId) -> Buffer:
         """One stored entry; NO_ENTRY asks for the last one.
@@ -433,93 +446,18 @@ class LedgerStorage(Generic[M]):
         NoSuchLedgerError and NoSuchEntryError are proofs; DamagedError when bytes or the proof are damaged,
         UnknownLedgerStateError when limbo hides whether there is one.
         """
-        info = await self._readable(ledger)
-        if entry == NO_ENTRY:
-            if info.limbo:
-                raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is not known")
-            if info.last_unproven:
-                raise DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
-            entry = info.last_entry
-        return await self._read(info, entry)
+        return await self._reads.one(ledger, entry)
 
     async def read_many(self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> list[Buffer]:
         """Consecutive entries from `first` on: at least one, at most `entries_max`, `bytes_max` together.
 
         Stops before the first that is absent or damaged. Errors are those of `read` for `first`.
         """
-        info = await self._readable(ledger)
-        found: list[Buffer] = []
-        size = 0
-        for entry in range(first, first + max(1, entries_max)):
-            if len(found) % READS_PER_TURN == READS_PER_TURN - 1:
-                await asyncio.sleep(0)  # what memory has never waits: adds and their answers get their turn
-            try:
-                body = self._in_memory(info, EntryId(entry))
-                if body is None:
-                    body = await self._read(info, EntryId(entry), bytes_max - size)
-            except (NoSuchEntryError, DamagedError, UnknownLedgerStateError):
-                if not found:
-                    raise
-                break
-            if found and size + len(body) > bytes_max:
-                break
-            found.append(body)
-            size += len(body)
-            if size >= bytes_max:
-                break
-        return found
+        return await self._reads.many(ledger, first, entries_max, bytes_max)
 
     async def entry_ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
         """The ids held, as ascending inclusive runs. Errors as `read`. `known_only`: in limbo too, what is known."""
-        info = await self._readable(ledger)
-        if info.limbo and not known_only:
-            raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: what it held is not known")
-        # The caches first: what a flush moves meanwhile is found twice, never missed.
-        cached = cached_ranges(self._cache, ledger)
-        indexed = await indexed_ranges(self._index, ledger)
-        if info.deleted:
-            raise NoSuchLedgerError(f"ledger {ledger} was deleted")
-        return join_ranges((cached, indexed)) if cached else indexed
-
-    async def _readable(self, ledger: LedgerId) -> LedgerInfo:
-        info = self._states.get(ledger) or await self.load_ledger(ledger)
-        if info is None and self.is_limbo(ledger):
-            raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
-        if info is not None and info.deleted and info.limbo:
-            raise UnknownLedgerStateError(f"ledger {ledger} may have come back, and been lost: this bookie is in limbo")
-        if info is None or info.deleted:
-            raise NoSuchLedgerError(f"ledger {ledger} is not held here")
-        return info
-
-    def _in_memory(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
-        """What a cache has, without the cost of awaiting it; None: `_read` says why, damage included."""
-        try:
-            body = None if info.deleted else self.read_cached(info, entry)
-        except DamagedError:
-            return None
-        self.stats.reads += body is not None
-        return body
-
-    async def _read(self, info: LedgerInfo, entry: EntryId, expected_bytes: int = 0) -> bytes:
-        self.stats.reads += 1
-        try:
-            body = self.read_cached(info, entry)
-            if body is None:
-                if entry < 0 or (entry > info.last_entry and not info.last_unproven):
-                    raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
-                body = await self._reader.read(info, entry, expected_bytes)
-        except (NoSuchEntryError, DamagedError) as error:
-            if info.deleted:  # meanwhile: what was missed went with it
-                raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted") from error
-            if info.limbo and isinstance(error, NoSuchEntryError):
-                raise UnknownLedgerStateError(
-                    f"ledger {info.ledger_id} is in limbo: entry {entry} may have been lost"
-                ) from error
-            self.stats.reads_damaged += isinstance(error, DamagedError)
-            raise
-        if info.deleted:
-            raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")
-        return body
+        return await self._reads.ranges(ledger, known_only=known_only)
 
     # ---- scrub: see `scrub` and `server.scrubbing`
     def new_scrub(self, report: Callable[[Damage], None], pace: Pace, verify: Verify | None = None) -> Scrub:
@@ -552,6 +490,7 @@ class LedgerStorage(Generic[M]):
         try:
             await self._flushes.close()
         finally:
+            await self._reader.close()
             await self._logs.close()
 
     async def _first_live(self, ledgers: Sequence[LedgerId]) -> LedgerId | None:

@@ -1,33 +1,41 @@
 """Reads through the index: one get for the place, one disk read for the entry and what follows it.
 
 Owns read-ahead and the joining of reads. A sequential reader's window grows from 16 KiB to `read_ahead_bytes`; a random
-one stays small. Reads of a block that is already on its way wait for it. Absence is answered only when the index
-proves it; damage is DamagedError, and damage in what was merely read ahead is left to whoever asks for it.
+one stays small. While such a reader is served from one window, the next is read (`follow`). Reads of a block that is
+already on its way wait for it. Every record is checked when it comes from the disk. Absence is answered only when the
+index proves it; damage is DamagedError, and damage in what was merely read ahead is left to whoever asks for it.
 """
 
 import asyncio
+import logging
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie.env.index_store import IndexStore
-from quire_bookie.errors import DamagedError, NoSuchEntryError
+from quire_bookie.errors import DamagedError, NoSuchEntryError, StorageError
 from quire_bookie.limits import KIB
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.block_index import BlockSegment, decode_block, tail_from
 from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key
 from quire_bookie.storage.ledger_states import LedgerInfo
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
+from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, check_record
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.read_cache import Extent, ReadCache
 from quire_bookie.storage.settings import StorageStats
+
+_log = logging.getLogger("quire.storage.reads")
 
 WINDOW_BYTES_MIN: Final = 16 * KIB
 WINDOW_GROWTH: Final = 4
 BLOCKS_AHEAD_MAX: Final = 64
 SEQUENTIAL_GAP_ENTRIES: Final = 16
 """A reader of a striped ledger steps over the ids that other bookies hold."""
+WINDOWS_IN_CACHE_MIN: Final = 4
+"""No window is larger than this part of the cache: what is read ahead must not push out what is being used."""
+FOLLOWED_AT_ONCE_MAX: Final = 8
+"""Windows that are being read before anyone asked for them; they are in no cache yet."""
 
 
 @dataclass(slots=True)
@@ -71,10 +79,15 @@ class LogReader:
         self._index = index
         self._logs = logs
         self._cache = cache
-        self._read_ahead_bytes = read_ahead_bytes
+        self._read_ahead_bytes = min(read_ahead_bytes, cache.limit_bytes // WINDOWS_IN_CACHE_MIN)
         self._recent_bytes = recent_bytes
         self._stats = stats
         self._pending: dict[tuple[LedgerId, int], asyncio.Future[Extent | None]] = {}
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Let what is being read ahead come to its end; nothing may be read afterwards."""
+        await asyncio.gather(*self._following, return_exceptions=True)
 
     async def read(self, info: LedgerInfo, entry: EntryId, expected_bytes: int = 0) -> bytes:
         """The entry. NoSuchEntryError when it is provably absent, DamagedError. `expected_bytes` hints at a range."""
@@ -87,41 +100,64 @@ class LogReader:
             body = self._cache.get(info.ledger_id, entry)
             if body is not None:
                 return body
-        mine: asyncio.Future[Extent | None] = asyncio.get_running_loop().create_future()
-        keys = [key]
-        self._pending[key] = mine
-        extent = None
+        return (await self._load(info, entry, self._window(info, entry, expected_bytes))).body(entry)
+
+    def follow(self, info: LedgerInfo, extent: Extent) -> None:
+        """A reader in order is being served from this extent: begin with what comes behind it."""
+        if extent.followed or not extent.window_bytes or len(self._following) >= FOLLOWED_AT_ONCE_MAX:
+            return
+        extent.followed = True
+        first = EntryId(extent.ids[-1] + 1)
+        if first > info.last_entry or self._cache.find(info.ledger_id, first) is not None:
+            return
+        window = min(self._read_ahead_bytes, extent.window_bytes * WINDOW_GROWTH)
+        task = asyncio.get_running_loop().create_task(self._read_on(info, first, window), name="read-ahead")
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+
+    async def _read_on(self, info: LedgerInfo, first: EntryId, window: int) -> None:
+        if (info.ledger_id, first >> BLOCK_SHIFT) in self._pending:
+            return  # somebody could not wait
         try:
-            extent, body = await self._fetch(info, entry, expected_bytes, mine, keys)
-            return body
+            info.read_ahead_bytes = window
+            await self._load(info, first, window, or_later=True)
+        except (NoSuchEntryError, DamagedError):
+            return  # whoever asks for it is told
+        except (StorageError, OSError) as error:
+            _log.warning("cannot read ahead of entry %d of ledger %d: %s", first, info.ledger_id, error)
+
+    async def _load(self, info: LedgerInfo, entry: EntryId, window: int, *, or_later: bool = False) -> Extent:
+        """Read an entry and what follows, and keep it. Whoever wants something of these blocks meanwhile waits for it.
+
+        `or_later`: or the first one behind it in its block, which then stands for it.
+        """
+        mine: asyncio.Future[Extent | None] = asyncio.get_running_loop().create_future()
+        keys = [(info.ledger_id, entry >> BLOCK_SHIFT)]
+        self._pending[keys[0]] = mine
+        shared: Extent | None = None
+        reach, rewrites = info.read_ahead_bytes, info.rewrites
+        try:
+            plan = await self._plan(info, entry, window, or_later)
+            entry = EntryId(plan.ids[0])
+            for block in range((entry >> BLOCK_SHIFT) + 1, (plan.ids[-1] >> BLOCK_SHIFT) + 1):
+                later = (info.ledger_id, block)
+                if later not in self._pending:
+                    self._pending[later] = mine
+                    keys.append(later)
+            extent, damage = await self._read_where_it_is(info, entry, window, plan)
+            if extent.ids:
+                info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
+                extent.window_bytes = reach if reach > WINDOW_BYTES_MIN else 0
+                if info.rewrites == rewrites:  # else an id was stored again: these may be the older bytes of it
+                    self._cache.add(extent)
+                    shared = extent
+            if damage is not None:
+                raise damage
+            return extent
         finally:
             for key in keys:
                 del self._pending[key]
-            mine.set_result(extent)
-
-    async def _fetch(
-        self,
-        info: LedgerInfo,
-        entry: EntryId,
-        expected_bytes: int,
-        mine: "asyncio.Future[Extent | None]",
-        keys: list[tuple[LedgerId, int]],
-    ) -> tuple[Extent | None, bytes]:
-        rewrites = info.rewrites
-        window = self._window(info, entry, expected_bytes)
-        plan = await self._plan(info, entry, window)
-        for block in range((entry >> BLOCK_SHIFT) + 1, (plan.ids[-1] >> BLOCK_SHIFT) + 1):
-            later = (info.ledger_id, block)
-            if later not in self._pending:
-                self._pending[later] = mine
-                keys.append(later)
-        extent = await self._read_where_it_is(info, entry, window, plan)
-        body = extent.body(entry)
-        info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
-        if info.rewrites != rewrites:
-            return None, body  # an id was stored again meanwhile: these may be the older bytes of it
-        self._cache.add(extent)
-        return extent, body
+            mine.set_result(shared)
 
     def _window(self, info: LedgerInfo, entry: EntryId, expected_bytes: int) -> int:
         ahead = entry - info.read_ahead_entry
@@ -133,11 +169,11 @@ class LogReader:
         # A quarter more for the heads of the records.
         return max(info.read_ahead_bytes, min(expected_bytes + expected_bytes // 4, self._read_ahead_bytes))
 
-    async def _plan(self, info: LedgerInfo, entry: EntryId, window: int) -> _Plan:
+    async def _plan(self, info: LedgerInfo, entry: EntryId, window: int, or_later: bool = False) -> _Plan:
         """Where to read. The entry itself is in the plan even when it is larger than the window."""
         block = entry >> BLOCK_SHIFT
         key = block_key(info.ledger_id, block)
-        tail = tail_from(key, await self._index.get(key), entry & BLOCK_MASK)
+        tail = tail_from(key, await self._index.get(key), entry & BLOCK_MASK, or_later=or_later)
         if tail is None:
             raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
         offsets = tail.offsets()
@@ -172,7 +208,9 @@ class LogReader:
         except DamagedError:
             return
 
-    async def _read_where_it_is(self, info: LedgerInfo, entry: EntryId, window: int, plan: _Plan) -> Extent:
+    async def _read_where_it_is(
+        self, info: LedgerInfo, entry: EntryId, window: int, plan: _Plan
+    ) -> tuple[Extent, DamagedError | None]:
         """Read by a plan; by a new one when compaction moved the entry and removed its log meanwhile."""
         while True:
             try:
@@ -185,7 +223,8 @@ class LogReader:
                 if plan.log == gone:
                     raise
 
-    async def _read_extent(self, info: LedgerInfo, plan: _Plan) -> Extent:
+    async def _read_extent(self, info: LedgerInfo, plan: _Plan) -> tuple[Extent, DamagedError | None]:
+        """What is intact of the records in a plan, and what is wrong with the first of them."""
         path, salt = self._logs.files.path(plan.log), self._logs.salt(plan.log)
         base = plan.offsets[0]
         try:
@@ -198,15 +237,16 @@ class LogReader:
             data = await self._logs.files.read(plan.log, base, plan.end - base)
         self._stats.log_reads += 1
         self._stats.log_bytes_read += len(data)
+        head = RECORD_HEADER_BYTES - base
+        starts = array("q", [offset + head for offset in plan.offsets])
+        extent = Extent.checked(info.ledger_id, salt, data, array("q", plan.ids), starts, array("q", plan.sizes))
         since = self._logs.flushed.bytes_since(plan.log, plan.end)
-        return Extent(
-            info.ledger_id,
-            path,
-            salt,
-            base,
-            data,
-            array("q", plan.ids),
-            array("q", plan.offsets),
-            array("q", plan.sizes),
-            recent=since is not None and since < self._recent_bytes,
-        )
+        extent.recent = since is not None and since < self._recent_bytes
+        first = EntryId(plan.ids[0])
+        if extent.ids and extent.ids[0] == first:
+            return extent, None
+        try:
+            check_record(salt, data[: plan.sizes[0] + RECORD_HEADER_BYTES], info.ledger_id, first, path, base)
+        except DamagedError as error:
+            return extent, error
+        raise AssertionError(f"both intact and damaged: entry {first} of ledger {info.ledger_id} in {path}")

@@ -1,22 +1,24 @@
 """Entries read from entry logs, as the stretches they were read in, bounded by bytes.
 
-Owns memory only. An extent keeps the raw bytes of one disk read and the positions in it; a record is checked when it is
-handed out, not when it is read ahead, so that what nobody asks for costs nothing.
+Owns memory only. An extent keeps the raw bytes of one disk read and the positions of the intact records in it: each was
+checked when the bytes came from the disk (`Extent.checked`), so that what memory answers costs no checksum. A damaged
+record is in no extent: whoever asks for it goes to the disk, and is told.
 
 Least recently used extents go first, of two kinds apart: entries written a moment ago, which tail readers want, and
 older ones. Each kind may fill what the other leaves, and none pushes the other below a half of the cache: a reader that
 catches up with everything ever stored does not send the tail readers to the disk.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.bulk import check_records
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.index_keys import BLOCK_SHIFT
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, check_record
 
 EXTENT_OVERHEAD_BYTES: Final = 600
 BLOCK_OVERHEAD_BYTES: Final = 300
@@ -26,20 +28,37 @@ POSITION_OVERHEAD_BYTES: Final = 24
 
 @dataclass(slots=True, eq=False)
 class Extent:
-    """Records of one ledger from one disk read. `ids` ascend; `offsets` and `sizes` (of bodies) are of the file.
+    """Intact records of one ledger from one disk read, all arrays of int64. `ids` ascend; `starts` (in `data`) and
+    `sizes` are of the bodies.
 
-    `recent`: they were written a moment ago.
+    `recent`: they were written a moment ago. `window_bytes`: how far a sequential reader read ahead with it, 0: it was
+    none. `followed`: what comes behind it was asked for, or need not be.
     """
 
     ledger: LedgerId
-    path: str
-    salt: int
-    base: int
     data: bytes
-    ids: Sequence[int]
-    offsets: Sequence[int]
-    sizes: Sequence[int]
+    ids: "array[int]"
+    starts: "array[int]"
+    sizes: "array[int]"
     recent: bool = False
+    window_bytes: int = 0
+    followed: bool = False
+
+    @classmethod
+    def checked(
+        cls,
+        ledger: LedgerId,
+        salt: int,
+        data: bytes,
+        ids: "array[int]",
+        starts: "array[int]",
+        sizes: "array[int]",
+    ) -> "Extent":
+        """An extent of those of the records that are intact, maybe none."""
+        damaged = check_records(data, salt, ledger, ids, starts, sizes)
+        for index in reversed(damaged):
+            del ids[index], starts[index], sizes[index]
+        return cls(ledger, data, ids, starts, sizes)
 
     @property
     def charged_bytes(self) -> int:
@@ -59,18 +78,16 @@ class Extent:
 
     def holds(self, entry: int) -> bool:
         """Whether the entry is in here."""
-        return self.index_of(entry) >= 0
+        return bool(self.ids) and self.index_of(entry) >= 0
 
     def body(self, entry: EntryId) -> bytes:
-        """A checked copy of the entry, which it holds; DamagedError when its record is not intact."""
-        return self.body_at(self.index_of(entry), entry)
+        """A copy of the entry, which it holds."""
+        return self.body_at(self.index_of(entry))
 
-    def body_at(self, index: int, entry: EntryId) -> bytes:
+    def body_at(self, index: int) -> bytes:
         """As `body`, by what `index_of` said."""
-        offset = self.offsets[index]
-        start = offset - self.base
-        record = memoryview(self.data)[start : start + self.sizes[index] + RECORD_HEADER_BYTES]
-        return bytes(check_record(self.salt, record, self.ledger, entry, self.path, offset))
+        start = self.starts[index]
+        return self.data[start : start + self.sizes[index]]
 
     def blocks(self) -> range:
         """Numbers of the index blocks it spans."""
@@ -91,18 +108,27 @@ class ReadCache:
     def __len__(self) -> int:
         return len(self._recent) + len(self._older)
 
+    @property
+    def limit_bytes(self) -> int:
+        """What it may hold."""
+        return self._limit_bytes
+
     def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
-        """A checked copy of a cached entry, None when it is not cached. DamagedError as the log says."""
+        """A copy of a cached entry, None when it is not cached."""
+        extent = self.find(ledger, entry)
+        return None if extent is None else extent.body(entry)
+
+    def find(self, ledger: LedgerId, entry: EntryId) -> Extent | None:
+        """The extent that holds an entry, None when it is not cached. It counts as used."""
         for extent in self._by_block.get((ledger, entry >> BLOCK_SHIFT), ()):
-            index = extent.index_of(entry)
-            if index >= 0:
+            if extent.index_of(entry) >= 0:
                 self._kind_of(extent).move_to_end(id(extent))
-                return extent.body_at(index, entry)
+                return extent
         return None
 
     def add(self, extent: Extent) -> None:
-        """Keep an extent, letting the oldest go; one that is larger than the cache is not kept."""
-        if extent.charged_bytes > self._limit_bytes:
+        """Keep an extent, letting the oldest go; one that is larger than the cache, or empty, is not kept."""
+        if not extent.ids or extent.charged_bytes > self._limit_bytes:
             return
         self._kind_of(extent)[id(extent)] = extent
         for block in extent.blocks():

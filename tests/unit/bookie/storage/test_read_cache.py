@@ -21,12 +21,9 @@ def extent(ledger: int, first: int, entries: int, size: int, *, recent: bool = F
     record = size + 24
     return Extent(
         LedgerId(ledger),
-        "log",
-        0,
-        4096,
         bytes(entries * record),
         array("q", range(first, first + entries)),
-        array("q", range(4096, 4096 + entries * record, record)),
+        array("q", range(24, entries * record, record)),
         array("q", [size] * entries),
         recent=recent,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from array import array
 from typing import Any
 
 import pytest
@@ -21,11 +22,13 @@ def extent(ledger: int, first: int, bodies: list[bytes]) -> Extent:
     records: list[Buffer] = []
     ids = list(range(first, first + len(bodies)))
     log_format.encode_records(9, LedgerId(ledger), ids, bodies, records)
-    offsets, at = [], 5000
+    starts, at = array("q"), 0
     for body in bodies:
-        offsets.append(at)
+        starts.append(at + log_format.RECORD_HEADER_BYTES)
         at += len(body) + log_format.RECORD_HEADER_BYTES
-    return Extent(LedgerId(ledger), "log", 9, 5000, b"".join(records), ids, offsets, list(map(len, bodies)))
+    return Extent.checked(
+        LedgerId(ledger), 9, b"".join(records), array("q", ids), starts, array("q", map(len, bodies))
+    )
 
 
 def test_the_cache_stays_within_its_bytes_and_drops_the_least_recently_used() -> None:

@@ -1,0 +1,190 @@
+"""What a read of entries looks at, and in which order: write cache, read cache, index and entry log.
+
+Owns the rules of absence: *no such entry* and *no such ledger* are proofs, limbo makes them unknown. Never changes
+what is stored; delegates the disk to `log_reader`.
+"""
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import DamagedError, NoSuchEntryError, NoSuchLedgerError, UnknownLedgerStateError
+from quire_bookie.limits import READS_PER_TURN
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
+from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.log_reader import LogReader
+from quire_bookie.storage.read_cache import Extent, ReadCache
+from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.write_cache import WriteCache
+
+
+class Stretch(Protocol):
+    """Entries of one ledger that memory holds in one piece; all arrays of int64. `ids` ascend, maybe with gaps;
+    `starts` (in `data`) and `sizes` are those of the entries. Nobody may change them.
+    """
+
+    @property
+    def data(self) -> bytes:
+        """The bytes in which the entries lie."""
+        ...
+
+    @property
+    def ids(self) -> "array[int]":
+        """Of the entries."""
+        ...
+
+    @property
+    def starts(self) -> "array[int]":
+        """Of each entry."""
+        ...
+
+    @property
+    def sizes(self) -> "array[int]":
+        """In bytes, of each entry."""
+        ...
+
+
+def _may_be_unflushed(cache: WriteCache, ledger: LedgerId, extent: Extent) -> bool:
+    """Whether a newer copy of something in an extent may wait for its flush."""
+    first, last = extent.ids[0], extent.ids[-1]
+    for half in (cache.active, cache.flushing):
+        held = None if half is None else half.ledgers.get(ledger)
+        if held is not None and (held.strays or (held.ids and held.ids[0] <= last and held.ids[-1] >= first)):
+            return True
+    return False
+
+
+class EntryReads:
+    """Reads of one storage. `load` gives the state of a ledger that may not be in memory."""
+
+    def __init__(
+        self,
+        directory: str,
+        index: IndexStore,
+        write_cache: WriteCache,
+        read_cache: ReadCache,
+        states: LedgerStates,
+        reader: LogReader,
+        stats: StorageStats,
+        load: Callable[[LedgerId], Awaitable[LedgerInfo | None]],
+        is_limbo: Callable[[LedgerId], bool],
+    ) -> None:
+        self._directory = directory
+        self._index = index
+        self._write_cache = write_cache
+        self._read_cache = read_cache
+        self._states = states
+        self._reader = reader
+        self._stats = stats
+        self._load = load
+        self._is_limbo = is_limbo
+
+    def cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
+        """See `LedgerStorage.read_cached`."""
+        body = self._write_cache.get(info.ledger_id, entry)
+        if body is not None:
+            self._stats.write_cache_hits += 1
+            return body
+        extent = self._read_cache.find(info.ledger_id, entry)
+        if extent is None:
+            return None
+        self._stats.read_cache_hits += 1
+        if not extent.followed:
+            self._reader.follow(info, extent)
+        return extent.body(entry)
+
+    def stretch(self, info: LedgerInfo, entry: EntryId) -> Stretch | None:
+        """See `LedgerStorage.stretch`."""
+        extent = self._read_cache.find(info.ledger_id, entry)
+        if extent is None or _may_be_unflushed(self._write_cache, info.ledger_id, extent):
+            return None
+        if not extent.followed:
+            self._reader.follow(info, extent)
+        return extent
+
+    async def one(self, ledger: LedgerId, entry: EntryId) -> Buffer:
+        """See `LedgerStorage.read`."""
+        info = await self._readable(ledger)
+        if entry == NO_ENTRY:
+            if info.limbo:
+                raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is not known")
+            if info.last_unproven:
+                raise DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
+            entry = info.last_entry
+        return await self._read(info, entry)
+
+    async def many(self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> list[Buffer]:
+        """See `LedgerStorage.read_many`."""
+        info = await self._readable(ledger)
+        found: list[Buffer] = []
+        size = 0
+        for entry in range(first, first + max(1, entries_max)):
+            if len(found) % READS_PER_TURN == READS_PER_TURN - 1:
+                await asyncio.sleep(0)  # what memory has never waits: adds and their answers get their turn
+            try:
+                body = self._in_memory(info, EntryId(entry))
+                if body is None:
+                    body = await self._read(info, EntryId(entry), bytes_max - size)
+            except (NoSuchEntryError, DamagedError, UnknownLedgerStateError):
+                if not found:
+                    raise
+                break
+            if found and size + len(body) > bytes_max:
+                break
+            found.append(body)
+            size += len(body)
+            if size >= bytes_max:
+                break
+        return found
+
+    async def ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
+        """See `LedgerStorage.entry_ranges`."""
+        info = await self._readable(ledger)
+        if info.limbo and not known_only:
+            raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: what it held is not known")
+        # The caches first: what a flush moves meanwhile is found twice, never missed.
+        cached = cached_ranges(self._write_cache, ledger)
+        indexed = await indexed_ranges(self._index, ledger)
+        if info.deleted:
+            raise NoSuchLedgerError(f"ledger {ledger} was deleted")
+        return join_ranges((cached, indexed)) if cached else indexed
+
+    async def _readable(self, ledger: LedgerId) -> LedgerInfo:
+        info = self._states.get(ledger) or await self._load(ledger)
+        if info is None and self._is_limbo(ledger):
+            raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
+        if info is not None and info.deleted and info.limbo:
+            raise UnknownLedgerStateError(f"ledger {ledger} may have come back, and been lost: this bookie is in limbo")
+        if info is None or info.deleted:
+            raise NoSuchLedgerError(f"ledger {ledger} is not held here")
+        return info
+
+    def _in_memory(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
+        """What a cache has, without the cost of awaiting it; None: `_read` says why."""
+        body = None if info.deleted else self.cached(info, entry)
+        self._stats.reads += body is not None
+        return body
+
+    async def _read(self, info: LedgerInfo, entry: EntryId, expected_bytes: int = 0) -> bytes:
+        self._stats.reads += 1
+        try:
+            body = self.cached(info, entry)
+            if body is None:
+                if entry < 0 or (entry > info.last_entry and not info.last_unproven):
+                    raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
+                body = await self._reader.read(info, entry, expected_bytes)
+        except (NoSuchEntryError, DamagedError) as error:
+            if info.deleted:  # meanwhile: what was missed went with it
+                raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted") from error
+            if info.limbo and isinstance(error, NoSuchEntryError):
+                raise UnknownLedgerStateError(
+                    f"ledger {info.ledger_id} is in limbo: entry {entry} may have been lost"
+                ) from error
+            self._stats.reads_damaged += isinstance(error, DamagedError)
+            raise
+        if info.deleted:
+            raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")
+        return body
