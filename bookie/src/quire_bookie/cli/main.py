@@ -6,6 +6,7 @@ command that is none of ours: `quire --help` answers at once, and a bookie start
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def new_app(help_text: str) -> typer.Typer:
 
 def build(arguments: Sequence[str] = ()) -> Commands:
     """The command tree that these arguments need: with a command of our own our part, else of everything installed."""
-    from quire_bookie.cli import bookie, show
+    from quire_bookie.cli import autorecovery, bookie, cluster, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
 
@@ -99,6 +100,8 @@ def build(arguments: Sequence[str] = ()) -> Commands:
         typer.echo(f"quire {__version__}")
 
     bookie.register(commands)
+    autorecovery.register(commands)
+    cluster.register(commands)
     show.register(commands)
     if not (arguments and arguments[0] in _OWN):
         commands.add_others()
@@ -138,4 +141,7 @@ def main() -> None:
     """Entry point of the console script."""
     # What is imported lives for ever: looking through it for garbage again and again is a tenth of a start.
     gc.set_threshold(50_000, 20, 50)
+    # Pydantic, which the command line is parsed with too, would look through every installed distribution for plugins of
+    # its own: another tenth. We have none; who does sets the variable.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     sys.exit(run())

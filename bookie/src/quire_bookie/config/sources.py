@@ -6,7 +6,6 @@ and what would be right.
 """
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from quire_bookie.config.files import PROPERTIES, parse_file
 from quire_bookie.errors import ConfigError
-
-# Pydantic would look through every installed distribution for plugins of its own, at the first model: a tenth of the
-# time in which a bookie starts. We have none; who does sets the variable.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,24 @@ def test_a_line_of_the_json_log_is_one_object_with_its_trace() -> None:
     assert (found["level"], found["logger"], found["message"]) == ("error", "quire.x", "it failed")
     assert found["error"].endswith("ValueError: broken\nin two")
     assert found["time"].endswith("+00:00")
+
+
+def test_a_bookies_commands_do_without_the_other_distributions_and_help_without_what_runs_one() -> None:
+    script = (
+        "import sys; from quire_bookie.cli.main import run; run(['bookie', '--help']); "
+        "wrong = {'quire_broker', 'asyncio', 'urllib.request', 'quire_bookie.config'} & set(sys.modules); "
+        "sys.exit(', '.join(wrong) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_bookie_is_served_without_what_it_does_not_need_at_once() -> None:
+    script = (
+        "import sys; import quire_bookie.cli.serve_bookie; import quire_bookie.metadata.opening; "
+        "wrong = {'aiohttp', 'sqlite3', 'rich', 'yaml', 'jwt', 'quire_bookie.client', 'quire_bookie.admin', "
+        "'quire_broker'} & set(sys.modules); "
+        "sys.exit(', '.join(sorted(wrong)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,114 @@
+"""A service as a process: signals before there is a loop, and during the start."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from quire_bookie.cli.early_signals import STOP_SIGNALS, EarlySignals, early_signals
+from quire_bookie.cli.process import run_service, unless_stopped
+from quire_bookie.cli.service_options import EventLoop
+from quire_bookie.errors import StartupError
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_before_there_is_a_loop_is_remembered_and_stops_the_service(number: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in STOP_SIGNALS]
+    seen: list[bool] = []
+
+    async def service(stop: asyncio.Event) -> int:
+        seen.append(stop.is_set())
+        return 7
+
+    with early_signals() as early:
+        os.kill(os.getpid(), number)
+        assert early.asked
+        assert [signal.getsignal(each) for each in STOP_SIGNALS] == [signal.SIG_DFL] * 2, "a second one ends it at once"
+        assert run_service(service, EventLoop.ASYNCIO, early) == 7
+    assert seen == [True]
+    assert [signal.getsignal(each) for each in STOP_SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_while_the_service_runs_stops_it(number: signal.Signals) -> None:
+    async def service(stop: asyncio.Event) -> int:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        await stop.wait()
+        return 0
+
+    with early_signals():
+        assert run_service(service, EventLoop.ASYNCIO, EarlySignals()) == 0
+
+
+async def test_a_start_that_is_not_stopped_gives_what_it_made() -> None:
+    async def start() -> str:
+        await asyncio.sleep(0)
+        return "running"
+
+    assert await unless_stopped(start(), asyncio.Event()) == "running"
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_stop_cancels_the_start_and_waits_until_it_gave_everything_back() -> None:
+    stop, given_back = asyncio.Event(), []
+
+    async def start() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("nobody sets it")
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            given_back.append(True)
+
+    asyncio.get_running_loop().call_soon(stop.set)
+    assert await unless_stopped(start(), stop) is None
+    assert given_back == [True]
+
+
+async def test_a_start_that_comes_to_its_end_while_it_is_stopped_is_the_callers_to_stop() -> None:
+    stop = asyncio.Event()
+
+    async def start() -> str:
+        stop.set()
+        return "running"
+
+    assert await unless_stopped(start(), stop) == "running"
+
+
+async def test_a_start_that_fails_says_why_also_while_it_is_stopped() -> None:
+    stop = asyncio.Event()
+
+    async def start() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            raise StartupError("the disk is gone") from None
+        raise AssertionError("nobody sets it")
+
+    asyncio.get_running_loop().call_soon(stop.set)
+    with pytest.raises(StartupError, match="the disk is gone"):
+        await unless_stopped(start(), stop)
+
+
+async def test_the_start_ends_with_whoever_waits_for_it() -> None:
+    ended = []
+
+    async def start() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(True)
+
+    waiting = asyncio.ensure_future(unless_stopped(start(), asyncio.Event()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == [True]
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
