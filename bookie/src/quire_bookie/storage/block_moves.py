@@ -4,7 +4,7 @@ A move only takes effect for an entry whose place is still the old one: an entry
 its record was copied keeps what it has by then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from quire_bookie.storage.block_index import BlockSegment, decode_block, encode_block, overlay
@@ -56,12 +56,19 @@ def _still_there(segments: Sequence[BlockSegment], moves: Sequence[Move]) -> Ite
                 yield BlockSegment(new.log, goes, [low], [size])
 
 
-def stretches(segment: BlockSegment, bytes_max: int) -> Iterator[BlockSegment]:
-    """A segment in parts of at most `bytes_max` bytes of records, at least one record each."""
+def stretches(
+    segment: BlockSegment, bytes_max: int, cuts: Callable[[int, int], Sequence[int]] = lambda _start, _end: ()
+) -> Iterator[BlockSegment]:
+    """A segment in parts of at most `bytes_max` bytes of records, at least one record each.
+
+    `cuts`: the offsets between two at which a part must end, because what follows has another age.
+    """
     start, offset, size = 0, segment.base, 0
+    end = segment.base + sum(segment.sizes) + len(segment.sizes) * RECORD_HEADER_BYTES
+    must_end = frozenset(cuts(segment.base, end))
     for at, body in enumerate(segment.sizes):
         record = body + RECORD_HEADER_BYTES
-        if size and size + record > bytes_max:
+        if size and (size + record > bytes_max or offset + size in must_end):
             yield BlockSegment(segment.log, offset, segment.lows[start:at], segment.sizes[start:at])
             start, offset, size = at, offset + size, 0
         size += record

@@ -10,9 +10,9 @@ looked up, and never copies a record that fails its checksum.
     commit   under the lock: the new log's state and the moved places, a bounded batch of them at a time
     drop     under the lock: the old log out of the index, then the file removed
 
-A crash anywhere leaves each entry in the old log or in the new one, with the index pointing there. The index can be
-rebuilt from the logs without knowing their order: copies of an entry are the same bytes or a later add of the same
-entry, and the states of a ledger are merged, so that a fence or a tombstone is never undone by an older record.
+A crash anywhere leaves each entry in the old log or in the new one, with the index pointing there. A copy keeps the age
+of its record (`log_ages`), so that an index rebuilt from the logs takes the newest of several copies wherever it lies,
+and what came before a tombstone stays behind it. The states of a ledger are merged: a fence is never undone.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from quire_bookie.storage.flush_worker import FlushWorker
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import BLOCK_SHIFT, block_key, block_of_key, state_key
 from quire_bookie.storage.ledger_states import is_deleted
+from quire_bookie.storage.log_ages import LogAges
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, LedgerMap, LedgerSpan
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.log_usages import LEDGERS_PER_LOOK, LogUsage, LogUsages
@@ -84,6 +85,7 @@ class _Piece:
     ledger: LedgerId
     key: bytes
     segment: BlockSegment
+    age: int
     bodies: list[Buffer] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
 
@@ -207,7 +209,8 @@ class Compaction:
         damage: list[DamagedError] = []
         complete: bool | None = False
         try:
-            complete = await self._copy_ledgers(log, await self._logs.read_map(log), pace, damage)
+            spans, ages = await self._logs.read_map(log), await self._logs.read_ages(log)
+            complete = await self._copy_ledgers(log, spans, ages, pace, damage)
         except DamagedError as error:
             damage.append(error)
         if log not in self._logs:
@@ -217,20 +220,23 @@ class Compaction:
             return False
         return complete
 
-    async def _copy_ledgers(self, log: int, spans: LedgerMap, pace: Pace, damage: list[DamagedError]) -> bool:
+    async def _copy_ledgers(
+        self, log: int, spans: LedgerMap, ages: LogAges, pace: Pace, damage: list[DamagedError]
+    ) -> bool:
         complete = True
         ledgers = sorted(spans)
         for start in range(0, len(ledgers), LEDGERS_PER_LOOK):
             part = ledgers[start : start + LEDGERS_PER_LOOK]
+            age = self._commits.next_age - 1  # as new as the newest flush: the state has all that it says
             values = await self._index.get_many([state_key(ledger) for ledger in part])
             living: LedgerMap = {}
             for ledger, value in zip(part, values, strict=True):
                 if value is not None and not is_deleted(ledger, value):
                     living[ledger] = spans[ledger]
-                    await self._copy_state(ledger, value)
+                    await self._copy_state(ledger, value, age)
             batch: list[_Piece] = []
             size = 0
-            async with aclosing(self._pieces(log, living)) as pieces:
+            async with aclosing(self._pieces(log, living, ages)) as pieces:
                 async for piece in pieces:
                     if piece is None:
                         complete = False
@@ -244,17 +250,17 @@ class Compaction:
                 await self._copy_batch(log, batch, pace, damage)
         return complete
 
-    async def _copy_state(self, ledger: LedgerId, value: bytes) -> None:
+    async def _copy_state(self, ledger: LedgerId, value: bytes, age: int) -> None:
         """The state as the index has it. What is not in the index yet will be in a log that flush writes."""
         if ledger in self._stated:
             return
         self._stated.add(ledger)
         size = len(value) + RECORD_HEADER_BYTES
         writer = await self._unbroken(self._appender.writer_with_room(size))
-        writer.append_state(ledger, value)
+        writer.append_state(ledger, value, age)
         self._moving_bytes += size
 
-    async def _pieces(self, log: int, ledgers: LedgerMap) -> AsyncGenerator[_Piece | None, None]:
+    async def _pieces(self, log: int, ledgers: LedgerMap, ages: LogAges) -> AsyncGenerator[_Piece | None, None]:
         """What the index still has in the log, ascending by ledger and id; None where it cannot say."""
         for ledger, span in ledgers.items():
             if not span.entries:
@@ -271,8 +277,8 @@ class Compaction:
                         yield None  # what is missing in the index may lie in here, for a rebuild to find
                     for segment in block.segments:
                         if segment.log == log:
-                            for part in stretches(segment, ENTRY_LOG_WRITE_BYTES):
-                                yield _Piece(ledger, key, part)
+                            for part in stretches(segment, ENTRY_LOG_WRITE_BYTES, ages.cuts):
+                                yield _Piece(ledger, key, part, ages.at(part.base))
 
     async def _blocks(self, ledger: LedgerId, span: LedgerSpan) -> AsyncGenerator[tuple[bytes, bytes], None]:
         low, high = span.first >> BLOCK_SHIFT, span.last >> BLOCK_SHIFT
@@ -345,7 +351,7 @@ class Compaction:
             writer = await self._unbroken(self._appender.writer_with_room(size))
             records: list[Buffer] = []
             log_format.encode_records(writer.salt, piece.ledger, ids, [next(bodies) for _ in ids], records)
-            base = writer.append(piece.ledger, ids[0], ids[-1], len(ids), records, size)
+            base = writer.append(piece.ledger, ids[0], ids[-1], len(ids), records, size, piece.age)
             self._moves.setdefault(piece.key, []).append(Move(old, BlockSegment(writer.log, base, old.lows, old.sizes)))
             self._moving_bytes += size
             if writer.pending_bytes >= ENTRY_LOG_WRITE_BYTES:

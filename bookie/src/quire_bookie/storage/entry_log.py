@@ -15,13 +15,15 @@ from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
+from quire_bookie.storage.log_ages import AgeRun, AgeTable
 from quire_bookie.storage.log_catalog import LogState
 from quire_bookie.storage.log_format import LOG_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, LedgerMap, LogHeader
 from quire_bookie.storage.log_window import PIECE_BYTES as PIECE_BYTES
 from quire_bookie.storage.log_window import LogWindow
 
 FOOTER_CHAIN_MAX = 64
-"""After so many footers one counts the whole log, so that a start reads a bounded number of them."""
+"""After so many footers one counts the whole log, so that a start reads a bounded number of them. It repeats the ages
+since the last such footer and names that one, so that all ages of a log are found in few reads as well."""
 
 
 class RecordSource(Protocol):
@@ -42,11 +44,23 @@ class RecordSource(Protocol):
 
 class LogWriter:
     """Appends to one log. What is not committed can be taken back with `rewind`. `chain`: footers that follow one
-    another back from the last."""
+    another back from the last. `ages`: those since the last footer that repeats ages, and where that one is."""
 
-    def __init__(self, file: DiskFile, header: LogHeader, state: LogState, spans: LedgerMap, chain: int) -> None:
+    def __init__(
+        self,
+        file: DiskFile,
+        header: LogHeader,
+        state: LogState,
+        spans: LedgerMap,
+        chain: int,
+        ages: AgeTable = AgeTable((), 0),  # noqa: B008 - immutable
+    ) -> None:
         self._file = file
         self._chain = chain
+        self._known_ages = list(ages.runs)
+        self._ages_before = ages.earlier
+        self.age = 0
+        """How old what is appended is, where `append` is not told otherwise: see `log_ages`."""
         self._header = header
         self._spans = spans
         self.committed = state
@@ -57,6 +71,7 @@ class LogWriter:
 
     def _begin(self) -> None:
         self._fresh: LedgerMap = {}
+        self._fresh_ages: list[AgeRun] = []
         self._window = LogWindow(self.committed.durable_bytes)
         if self.offset == 0:
             self._window.add(log_format.encode_header(self._header))
@@ -86,10 +101,18 @@ class LogWriter:
         return not self._spans and not self._fresh
 
     def append(
-        self, ledger: LedgerId, first: EntryId, last: EntryId, entries: int, records: list[Buffer], size_bytes: int
+        self,
+        ledger: LedgerId,
+        first: EntryId,
+        last: EntryId,
+        entries: int,
+        records: list[Buffer],
+        size_bytes: int,
+        age: int | None = None,
     ) -> int:
         """Queue encoded records of one ledger; returns the offset of the first. Not written before `drain`."""
         base = self.offset
+        self._note_age(base, self.age if age is None else age)
         self._window.add(b"".join(records))
         assert self.offset == base + size_bytes
         log_format.note_entries(self._fresh, ledger, first, last, entries, size_bytes)
@@ -100,17 +123,22 @@ class LogWriter:
     ) -> int:
         """Queue the records of entries that `source` holds, `size_bytes` in all; returns the offset of the first."""
         base = self.offset
+        self._note_age(base, self.age)
         memory, at = self._window.reserve(size_bytes)
         end = source.write_records(memory, at, self.salt, ledger, ids, places)
         assert end == at + size_bytes
         log_format.note_entries(self._fresh, ledger, EntryId(ids[0]), EntryId(ids[-1]), len(ids), size_bytes)
         return base
 
-    def append_state(self, ledger: LedgerId, state: bytes) -> None:
+    def append_state(self, ledger: LedgerId, state: bytes, age: int | None = None) -> None:
         """Queue a record of a ledger's state."""
         records: list[Buffer] = []
         log_format.encode_records(self.salt, ledger, (log_format.STATE_ENTRY,), (state,), records)
-        self.append(ledger, NO_ENTRY, NO_ENTRY, 0, records, len(state) + RECORD_HEADER_BYTES)
+        self.append(ledger, NO_ENTRY, NO_ENTRY, 0, records, len(state) + RECORD_HEADER_BYTES, age)
+
+    def _note_age(self, offset: int, age: int) -> None:
+        if not self._fresh_ages or self._fresh_ages[-1].age != age:
+            self._fresh_ages.append(AgeRun(offset, age))
 
     @property
     def pending_bytes(self) -> int:
@@ -125,9 +153,11 @@ class LogWriter:
         """Write the footer and everything queued, and sync. Returns the state to commit."""
         footer = self.offset
         if self._chain < FOOTER_CHAIN_MAX:
-            body = log_format.encode_map(self._fresh, self.committed.pointer)
+            ages = AgeTable(self._fresh_ages, self.committed.pointer)
+            body = log_format.encode_map(self._fresh, self.committed.pointer, ages)
         else:
-            body = log_format.encode_map(self._whole(), 0)
+            ages = AgeTable([*self._known_ages, *self._fresh_ages], self._ages_before)
+            body = log_format.encode_map(self._whole(), 0, ages)
         self._append_file_record(log_format.FOOTER_ENTRY, body)
         self._pad(LOG_ALIGNMENT_BYTES, 0)
         await self._write_up_to(self.offset, sync=True)
@@ -136,7 +166,8 @@ class LogWriter:
     async def seal(self) -> LogState:
         """Write the map of the whole log and its seal, and sync. Nothing can be appended afterwards."""
         place = self.offset
-        self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(self._whole(), 0))
+        ages = AgeTable(self._fresh_ages, self.committed.pointer)
+        self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(self._whole(), 0, ages))
         self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
         size = self.offset + log_format.SEAL_BYTES
         self._window.add(log_format.encode_seal(self.log, place, size))
@@ -151,7 +182,12 @@ class LogWriter:
 
     def commit(self, state: LogState) -> None:
         """The index has `state`: go on from there."""
-        self._chain = self._chain + 1 if self._chain < FOOTER_CHAIN_MAX else 1
+        if self._chain < FOOTER_CHAIN_MAX:
+            self._chain += 1
+            self._known_ages += self._fresh_ages
+        else:
+            self._chain = 1
+            self._known_ages, self._ages_before = [], state.pointer
         log_format.merge_map(self._spans, self._fresh)
         self.committed = state
         self._begin()

@@ -93,7 +93,7 @@ class Flush:
             self._since_turn += end - start
             start = end
             if writer.pending_bytes >= PIECE_BYTES:
-                await writer.drain()
+                await self._logs.drain(writer)
         await self._take_turns()
 
     async def _take_turns(self) -> None:

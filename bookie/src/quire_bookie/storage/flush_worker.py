@@ -219,7 +219,7 @@ class FlushWorker(Generic[M]):
 
     async def _write(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo]) -> None:
         """Flush, as often as a folder turns out full on the way and others may have the room."""
-        await self._appender.begin()
+        await self._appender.begin(self._commits.next_age)
         while True:
             self._appender.check_room(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
             flush = Flush(half, states, self._appender)

@@ -14,6 +14,7 @@ from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.index_keys import (
+    AGES_KEY,
     LOGS_END,
     LOGS_START,
     STATES_START,
@@ -22,9 +23,11 @@ from quire_bookie.storage.index_keys import (
     log_of_key,
     state_key,
 )
+from quire_bookie.storage.log_ages import age_of_flush
 from quire_bookie.storage.log_catalog import (
     Proof,
     StoreState,
+    decode_age_floor,
     decode_log_state,
     decode_proof,
     decode_store_state,
@@ -53,6 +56,7 @@ class IndexCommits:
         self._durable_bytes: dict[int, int | None] = {}  # of each log; None: sealed
         self._runs: tuple[tuple[int, int], ...] = ()
         self._tops = [LedgerId(-1), LedgerId(-1)]
+        self._age_floor = 0
         self.is_new = False
         """Index and folder were empty: `open` stamped them."""
 
@@ -79,6 +83,7 @@ class IndexCommits:
         state = decode_store_state(value)
         commits = cls(disk, index, directory, state)
         try:
+            commits._age_floor = decode_age_floor(await index.get(AGES_KEY))
             await commits._load_catalog()
         except DamagedError as error:
             raise DamagedError(error.path, error.offset, f"{error}; {REBUILD_REMEDY}") from error
@@ -107,6 +112,11 @@ class IndexCommits:
     def next_log(self) -> int:
         """Id of the next entry log; ids below were given out."""
         return self._state.next_log
+
+    @property
+    def next_age(self) -> int:
+        """The age of a flush that will be the next commit: above that of all before."""
+        return age_of_flush(self._age_floor + self._state.number + 1)
 
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, next_log: int | None = None

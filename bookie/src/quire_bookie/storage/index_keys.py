@@ -18,6 +18,7 @@ BLOCK_SHIFT: Final = 8
 BLOCK_MASK: Final = 0xFF
 STORE_KEY: Final = b"mstore"
 LIMBO_KEY: Final = b"mlimbo"
+AGES_KEY: Final = b"mages"
 
 _TWO = struct.Struct(">cQQ")
 _ONE = struct.Struct(">cQ")

@@ -1,15 +1,21 @@
-"""One stream of appended records, the flushes' or the compaction's: one log after the other, where there is room.
+"""One stream of appended records, the flushes' or the compaction's, into a log in each of the folders that it may use.
 
-Owns the log being written, the ones left before they were sealed, and what of them is not committed yet: `end_flush`
+Owns the logs being written, the ones left before they were sealed, and what of them is not committed yet: `end_flush`
 makes it durable, `committed` keeps it once the index names it, `rewind` takes all of it back. Leaves a folder that has
 no room, and in one attempt never goes back to a folder in which a write found no space. A log that was left is sealed
-as soon as its folder allows it, and never continued: of two logs of one stream the higher id has the newer records.
+as soon as its folder allows it, and never continued.
+
+Flushes take turns with the folders: from a whole piece of 1 MiB on the next records go to the next folder while the
+piece is written, and each flush begins where the one before did not end. So the folders fill evenly, their devices
+write and sync at the same time, and a small flush syncs one file. Which of two records is newer, ages say (`log_ages`).
 """
 
+import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
-from quire_bookie.errors import DiskFullError
+from quire_bookie.errors import DiskFullError, QuireError
 from quire_bookie.storage.entry_log import LogWriter
 from quire_bookie.storage.index_keys import log_key
 from quire_bookie.storage.log_catalog import LogState, encode_log_state
@@ -18,6 +24,7 @@ from quire_bookie.storage.settings import StorageStats
 
 _log = logging.getLogger("quire.storage.logs")
 _ORIGINS_MAX: Final = 64
+T = TypeVar("T")
 
 
 class LogBook(Protocol):
@@ -49,10 +56,42 @@ class LogBook(Protocol):
         ...
 
 
+class _Lane:
+    """A folder's log that is written, and the writing that goes on while other lanes are appended to."""
+
+    __slots__ = ("_error", "_task", "writer")
+
+    def __init__(self, writer: LogWriter | None = None) -> None:
+        self.writer = writer
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+
+    def start_drain(self) -> None:
+        """Write whole pieces, beside whatever follows."""
+        assert self.writer is not None and self._task is None
+        self._task = asyncio.get_running_loop().create_task(self._drain(self.writer), name="storage-flush-drain")
+
+    async def _drain(self, writer: LogWriter) -> None:
+        try:
+            await writer.drain()
+        except (QuireError, OSError) as error:
+            self._error = error
+
+    async def drained(self) -> None:
+        """Until that is done; raises its error once."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+            self._task = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
 class LogAppender:
     """For one user at a time; the flushes' one is for the holder of the write lock.
 
-    `floor_bytes`: what every file system keeps free; None takes the storage's reserve.
+    `floor_bytes`: what every file system keeps free; None takes the storage's reserve. `parallel`: take turns with all
+    folders; else one after the other.
     """
 
     def __init__(
@@ -62,13 +101,18 @@ class LogAppender:
         log_bytes_max: int,
         stats: StorageStats,
         floor_bytes: int | None = None,
+        *,
+        parallel: bool = False,
     ) -> None:
         self._book = book
         self._directories = directories
         self._log_bytes_max = log_bytes_max
         self._stats = stats
         self._floor_bytes = directories.reserved_bytes if floor_bytes is None else floor_bytes
-        self._writer: LogWriter | None = None
+        self._parallel = parallel
+        self._lanes = [_Lane()]
+        self._turn = 0
+        self._age = 0
         self._left: list[LogWriter] = []
         self._excluded: set[str] = set()
         self._found_full = False
@@ -83,20 +127,33 @@ class LogAppender:
         return self._book.next_log
 
     def adopt(self, writer: LogWriter) -> None:
-        """Go on with an unsealed log, the newest so far; older ones are sealed by the next flush."""
-        self.leave_log()
-        self._writer = writer
+        """Go on with an unsealed log, the newest so far of its folder; older ones are sealed by the next flush."""
+        path = self._book.directory_of(writer.log)
+        for lane in self._lanes:
+            if lane.writer is None or not self._parallel or self._book.directory_of(lane.writer.log) == path:
+                self._leave(lane)
+                lane.writer = writer
+                return
+        self._lanes.append(_Lane(writer))
 
     def leave_log(self) -> None:
-        """The next record goes to a new log, with a higher id than any until now."""
-        if self._writer is not None:
-            self._left.append(self._writer)
-            self._writer = None
+        """The next record goes to a new log."""
+        for lane in self._lanes:
+            self._leave(lane)
 
-    async def begin(self) -> None:
-        """A new attempt: look at the space, and try every folder again."""
+    def _leave(self, lane: _Lane) -> None:
+        if lane.writer is not None:
+            self._left.append(lane.writer)
+            lane.writer = None
+
+    async def begin(self, age: int = 0) -> None:
+        """A new attempt: look at the space, and try every folder again. `age`: of what it appends."""
+        self._age = age
         self._excluded.clear()
         await self._directories.look()
+        lanes = [lane for lane in self._lanes if lane.writer is not None]
+        wanted = self._directories.equally_good(self._floor_bytes) if self._parallel else 1
+        self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
 
     def check_room(self, needed_bytes: int) -> None:
         """Refuse before the last bytes are gone: what gives space back needs them. DiskFullError."""
@@ -110,31 +167,53 @@ class LogAppender:
     async def writer_with_room(self, size_bytes: int) -> LogWriter:
         """The log to append `size_bytes` to; DiskFullError when no folder has the room."""
         while True:
-            writer = self._writer
+            lane = self._lanes[self._turn % len(self._lanes)]
+            await lane.drained()
+            writer = lane.writer
             if writer is None:
-                writer = self._writer = await self._create(size_bytes)
+                writer = await self._create(lane, size_bytes)
+                if writer is None:
+                    self._lanes.remove(lane)  # the folders of the others are all that have room
+                    continue
             path = self._book.directory_of(writer.log)
             if path in self._excluded:
-                self.leave_log()  # not even sealed: that would want space in a folder that has none
+                self._leave(lane)  # not even sealed: that would want space in a folder that has none
             elif not writer.is_empty and writer.room(self._log_bytes_max) < size_bytes:
                 await self._seal(writer)
-                self._writer = None
+                lane.writer = None
             elif self._directories.take(path, size_bytes, self._floor_bytes):
+                writer.age = self._age
                 return writer
             else:
-                self.leave_log()  # what is left there is the reserve, which is enough to seal it
+                self._leave(lane)  # what is left there is the reserve, which is enough to seal it
+
+    async def drain(self, writer: LogWriter) -> None:
+        """Write the whole pieces of what `writer_with_room` gave last; with several folders while others go on."""
+        lane = self._lanes[self._turn % len(self._lanes)]
+        assert lane.writer is writer
+        if len(self._lanes) == 1:
+            await writer.drain()
+            return
+        lane.start_drain()
+        self._turn += 1
 
     async def end_flush(self) -> list[tuple[bytes, bytes]]:
         """Make everything appended durable; returns the log states to commit with the index."""
-        if self._writer is not None and self._writer.is_dirty:
-            self._finished.append((self._writer, await self._writer.end_flush()))
+        await self._drained()
+        dirty = [lane.writer for lane in self._lanes if lane.writer is not None and lane.writer.is_dirty]
+        self._finished += zip(dirty, await _together([writer.end_flush() for writer in dirty]), strict=True)
         for writer in list(self._left):
             path = self._book.directory_of(writer.log)
             if writer.is_dirty or not self._directories[path].out_of_space:
                 await self._seal(writer)
                 self._left.remove(writer)
         await self._book.sync_directories({self._book.directory_of(log) for log in self._opened})
+        self._turn += 1
         return [(log_key(state.log), encode_log_state(state)) for _writer, state in self._finished]
+
+    async def _drained(self) -> None:
+        """Until nothing is written any more, whatever fails; then raises what did."""
+        await _together([lane.drained() for lane in self._lanes])
 
     async def committed(self) -> None:
         """The states of `end_flush` are in the index."""
@@ -148,19 +227,23 @@ class LogAppender:
             writer.commit(state)
             if state.sealed:
                 await writer.close()
-        if self._writer is not None and self._directories.has_better_than(self._book.directory_of(self._writer.log)):
-            self.leave_log()
+        for lane in self._lanes:
+            if lane.writer and self._directories.has_better_than(self._book.directory_of(lane.writer.log)):
+                self._leave(lane)
 
     async def rewind(self) -> bool:
         """Take back an unfinished flush: the space of its records is free again. Readers never saw them.
 
         True: a folder was found full, and another one may have the room: try again.
         """
+        try:
+            await self._drained()
+        except DiskFullError:
+            _log.debug("a piece found no space either; its writer knows")
         touched = {writer.log: writer for writer, _state in self._finished}
         touched |= {writer.log: writer for writer in self._left}
-        if self._writer is not None:
-            touched[self._writer.log] = self._writer
-        opened, self._opened, self._finished, self._left, self._writer = self._opened, [], [], [], None
+        touched |= {lane.writer.log: lane.writer for lane in self._lanes if lane.writer is not None}
+        opened, self._opened, self._finished, self._left, self._lanes = self._opened, [], [], [], [_Lane()]
         for log, writer in sorted(touched.items()):
             if writer.out_of_space:
                 self._exclude(self._book.directory_of(log))
@@ -186,12 +269,20 @@ class LogAppender:
 
     async def close(self) -> None:
         """Release the handles. The logs stay unsealed; the next start goes on with the newest and seals the others."""
-        for writer in (*self._left, self._writer):
+        try:
+            await self._drained()
+        except (QuireError, OSError) as error:
+            _log.warning("closing an entry log after a failed write: %s", error)
+        for writer in (*self._left, *(lane.writer for lane in self._lanes)):
             if writer is not None:
                 await writer.close()
 
-    async def _create(self, size_bytes: int) -> LogWriter:
-        path = self._directories.choose(size_bytes, self._excluded, self._floor_bytes)
+    async def _create(self, lane: _Lane, size_bytes: int) -> LogWriter | None:
+        """A new log, in a folder that no other lane uses; None when the other lanes have to do."""
+        used = {self._book.directory_of(other.writer.log) for other in self._lanes if other.writer is not None}
+        path = self._directories.choose(size_bytes, self._excluded | used, self._floor_bytes)
+        if path is None and len(self._lanes) > 1:
+            return None
         if path is None:
             raise DiskFullError(f"no folder has room for {size_bytes} bytes more: {self._directories.describe()}")
         try:
@@ -200,6 +291,7 @@ class LogAppender:
             self._exclude(path)
             raise
         self._opened.append(writer.log)
+        lane.writer = writer
         return writer
 
     async def _seal(self, writer: LogWriter) -> None:
@@ -212,3 +304,17 @@ class LogAppender:
             self._found_full = True
             self._excluded.add(path)
         self._directories.note_out_of_space(path)
+
+
+async def _together(steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them at once, each to its end: nothing may still be written when files are cut or closed.
+
+    Raises what failed, and rather what is final than that there is no space.
+    """
+    if len(steps) == 1:
+        return [await steps[0]]
+    done = await asyncio.gather(*steps, return_exceptions=True)
+    errors = [each for each in done if isinstance(each, BaseException)]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, DiskFullError)), errors[0])
+    return [each for each in done if not isinstance(each, BaseException)]

@@ -5,6 +5,8 @@
                  once sealed (0 = none)   22  log uuid 16 bytes
     store state  0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  storage uuid 16 bytes   21  number of
                  this commit u64   29  id of the next log u32
+    age floor    0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  floor u64: what the ages of flushes
+                 (`log_ages`) are above the numbers of their commits, because a rebuild began to count anew
     proof file   0  magic "QUIREIDX"   8  version u32 = 1 or 2   12  storage uuid 16 bytes   28  commit number u64
                  [version 2: 36  highest short ledger id i64   44  highest long one i64 (-1: none)
                  52  runs u32   56  unsealed logs u32   runs x { first log u32, last log u32 }
@@ -24,13 +26,14 @@ from crc32c import crc32c
 
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.index_keys import STORE_KEY, log_key
+from quire_bookie.storage.index_keys import AGES_KEY, STORE_KEY, log_key
 
 CATALOG_VERSION: Final = 1
 _PROOF_MAGIC = b"QUIREIDX"
 _CRC = struct.Struct("<I")
 _LOG = struct.Struct("<BBQQ16s")
 _STORE = struct.Struct("<B16sQI")
+_FLOOR = struct.Struct("<BQ")
 _PROOF = struct.Struct("<8sI16sQ")
 _PROOF_MORE = struct.Struct("<qqII")
 _RUN = struct.Struct("<II")
@@ -112,6 +115,20 @@ def decode_store_state(value: bytes) -> StoreState:
     _check(STORE_KEY, value, _STORE.size)
     _version, uuid, number, next_log = _STORE.unpack_from(value, 4)
     return StoreState(uuid, number, next_log)
+
+
+def encode_age_floor(floor: int) -> bytes:
+    """The value under the key of ages."""
+    rest = _FLOOR.pack(CATALOG_VERSION, floor)
+    return _CRC.pack(crc32c(rest, crc32c(AGES_KEY))) + rest
+
+
+def decode_age_floor(value: bytes | None) -> int:
+    """The floor, 0 when there is none; DamagedError when the value is not intact."""
+    if value is None:
+        return 0
+    _check(AGES_KEY, value, _FLOOR.size)
+    return int(_FLOOR.unpack_from(value, 4)[1])
 
 
 def encode_proof(proof: Proof) -> bytes:

@@ -1,9 +1,10 @@
 """The folders that entry logs lie in, their space, and which of them takes the next log. Never touches a log.
 
-The rule for a new log: the folder with most free bytes, among those that the disk monitor does not call full; when it
-calls all of them full, among those that still have room above the reserve, because entries that were acknowledged must
-reach an entry log; a folder in which a write found no space comes last. So a full folder takes out only itself, and a
-flush is refused only when nothing above the reserve is left anywhere.
+A flush writes to all folders that are equally good, each with a log of its own, so that they fill evenly also where
+they share a file system. The rule for a new log: the folder with most free bytes that has no such log, among those that
+the disk monitor does not call full; when it calls all of them full, among those that still have room above the reserve,
+because entries that were acknowledged must reach an entry log; a folder in which a write found no space comes last. So
+a full folder takes out only itself, and a flush is refused only when nothing above the reserve is left anywhere.
 
 Space is counted by file system: two folders on one share its bytes and its reserve. Between two looks the bytes
 that were given out are subtracted, so that one flush does not plan with the same room twice.
@@ -87,6 +88,12 @@ class LogDirectories:
         needed = size_bytes + self._floor(floor_bytes)
         fitting = [directory for directory in self._usable(excluded) if self._free(directory) >= needed]
         return max(fitting, key=self._rank).path if fitting else None
+
+    def equally_good(self, floor_bytes: int | None = None) -> int:
+        """How many folders a flush should write to at once: those with room, without those of last resort."""
+        fitting = [directory for directory in self._usable(()) if self._free(directory) > self._floor(floor_bytes)]
+        best = max((self._rank(directory)[:2] for directory in fitting), default=None)
+        return sum(self._rank(directory)[:2] == best for directory in fitting)
 
     def has_better_than(self, path: str) -> bool:
         """Whether a full folder should be left, because another one is not full and has room."""

@@ -12,7 +12,8 @@ block which holds durable records is never written again.
     ledger >= 0, entry = -2    body is the ledger's state (ledger_states.encode_state)
     ledger = -1, entry = -1    footer: ends one flush. body: previous footer's offset u64 (0 = none), then a map
     ledger = -1, entry = -2    map of the whole log, once sealed. body: 0 u64, then a map
-    map      count u32, then count x { ledger i64, first i64, last i64, entries u32, bytes u64 }
+    map      count u32, then count x { ledger i64, first i64, last i64, entries u32, bytes u64 }, then a table of ages
+             (`log_ages`; logs that were written before there were ages have none)
              a ledger that only has state records in this log is listed with first = last = -1 and 0 entries
     seal     the last 64 bytes of a sealed log: magic "QUIRSEAL", log id u64, offset of the map u64, file size u64,
              crc32c of the 32 bytes before; zeros
@@ -30,6 +31,7 @@ from crc32c import crc32c
 
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
+from quire_bookie.storage.log_ages import AgeTable, decode_ages, encode_ages
 
 LOG_VERSION: Final = 1
 LOG_ALIGNMENT_BYTES: Final = 4096
@@ -132,12 +134,13 @@ def record_size(head: Buffer) -> int:
     return int(_RECORD.unpack_from(head)[1]) + RECORD_HEADER_BYTES
 
 
-def encode_map(spans: LedgerMap, previous: int) -> bytes:
+def encode_map(spans: LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
     """Body of a footer or a map record."""
     pack = _MAP_LINE.pack
-    return _MAP_HEAD.pack(previous, len(spans)) + b"".join(
+    lines = b"".join(
         pack(ledger, span.first, span.last, span.entries, span.size_bytes) for ledger, span in sorted(spans.items())
     )
+    return _MAP_HEAD.pack(previous, len(spans)) + lines + (b"" if ages is None else encode_ages(ages))
 
 
 def decode_map(body: Buffer, path: str, offset: int) -> tuple[LedgerMap, int]:
@@ -145,12 +148,20 @@ def decode_map(body: Buffer, path: str, offset: int) -> tuple[LedgerMap, int]:
     if len(body) < _MAP_HEAD.size:
         raise DamagedError(path, offset, "a map record is too short")
     previous, count = _MAP_HEAD.unpack_from(body)
-    if len(body) != _MAP_HEAD.size + count * _MAP_LINE.size:
+    end = _MAP_HEAD.size + count * _MAP_LINE.size
+    if len(body) < end:
         raise DamagedError(path, offset, f"a map of {count} ledgers in {len(body)} bytes")
-    lines = _MAP_LINE.iter_unpack(memoryview(body)[_MAP_HEAD.size :])
+    decode_ages(memoryview(body)[end:], path, offset)
+    lines = _MAP_LINE.iter_unpack(memoryview(body)[_MAP_HEAD.size : end])
     return {LedgerId(line[0]): LedgerSpan(EntryId(line[1]), EntryId(line[2]), line[3], line[4]) for line in lines}, int(
         previous
     )
+
+
+def ages_of_map(body: Buffer, path: str, offset: int) -> AgeTable | None:
+    """The table of ages in a body that `decode_map` took; None in a log of before there were any. DamagedError."""
+    count = _MAP_HEAD.unpack_from(body)[1]
+    return decode_ages(memoryview(body)[_MAP_HEAD.size + count * _MAP_LINE.size :], path, offset)
 
 
 def merge_map(into: LedgerMap, other: LedgerMap) -> None:

@@ -20,6 +20,7 @@ from quire_bookie.storage import log_format
 from quire_bookie.storage.entry_log import LogFiles, LogWriter, log_path
 from quire_bookie.storage.index_commits import LOG_SUFFIX, IndexCommits
 from quire_bookie.storage.index_keys import LOGS_END, LOGS_START, log_key, log_of_key
+from quire_bookie.storage.log_ages import AgeRun, AgeTable, LogAges
 from quire_bookie.storage.log_appender import LogAppender
 from quire_bookie.storage.log_catalog import LogState, decode_log_state
 from quire_bookie.storage.log_directories import LogDirectories
@@ -61,7 +62,7 @@ class EntryLogs:
         self._unchecked: set[int] = set()
         self._next_log = 1
         self.files = LogFiles(disk, self.path, settings.open_logs_max)
-        self.flushed = LogAppender(self, directories, settings.entry_log_bytes_max, stats)
+        self.flushed = LogAppender(self, directories, settings.entry_log_bytes_max, stats, parallel=True)
         """What flushes append to; under the storage's write lock."""
         self.compacted = LogAppender(
             self, directories, settings.entry_log_bytes_max, stats, settings.compaction_reserved_bytes
@@ -202,6 +203,20 @@ class EntryLogs:
         place = log_format.decode_seal(seal, log, size, path)
         return log_format.decode_map(await self._file_record(state, place, log_format.MAP_ENTRY), path, place)[0]
 
+    async def read_ages(self, log: int) -> LogAges:
+        """How old the records of a sealed log are. DamagedError when its map or a footer is not intact."""
+        state = self._states[log]
+        place, kind = state.pointer, log_format.MAP_ENTRY
+        tables: list[AgeTable] = []
+        while place:
+            body = await self._file_record(state, place, kind)
+            table = log_format.ages_of_map(body, self.path(log), place)
+            if table is None:
+                break  # from here on back it was written before there were ages
+            tables.append(table)
+            place, kind = table.earlier, log_format.FOOTER_ENTRY
+        return LogAges(log, (run for table in reversed(tables) for run in table.runs))
+
     def put_in_quarantine(self, log: int, error: DamagedError) -> None:
         """The log cannot be trusted: it stays, nothing is appended to it, and what is intact is still read."""
         if self.quarantine.add(log, self.path(log), str(error)):
@@ -258,7 +273,7 @@ class EntryLogs:
         path = self.path(state.log)
         try:
             header = await self._check_header(state)
-            spans, chain = await self._spans_of(state)
+            spans, chain, ages = await self._spans_of(state)
             file = await self._disk.open(path)
             size = await file.size()
             if size < state.durable_bytes:
@@ -271,22 +286,27 @@ class EntryLogs:
             _log.info("dropped %d bytes of an unfinished flush from %s", size - state.durable_bytes, path)
             await file.truncate(state.durable_bytes)
             await file.sync()
-        self.flushed.adopt(LogWriter(file, header, state, spans, chain))
+        self.flushed.adopt(LogWriter(file, header, state, spans, chain, ages))
 
-    async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int]:
-        """Add up the footers, from the last one back; and how many there were."""
+    async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int, AgeTable]:
+        """Add up the footers, from the last one back; how many there were; and their ages, the first one's aside."""
         spans: LedgerMap = {}
         place = state.pointer
-        chain = 0
+        chain = first = 0
+        ages: list[Sequence[AgeRun]] = []
         while place:
             chain += 1
+            first = place
             body = await self._file_record(state, place, log_format.FOOTER_ENTRY)
             part, previous = log_format.decode_map(body, self.path(state.log), place)
+            table = log_format.ages_of_map(body, self.path(state.log), place)
+            if previous and table is not None:
+                ages.append(table.runs)
             if previous >= place:
                 raise DamagedError(self.path(state.log), place, "a footer names a later one as its predecessor")
             log_format.merge_map(spans, part)
             place = previous
-        return spans, chain
+        return spans, chain, AgeTable([run for runs in reversed(ages) for run in runs], first)
 
     async def _file_record(self, state: LogState, place: int, kind: EntryId) -> memoryview:
         path = self.path(state.log)

@@ -1,7 +1,8 @@
 """The index anew, from the entry logs. Reads logs, writes a new and empty index; changes nothing else.
 
-Owns the rule of what a log proves. Every intact record up to the last footer of a log goes in, later logs winning over
-earlier ones, and so do the states of ledgers: keys, fences, explicit LACs, tombstones, limbo. What is damaged:
+Owns the rule of what a log proves. Every intact record up to the last footer of a log goes in, newer ones winning over
+older ones by their ages (`log_ages`, `rebuilt_blocks`), and so do the states of ledgers: keys, fences, explicit LACs,
+tombstones, limbo. What is damaged:
 
 * what a log's own maps count and the walk did not find is *lost*: the blocks it lay in say so, so that a miss there is
   EIO and never *no such entry*; a ledger that lost a record may have lost its fence, so it comes back fenced;
@@ -15,6 +16,7 @@ any point is run again with another empty index.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -23,16 +25,16 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, StartupError
-from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.block_index import BlockSegment, merge_block
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.block_index import merge_block
 from quire_bookie.storage.index_commits import LOG_SUFFIX, PROOF_NAME
 from quire_bookie.storage.index_keys import (
-    BLOCK_MASK,
+    AGES_KEY,
     BLOCK_SHIFT,
     LIMBO_KEY,
     STORE_KEY,
     block_key,
-    last_block_key,
     ledger_of_block_key,
     log_key,
     state_key,
@@ -45,18 +47,20 @@ from quire_bookie.storage.ledger_states import (
     merge_states,
 )
 from quire_bookie.storage.limbo import LONG_IDS_START, NO_LEDGER, Limbo, encode_limbo, read_limbo_file
+from quire_bookie.storage.log_ages import UNKNOWN_AGE, AgeRun, AgeTable, commit_of_age
 from quire_bookie.storage.log_catalog import (
     LogState,
     Proof,
     StoreState,
     decode_proof,
+    encode_age_floor,
     encode_log_state,
     encode_store_state,
 )
-from quire_bookie.storage.log_format import FILE_LEDGER, FOOTER_ENTRY, MAP_ENTRY, RECORD_HEADER_BYTES, STATE_ENTRY
+from quire_bookie.storage.log_format import FILE_LEDGER, FOOTER_ENTRY, MAP_ENTRY, STATE_ENTRY
 from quire_bookie.storage.log_walk import LedgerLoss, LogAccount, LogWalk, Piece, WalkedLog, WalkedRecord, open_log
+from quire_bookie.storage.rebuilt_blocks import BLOCKS_PER_COMMIT, Rank, RebuiltBlocks
 
-BLOCKS_PER_COMMIT: Final = 2048
 LOST_BLOCKS_MAX: Final = 65_536
 """A ledger that lost something in a wider range than this is in limbo by itself: marking each block costs too much."""
 STATES_PER_COMMIT: Final = 4096
@@ -140,13 +144,14 @@ class _Rebuild:
         self._durable: dict[int, int] = {}
         self._uuid: bytes | None = None
         self._log_states: list[LogState] = []
-        self._states: dict[LedgerId, bytes] = {}
-        self._with_entries: set[LedgerId] = set()
-        self._unproven: set[LedgerId] = set()
-        self._contents_lost: set[LedgerId] = set()
-        self._segments: dict[bytes, list[BlockSegment]] = {}
-        self._lost_blocks: set[bytes] = set()
-        self._dropped: set[LedgerId] = set()
+        self._states: dict[LedgerId, _KnownState] = {}
+        self._blocks = RebuiltBlocks(index)
+        # Each with an age at or above that of what was lost: a tombstone that is newer settles it.
+        self._unproven: dict[LedgerId, int] = {}
+        self._contents_lost: dict[LedgerId, int] = {}
+        self._lost_blocks: dict[bytes, int] = {}
+        self._deleted_at: dict[LedgerId, Rank] = {}
+        self._newest_flush = 0
 
     # ---- which logs there are, and must be
     async def find_logs(
@@ -214,11 +219,13 @@ class _Rebuild:
             done += sizes[log]
             self.report.logs += 1
             self.report.bytes_read += sizes[log]
-        await self._commit_blocks()
+        await self._blocks.commit()
+        self._note_undecided()
+        self.report.entries = self._blocks.entries
 
     async def _walk(self, log: int, walked: WalkedLog, progress: Progress | None, done: int, total: int) -> None:
         self._check_owner(log, walked)
-        walk, account = LogWalk(walked), LogAccount(walked)
+        walk, account, ages = LogWalk(walked), LogAccount(walked), self._blocks.begin_log(log)
         flush: list[_Found] = []
         map_offset = 0
         async for piece in walk.pieces():
@@ -228,21 +235,27 @@ class _Rebuild:
                     flush.append(_found(record))
                 elif record.entry in (FOOTER_ENTRY, MAP_ENTRY):
                     map_offset = record.offset if record.entry == MAP_ENTRY else 0
+                    if flush:
+                        ages.add_flush(flush[0].offset, _ages_in(record, walked.path))
                     self._take(log, flush)
                     flush = []
             self._note_gaps(walked.path, piece)
-            if len(self._segments) >= BLOCKS_PER_COMMIT:
-                await self._commit_blocks()
+            if self._blocks.is_full:
+                await self._blocks.commit()
             if progress is not None:
                 progress(done + walk.offset, total)
             await asyncio.sleep(0)
         # Behind the last footer: part of a sealed log, or of what was durable; otherwise a flush that a crash cut off.
         sealed = walked.sealed or walk.reached_map or (log in self._named and log not in self._durable)
         durable = walked.size_bytes if sealed else max(walk.flush_end, self._durable.get(log, 0))
+        if flush:
+            ages.add(AgeRun(flush[0].offset, UNKNOWN_AGE))
         self._take(log, [found for found in flush if found.offset < durable])
+        if ages.newest != UNKNOWN_AGE:
+            self._newest_flush = max(self._newest_flush, commit_of_age(ages.newest))
         if not sealed:
             self._forget_torn_tail(walked.path, durable)
-        self._judge(log, walked, account, sealed)
+        self._judge(log, walked, account, sealed, ages.newest)
         pointer = (map_offset or walked.map_offset or 0) if sealed else walk.footer
         self._log_states.append(LogState(log, walked.header.uuid, durable, pointer, sealed))
 
@@ -255,58 +268,69 @@ class _Rebuild:
 
     def _take(self, log: int, flush: Iterable["_Found"]) -> None:
         """Index the records of one flush."""
-        open_key, end = b"", -1
-        lows: list[int] = []
-        sizes: list[int] = []
+        take, rank = self._blocks.take, self._blocks.rank
+        # What no commit names may be torn; the journal, or the log that it was copied from, still has it. Without its
+        # age it must not raise a doubt about the copy that counts.
+        doubtful_from = self._proven_bytes(log)
         for ledger, entry, offset, size, state in flush:
-            if entry == STATE_ENTRY:
-                self._take_state(ledger, state)
+            if offset >= doubtful_from and rank(log, offset).age == UNKNOWN_AGE:
                 continue
-            key = block_key(ledger, entry >> BLOCK_SHIFT)
-            low = entry & BLOCK_MASK
-            if key != open_key or offset != end or low <= lows[-1]:
-                lows, sizes, open_key = [], [], key
-                self._segments.setdefault(key, []).append(BlockSegment(log, offset, lows, sizes))
-                self._with_entries.add(ledger)
-            lows.append(low)
-            sizes.append(size)
-            end = offset + size + RECORD_HEADER_BYTES
-            self.report.entries += 1
+            if entry == STATE_ENTRY:
+                self._take_state(ledger, state, rank(log, offset))
+            else:
+                take(log, ledger, entry, offset, size)
 
-    def _take_state(self, ledger: LedgerId, value: bytes) -> None:
-        """A later record of a state wins, but compaction may have left a record in a log of a lower number than it had:
+    def _proven_bytes(self, log: int) -> int | float:
+        """How much of a log the proof says was durable; without end where it does not say."""
+        if self._proof is None or self._proof.runs is None:
+            return math.inf
+        return self._durable.get(log, math.inf if log in self._named else 0)
 
-        the tombstone of a superfluous copy never beats a later life of the ledger, and drops nothing before everything
+    def _take_state(self, ledger: LedgerId, value: bytes, rank: Rank) -> None:
+        """The newer record of a state wins, wherever it lies, and one of before a tombstone is nothing.
+
+        The tombstone of a superfluous copy never beats a later life of the ledger, and drops nothing before everything
         is read; what lives behind any tombstone is as fenced as the tombstone was.
         """
         known = self._states.get(ledger)
+        if known is not None and rank.age == UNKNOWN_AGE:
+            rank = max(known.newest, rank._replace(age=known.newest.age))  # in the order in which they were found
         try:
-            newer = decode_state(ledger, value)
+            found = decode_state(ledger, value)
         except DamagedError:
-            self._unproven.add(ledger)  # its record is intact: of a later version
+            self._unproven[ledger] = max(rank.age, self._unproven.get(ledger, 0))  # intact, but of a later version
             return
-        older = None if known is None else decode_state(ledger, known)
-        if newer.deleted:
-            if older is not None and not older.deleted and older.revivals > newer.revivals:
-                return
-            if not newer.superfluous:
-                self._drop(ledger)
-        elif older is not None and older.deleted:
-            newer.fenced = True
-            value = encode_state(newer)
-        elif older is not None:
-            value = merge_states(older, newer)
-        self._states[ledger] = value
+        present = None if known is None else decode_state(ledger, known.value)
+        if found.deleted:
+            self._take_tombstone(found, value, rank, known, present)
+        elif rank < self._deleted_at.get(ledger, rank):
+            return
+        elif known is None or present is None:
+            self._states[ledger] = _KnownState(rank, rank, value)
+        elif present.deleted:
+            found.fenced = True
+            self._states[ledger] = _KnownState(rank, rank, encode_state(found))
+        else:
+            older, newer = (found, present) if rank < known.newest else (present, found)
+            merged = merge_states(older, newer)
+            self._states[ledger] = _KnownState(min(rank, known.oldest), max(rank, known.newest), merged)
 
-    def _drop(self, ledger: LedgerId) -> None:
-        """A tombstone: what came before is gone, also when a ledger of that id came back later."""
-        self._unproven.discard(ledger)
-        self._contents_lost.discard(ledger)
-        self._lost_blocks = {key for key in self._lost_blocks if ledger_of_block_key(key) != ledger}
-        if ledger in self._with_entries:
-            self._with_entries.discard(ledger)
-            self._segments = {key: found for key, found in self._segments.items() if ledger_of_block_key(key) != ledger}
-            self._dropped.add(ledger)
+    def _take_tombstone(
+        self, found: LedgerInfo, value: bytes, rank: Rank, known: "_KnownState | None", present: LedgerInfo | None
+    ) -> None:
+        ledger = found.ledger_id
+        if present is not None and not present.deleted and present.revivals > found.revivals:
+            return
+        self._deleted_at[ledger] = max(rank, self._deleted_at.get(ledger, rank))
+        if not found.superfluous:
+            self._blocks.drop(ledger, rank)
+        if known is None or present is None or rank > known.newest:
+            self._states[ledger] = _KnownState(rank, rank, value)
+        elif not present.deleted:
+            present.fenced = True
+            if known.oldest < rank:  # it was merged with what came before: only the key is surely of this life
+                present.explicit_lac, present.explicit_lac_entry = None, NO_ENTRY
+            self._states[ledger] = _KnownState(known.newest, known.newest, encode_state(present))
 
     def _note_gaps(self, path: str, piece: Piece) -> None:
         for gap in piece.gaps:
@@ -321,8 +345,8 @@ class _Rebuild:
         while damage and damage[-1].path == path and damage[-1].offset >= durable:
             damage.pop()
 
-    def _judge(self, log: int, walked: WalkedLog, account: LogAccount, sealed: bool) -> None:
-        """What the gaps of a log cost."""
+    def _judge(self, log: int, walked: WalkedLog, account: LogAccount, sealed: bool, newest_age: int) -> None:
+        """What the gaps of a log cost. What was lost is at most as new as the newest flush that is left of the log."""
         if log not in self._named and self._proof is not None and self._proof.runs is not None:
             return  # no commit that the proof knows names it: the journal still has everything in it
         expected = account.expected(sealed=sealed, durable_bytes=self._durable.get(log, 0))
@@ -332,49 +356,55 @@ class _Rebuild:
             )
             return
         for ledger, loss in sorted(account.losses(expected).items()):
-            self._unproven.add(ledger)
+            self._unproven[ledger] = max(newest_age, self._unproven.get(ledger, 0))
             if loss.entries:
-                self._lose(ledger, loss)
+                self._lose(ledger, loss, newest_age)
 
-    def _lose(self, ledger: LedgerId, loss: LedgerLoss) -> None:
+    def _note_undecided(self) -> None:
+        """Entries of which two copies are there, but not which one is newer."""
+        for ledger, entry in self._blocks.undecided:
+            self.report.losses.append((ledger, entry, entry, 1))
+
+    def _lose(self, ledger: LedgerId, loss: LedgerLoss, newest_age: int) -> None:
         """Mark the blocks of what was lost, so that their misses are not absence."""
         self.report.losses.append((ledger, loss.first, loss.last, loss.entries))
-        self._with_entries.add(ledger)
         first, last = loss.first >> BLOCK_SHIFT, loss.last >> BLOCK_SHIFT
         if loss.suspects:
             blocks: Iterable[int] = {entry >> BLOCK_SHIFT for entry in loss.suspects}
         elif last - first < LOST_BLOCKS_MAX:
             blocks = range(first, last + 1)
         else:
-            self._contents_lost.add(ledger)
+            self._contents_lost[ledger] = max(newest_age, self._contents_lost.get(ledger, 0))
             return
         for block in blocks:
-            self._lost_blocks.add(block_key(ledger, block))
+            key = block_key(ledger, block)
+            self._lost_blocks[key] = max(newest_age, self._lost_blocks.get(key, 0))
 
-    async def _commit_blocks(self) -> None:
-        dropped, self._dropped = sorted(self._dropped), set()
-        for ledger in dropped:
-            await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
-        keys = sorted(self._segments)
-        for start in range(0, len(keys), BLOCKS_PER_COMMIT):
-            part = keys[start : start + BLOCKS_PER_COMMIT]
-            old = await self._index.get_many(part)
-            puts = [(key, merge_block(key, was, self._segments[key])) for key, was in zip(part, old, strict=True)]
-            await self._index.commit(puts, sync=False)
-            await asyncio.sleep(0)
-        self._segments = {}
+    def _settle_tombstones(self) -> None:
+        """What was lost before a ledger was deleted does not matter any more."""
+        gone = self._blocks.is_behind_tombstone
+        self._unproven = {ledger: age for ledger, age in self._unproven.items() if not gone(ledger, age)}
+        self._contents_lost = {ledger: age for ledger, age in self._contents_lost.items() if not gone(ledger, age)}
+        self._lost_blocks = {
+            key: age for key, age in self._lost_blocks.items() if not gone(ledger_of_block_key(key), age)
+        }
 
     # ---- states, tombstones, what was lost, and the store's own facts
     async def finish(self, home: str, accept_limbo: bool, limbo_bounds: Sequence[LedgerId]) -> None:
         """Everything else, and one synced commit at the end. StartupError when something hides what it held."""
+        self._settle_tombstones()
         limbo = await self._limbo(home, accept_limbo, limbo_bounds)
         await self._mark_lost()
         await self._commit_states()
-        number = 1 if self._proof is None else self._proof.number + 1
+        # What is flushed from now on must be newer than every flush that left records. Without a proof the commits are
+        # counted anew, as in a new index: then their ages begin above a floor.
+        number = 1 if self._proof is None else max(self._proof.number, self._newest_flush) + 1
         next_log = max((*self._paths, *self._named, 0)) + 1
         puts = [(log_key(state.log), encode_log_state(state)) for state in self._log_states]
         if limbo.number:
             puts.append((LIMBO_KEY, encode_limbo(limbo)))
+        if self._proof is None:
+            puts.append((AGES_KEY, encode_age_floor(self._newest_flush)))
         uuid = self._uuid or self._chance.token(16)
         puts.append((STORE_KEY, encode_store_state(StoreState(uuid, number, next_log))))
         await self._index.commit(puts, sync=True)
@@ -396,10 +426,11 @@ class _Rebuild:
                 "until they are restored from other bookies"
             )
         proof = self._proof or Proof(b"", 0)
-        seen = self._with_entries | self._states.keys()
+        seen = self._held()
         short = max((each for each in seen if each < LONG_IDS_START), default=NO_LEDGER)
         # The record of limbo may be what was lost: what ended for a ledger then must not count for what comes now.
-        ended = max((decode_state(ledger, state).limbo_ended for ledger, state in self._states.items()), default=0)
+        states = (decode_state(ledger, state.value) for ledger, state in self._states.items())
+        ended = max((state.limbo_ended for state in states), default=0)
         limbo = replace(limbo, generation=max(limbo.generation, ended))
         return limbo.entered([*bounds, proof.short_top, proof.long_top, short, max(seen, default=NO_LEDGER)])
 
@@ -413,15 +444,15 @@ class _Rebuild:
 
     async def _commit_states(self) -> None:
         report, puts = self.report, list[tuple[bytes, bytes]]()
-        for ledger in sorted(self._states.keys() | self._with_entries | self._unproven):
-            value = self._states.get(ledger)
+        for ledger in sorted(self._held() | self._unproven.keys()):
+            known = self._states.get(ledger)
+            value = None if known is None else known.value
             if value is None or ledger in self._unproven or ledger in self._contents_lost:
                 value = self._fenced_state(ledger, value)
             info = decode_state(ledger, value)
             if info.deleted:
                 report.deleted_ledgers += 1
-                if ledger in self._with_entries:  # records of it lie behind its tombstone: copies that came too late
-                    await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
+                await self._blocks.drop_all(ledger)  # records of it behind its tombstone: copies that came too late
             else:
                 report.ledgers += 1
             puts.append((state_key(ledger), value))
@@ -429,6 +460,11 @@ class _Rebuild:
                 await self._index.commit(puts, sync=False)
                 puts = []
         await self._index.commit(puts, sync=False)
+
+    def _held(self) -> set[LedgerId]:
+        """Every ledger of which a state, an entry or a loss was found."""
+        lost = {ledger_of_block_key(key) for key in self._lost_blocks}
+        return self._states.keys() | self._blocks.ledgers | lost | self._contents_lost.keys()
 
     def _fenced_state(self, ledger: LedgerId, value: bytes | None) -> bytes:
         """What is known of a ledger of which a record was lost, as if the lost one had been its fence."""
@@ -441,12 +477,20 @@ class _Rebuild:
         if info.deleted and info.superfluous:
             # The lost record may have been that of its revival, and of entries that it got since.
             info.deleted = info.superfluous = False
-            self._contents_lost.add(ledger)
+            self._contents_lost[ledger] = UNKNOWN_AGE
         if not info.deleted:
             info.fenced = True
             info.contents_lost = info.contents_lost or ledger in self._contents_lost
             self.report.fenced.append(ledger)
         return encode_state(info)
+
+
+class _KnownState(NamedTuple):
+    """A state, out of records of these ages."""
+
+    oldest: Rank
+    newest: Rank
+    value: bytes
 
 
 class _Found(NamedTuple):
@@ -462,6 +506,15 @@ class _Found(NamedTuple):
 def _found(record: WalkedRecord) -> _Found:
     ledger, entry, offset, body = record
     return _Found(ledger, entry, offset, len(body), bytes(body) if entry == STATE_ENTRY else b"")
+
+
+def _ages_in(record: WalkedRecord, path: str) -> AgeTable | None:
+    """What a footer or map says of ages. A body of a later version says nothing that can be trusted."""
+    try:
+        log_format.decode_map(record.body, path, record.offset)
+        return log_format.ages_of_map(record.body, path, record.offset)
+    except DamagedError:
+        return AgeTable((), 0)
 
 
 def _log_of(name: str, directory: str) -> int:

@@ -24,6 +24,7 @@ async def rebuild(
     accept_limbo: bool = False,
     bounds: Sequence[LedgerId] = (),
     directories: Sequence[str] = (DIRECTORY,),
+    home: str = DIRECTORY,
     seed: int = 0,
 ) -> RebuildReport:
     """Throw the index away and make it anew."""
@@ -32,12 +33,12 @@ async def rebuild(
         disk,
         SimIndexStore(disk),
         directories,
-        DIRECTORY,
+        home,
         chance=SimChance(seed),
         accept_limbo=accept_limbo,
         limbo_bounds=bounds,
     )
-    await remove_lost_proof(disk, DIRECTORY, report)
+    await remove_lost_proof(disk, home, report)
     return report
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -138,6 +139,42 @@ async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_log_or_the_n
     assert step > 30, "compaction must write often enough to mean something"
 
 
+async def disturbance(store: Store, history: History, chance: random.Random) -> None:
+    """One of the other things that go on: adds, re-adds, flushes, deletions, drops, reads."""
+    ledger = chance.randrange(12)
+    kind = chance.random()
+    if ledger in history.deleting:
+        return
+    if kind < 0.55:
+        start = chance.randrange(30)
+        sizes = [100, 9_000, SIZE]
+        await history.put(store, ledger, range(start, start + 6), chance.choice(sizes), chance.randrange(9))
+    elif kind < 0.75:
+        await store.storage.flush()
+    elif kind < 0.83:
+        await history.delete(store, ledger)
+    elif kind < 0.9:
+        await store.storage.drop_dead_logs()
+    elif history.stored:
+        ledger, entry = chance.choice(sorted(history.stored))
+        if ledger not in history.deleting:
+            assert await store.read(ledger, entry) == history.stored[ledger, entry]
+
+
+class Together(Pace):
+    """Does something in the middle of a compaction, once or between all batches."""
+
+    def __init__(self, act: Callable[[], Awaitable[None]], *, always: bool = False) -> None:
+        super().__init__()
+        self._act: Callable[[], Awaitable[None]] | None = act
+        self._always = always
+
+    async def on_spend(self) -> None:
+        if self._act is not None:
+            act, self._act = self._act, self._act if self._always else None
+            await act()
+
+
 async def play(seed: int) -> int:
     """Random adds, re-adds, deletes, flushes, drops and crashes around compactions that stop anywhere."""
     chance = random.Random(seed)
@@ -146,37 +183,16 @@ async def play(seed: int) -> int:
     store = await open_store(disk)
     moved = 0
 
-    async def disturb() -> None:
-        ledger = chance.randrange(12)
-        kind = chance.random()
-        if ledger in history.deleting:
-            return
-        if kind < 0.55:
-            start = chance.randrange(30)
-            await history.put(
-                store, ledger, range(start, start + 6), chance.choice([100, 9_000, SIZE]), chance.randrange(9)
-            )
-        elif kind < 0.75:
-            await store.storage.flush()
-        elif kind < 0.83:
-            await history.delete(store, ledger)
-        elif kind < 0.9:
-            await store.storage.drop_dead_logs()
-        elif history.stored:
-            ledger, entry = chance.choice(sorted(history.stored))
-            if ledger not in history.deleting:
-                assert await store.read(ledger, entry) == history.stored[ledger, entry]
-
     class Disturbed(Pace):
         async def on_spend(self) -> None:
-            await disturb()
+            await disturbance(store, history, chance)
 
     for _ in range(4):
         if chance.random() < 0.7:
             disk.crash_after(chance.randrange(150))
         try:
             for _ in range(25):
-                await disturb()
+                await disturbance(store, history, chance)
             logs = sealed(store)
             chance.shuffle(logs)
             await store.storage.compaction.usages_now()

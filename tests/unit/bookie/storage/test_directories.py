@@ -1,6 +1,8 @@
 """Several ledger folders: where logs go, what a full one does, and that nothing is lost on the way."""
 
+import asyncio
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from quire_bookie.env.disk import DiskUsage
 from quire_bookie.errors import DiskFullError, NoSuchEntryError, StartupError
 from quire_bookie.model import LedgerId
+from quire_bookie.storage.entry_log import LogWriter
 from quire_bookie.storage.index_commits import PROOF_NAME
 from quire_bookie.storage.log_directories import LogDirectories
 from tests.sim.disk import SimDisk, Survival
@@ -68,6 +71,78 @@ async def test_a_new_log_goes_to_the_folder_with_most_room() -> None:
     await store.storage.close()
 
 
+async def test_flushes_take_turns_with_folders_that_share_a_file_system_and_a_large_one_uses_all_at_once() -> None:
+    store = await open_store(directories=FOLDERS)
+    for entry in range(6):
+        await store.put_ids(1, [entry], 100)
+        await store.storage.flush()
+    in_a, in_b = await logs_in(store)
+    assert len(in_a) == len(in_b) == 1
+    sizes = [len(store.disk.content(f"{folder}/{names[0]}")) for folder, names in ((A, in_a), (B, in_b))]
+    assert sizes[0] == sizes[1] > 3 * 4096, "three flushes each"
+    settings = replace(SMALL, write_cache_bytes=32 << 20, entry_log_bytes_max=64 << 20)
+    big = await open_store(settings=settings, directories=FOLDERS)
+    await big.put_ids(2, range(100), 90 * KIB)
+    await big.storage.flush()
+    assert big.storage.stats.flushes == 1
+    in_a, in_b = await logs_in(big)
+    sizes = [len(big.disk.content(f"{folder}/{names[0]}")) for folder, names in ((A, in_a), (B, in_b))]
+    assert abs(sizes[0] - sizes[1]) <= 2 << 20 and sum(sizes) > 8 << 20
+    big = await big.restart()
+    for entry in range(100):
+        assert await big.read(2, entry) == body_of(2, entry, 90 * KIB)
+    await big.storage.close()
+    await store.storage.close()
+
+
+async def test_pieces_for_two_folders_are_written_at_the_same_time() -> None:
+    settings = replace(SMALL, write_cache_bytes=32 << 20, entry_log_bytes_max=64 << 20)
+    store = await open_store(settings=settings, directories=FOLDERS)
+    drain = LogWriter.drain
+    running: list[int] = []
+    most = 0
+
+    async def watched(writer: LogWriter) -> None:
+        nonlocal most
+        running.append(writer.log)
+        most = max(most, len(running))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await drain(writer)
+        running.remove(writer.log)
+
+    with patch.object(LogWriter, "drain", watched):
+        await store.put_ids(2, range(100), 90 * KIB)
+        await store.storage.flush()
+    assert most == 2
+    await store.storage.close()
+
+
+async def test_an_error_of_one_folder_while_another_is_written_is_final_and_found_at_the_next_start() -> None:
+    settings = replace(SMALL, write_cache_bytes=32 << 20, entry_log_bytes_max=64 << 20)
+    store = await open_store(settings=settings, directories=FOLDERS)
+    await store.put_ids(1, range(50), 90 * KIB)
+    await store.storage.flush()
+    await store.put_ids(1, range(50, 100), 90 * KIB)
+    drain = LogWriter.drain
+
+    async def broken(writer: LogWriter) -> None:
+        if writer.log == 2:
+            raise OSError(5, "input/output error")
+        await drain(writer)
+
+    with patch.object(LogWriter, "drain", broken), pytest.raises(OSError, match="input/output"):
+        await store.storage.flush()
+    assert store.storage.failure is not None
+    heir = store.disk.crash("random", seed=3)
+    await let_the_dead_rest(store)
+    again = await replay(store, heir)
+    for entry in range(100):
+        assert await again.read(1, entry) == body_of(1, entry, 90 * KIB)
+    assert again.storage.quarantined == []
+    await let_the_dead_rest(again)
+
+
 async def test_one_flush_goes_on_in_another_folder_when_the_first_has_no_room_left() -> None:
     store = await open_store(two_disks(400 * KIB, 300 * KIB), directories=FOLDERS)
     await store.put_ids(1, range(10), 50 * KIB)
@@ -115,20 +190,24 @@ async def test_a_folder_that_the_monitor_calls_full_takes_nothing_while_another_
     await store.storage.close()
 
 
-async def test_a_restart_goes_on_with_the_newest_log_and_seals_the_one_that_was_left() -> None:
+async def test_a_restart_goes_on_with_the_log_of_each_folder() -> None:
     disk = BlindDisk()
     disk.full_at = 5
     store = await open_store(disk, directories=FOLDERS)
     for entry in range(4):
         await store.put_ids(1, [entry])
         await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1]
     assert store.storage._logs.sealed() == [], "the one in the full folder could not be sealed"
     disk.full_at = 1 << 30
     store = await store.restart()
     await store.put_ids(1, [4])
     await store.storage.flush()
-    assert [state.log for state in store.storage._logs.sealed()] == [1]
-    for entry in range(5):
+    store.storage._logs.flushed.leave_log()
+    await store.put_ids(1, [5])
+    await store.storage.flush()
+    assert [state.log for state in store.storage._logs.sealed()] == [1, 2], "both were continued, until they were left"
+    for entry in range(6):
         assert await store.read(1, entry) == body_of(1, entry)
     await store.storage.close()
 
@@ -162,22 +241,28 @@ async def test_a_log_that_has_reached_its_size_in_a_full_folder_is_left_without_
     disk = BlindDisk()
     disk.full_at = 1 << 30
     store = await open_store(disk, directories=FOLDERS)
-    await store.put_ids(1, range(2), 900 * KIB)
+    await store.put_ids(1, range(4), 900 * KIB)
     await store.storage.flush()
+    assert [len(names) for names in await logs_in(store)] == [1, 1], "two entries in each"
+    (full,) = [log for log in (1, 2) if store.storage._logs.directory_of(log) == B]
     disk.full_at = 0
-    await store.put_ids(1, range(2, 4), 900 * KIB)
+    await store.put_ids(1, range(4, 7), 900 * KIB)
     await store.storage.flush()
-    assert [len(names) for names in await logs_in(store)] == [1, 1]
-    assert store.storage._logs.sealed() == [] and store.storage.stats.flushes_failed == 0
+    assert len((await logs_in(store))[1]) == 1
+    assert full not in sealed(store) and store.storage.stats.flushes_failed == 0
     disk.full_at = 1 << 30
     store.storage.directories[B].out_of_space = False
-    await store.put_ids(1, [4])
+    await store.put_ids(1, [7])
     await store.storage.flush()
-    assert [state.log for state in store.storage._logs.sealed()] == [1]
+    assert full in sealed(store)
     store = await store.restart()
-    for entry in range(4):
+    for entry in range(7):
         assert await store.read(1, entry) == body_of(1, entry, 900 * KIB)
     await store.storage.close()
+
+
+def sealed(store: Store) -> list[int]:
+    return [state.log for state in store.storage._logs.sealed()]
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
@@ -234,7 +319,8 @@ async def test_logs_without_a_living_ledger_go_from_every_folder() -> None:
     for ledger in range(6):
         await store.storage.delete_ledger(LedgerId(ledger))
     freed = await store.storage.drop_dead_logs()
-    assert freed > 3 << 20 and sum(map(len, await logs_in(store))) == 1, "the one being written stays"
+    assert freed > 3 << 20
+    assert [len(names) for names in await logs_in(store)] == [1, 1], "those being written stay"
     await store.storage.close()
 
 

@@ -1,0 +1,287 @@
+"""Entries that were stored again, moved and deleted, after a rebuild of the index: their newest bytes count."""
+
+import copy
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from quire_bookie.errors import DamagedError, QuireError
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.index_commits import PROOF_NAME
+from quire_bookie.storage.index_keys import state_key
+from quire_bookie.storage.log_ages import AgeTable
+from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
+from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
+from tests.unit.bookie.storage.test_compaction import Pace, sealed
+from tests.unit.bookie.storage.test_compaction_crash import (
+    History,
+    Together,
+    check,
+    disturbance,
+    prepare,
+    reopen,
+    rest,
+    scenario,
+)
+
+A, B = "/data/a", "/data/b"
+
+
+async def roll(store: Store) -> None:
+    """What is flushed from now on goes to new logs; the old ones are sealed."""
+    await store.storage.flush()
+    store.storage._logs.flushed.leave_log()
+    store.storage._logs.compacted.leave_log()
+    await store.put_ids(99, [store.marks.commits])
+    await store.storage.flush()
+
+
+async def rebuilt(store: Store) -> Store:
+    """The same, with an index made anew."""
+    await store.storage.close()
+    report = await rebuild(store.disk, directories=store.directories, home=store.storage.home)
+    assert not report.damage and not report.losses and not report.fenced
+    return await open_store(store.disk, directories=store.directories)
+
+
+async def compact(store: Store, logs: Sequence[int], during: "Together | None" = None) -> None:
+    await store.storage.compaction.usages_now()
+    await store.storage.compaction.compact(logs, during or Pace())
+
+
+async def test_an_entry_that_is_stored_again_while_its_older_copy_moves_keeps_its_newer_bytes() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await roll(store)
+
+    async def store_again() -> None:
+        await store.put_ids(1, [2], version=1)
+        await store.storage.flush()
+
+    await compact(store, [1], Together(store_again))
+    again = await rebuilt(store)
+    assert await again.read(1, 2) == body_of(1, 2, version=1), "a log with a lower number than that of its older copy"
+    assert await again.read(1, 3) == body_of(1, 3)
+    await again.storage.close()
+
+
+async def test_an_entry_that_is_stored_again_after_its_older_copy_moved_keeps_its_newer_bytes() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await roll(store)
+    await compact(store, [1])
+    await store.put_ids(1, [2], version=1)
+    for _ in range(2):
+        store = await rebuilt(store)
+        assert await store.read(1, 2) == body_of(1, 2, version=1)
+    await store.storage.close()
+
+
+async def test_a_copy_of_a_copy_is_as_old_as_the_first() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await roll(store)
+    await store.put_ids(1, [2, 3], version=1)
+    await roll(store)
+    await compact(store, [2])  # the newer ones first
+    await roll(store)
+    for log in (1, 4, 5, 6):  # then the older ones, again and again
+        await compact(store, [log])
+        await roll(store)
+    again = await rebuilt(store)
+    for entry in range(5):
+        assert await again.read(1, entry) == body_of(1, entry, version=int(entry in (2, 3)))
+    await again.storage.close()
+
+
+async def test_flushes_to_two_folders_at_once_are_told_apart_by_age_and_not_by_the_numbers_of_their_logs() -> None:
+    store = await open_store(directories=(A, B))
+    for version in range(5):
+        await store.put_ids(1, range(3), version=version)
+        await store.storage.flush()
+    assert len(log_paths(store.disk)) == 2
+    again = await rebuilt(store)
+    for entry in range(3):
+        assert await again.read(1, entry) == body_of(1, entry, version=4)
+    await again.storage.close()
+
+
+async def test_copies_that_moved_behind_the_tombstone_of_their_ledger_do_not_come_back_with_its_next_life() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await store.put_ids(2, range(5))
+    await roll(store)
+
+    async def delete() -> None:
+        await store.storage.delete_ledger(LedgerId(1))
+        await store.storage.flush()
+
+    await compact(store, [1], Together(delete))
+    await store.index.commit([], [state_key(LedgerId(1))])  # its tombstone was forgotten, as time went by
+    store = await store.restart()
+    await store.put_ids(1, [3, 700], version=8)
+    again = await rebuilt(store)
+    assert await again.storage.entry_ranges(LedgerId(1)) == [(3, 3), (700, 700)]
+    assert await again.read(1, 3) == body_of(1, 3, version=8)
+    assert await again.read(2, 4) == body_of(2, 4)
+    await again.storage.close()
+
+
+async def test_after_a_rebuild_without_a_proof_newer_flushes_are_still_newer() -> None:
+    store = await open_store()
+    for version in range(6):
+        await store.put_ids(1, range(3), version=version)
+        await store.storage.flush()
+    for version in (6, 7):
+        await store.storage.close()
+        await store.disk.remove(f"{DIRECTORY}/{PROOF_NAME}")
+        await rebuild(store.disk, accept_limbo=True, bounds=[LedgerId(1)])
+        store = await open_store(store.disk)
+        await store.put_ids(1, [1], version=version)
+        await store.storage.flush()
+        await store.storage.close()
+        await rebuild(store.disk)
+        store = await open_store(store.disk)
+        assert await store.read(1, 1) == body_of(1, 1, version=version)
+        assert await store.read(1, 2) == body_of(1, 2, version=5)
+    await store.storage.close()
+
+
+async def test_of_two_copies_whose_ages_are_lost_none_is_taken_for_the_newer_one() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await store.storage.flush()
+    await store.put_ids(1, [2], version=1)
+    await store.storage.flush()
+    await store.put_ids(1, [7], version=2)
+    await store.storage.close()
+    (path,) = log_paths(store.disk)
+    content = store.disk.content(path)
+    footer = (b"\xff" * 16, content.index(body_of(1, 4)))
+    store.disk.corrupt(path, content.index(*footer) + 20)
+    report = await rebuild(store.disk)
+    assert (1, 2, 2, 1) in report.losses
+    again = await open_store(store.disk)
+    with pytest.raises(DamagedError):
+        await again.read(1, 2)
+    assert await again.read(1, 3) == body_of(1, 3)
+    assert await again.read(1, 7) == body_of(1, 7, version=2)
+    await again.put_ids(1, [2], version=3)
+    again = await again.restart()
+    assert await again.read(1, 2) == body_of(1, 2, version=3)
+    await again.storage.close()
+
+
+async def test_logs_of_before_there_were_ages_count_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = log_format.encode_map
+
+    def without_ages(spans: log_format.LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
+        return encode(spans, previous)
+
+    store = await open_store()
+    with monkeypatch.context() as before:
+        before.setattr(log_format, "encode_map", without_ages)
+        await store.put_ids(1, range(5))
+        await roll(store)
+        await store.put_ids(1, [2, 3], version=1)
+        await roll(store)
+        await store.put_ids(1, [0], version=1)
+        store = await store.restart()
+    await store.put_ids(1, [3], version=2)
+    await store.storage.flush()
+    await compact(store, [1])
+    await roll(store)
+    await compact(store, [2])
+    store = await rebuilt(store)
+    wanted = [1, 0, 1, 2, 0]
+    for entry in range(5):
+        assert await store.read(1, entry) == body_of(1, entry, version=wanted[entry]), entry
+    await store.storage.close()
+
+
+async def test_a_late_copy_of_a_state_undoes_neither_a_fence_nor_an_explicit_lac() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await roll(store)
+
+    async def fence() -> None:
+        info = await store.ledger(1)
+        store.storage.fence(info)
+        store.storage.set_explicit_lac(info, b"packet", EntryId(3))
+        await store.storage.flush()
+
+    await compact(store, [1], Together(fence))
+    again = await rebuilt(store)
+    info = await again.ledger(1)
+    assert info.fenced and info.explicit_lac == b"packet" and info.master_key == b"k" * 20
+    await again.storage.close()
+
+
+async def check_rebuilt(dead: Store, disk: SimDisk, history: History) -> None:
+    """What is found after a crash, with an index from the logs: exactly what was stored last.
+
+    A deletion that no flush followed is not in the logs: then the ledger is found again, for the collector to delete.
+    """
+    disk = copy.deepcopy(disk)
+    history = History(history.stored, history.deleting)
+    report = await rebuild(disk)
+    assert not report.losses and not report.limbo
+    again = await reopen(dead, disk)
+    again.storage.stats.logs_damaged = 0  # a log whose seal a crash cut off is one that cannot be trusted as a file
+    await check(again, history)
+    await rest(again)
+
+
+@pytest.mark.parametrize("survival", ["none", "random", "all"])
+async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_tell_what_was_stored_last(
+    survival: Survival,
+) -> None:
+    step = 0
+    finished = False
+    while not finished:
+        history = History()
+        disk = SimDisk()
+        store = await open_store(disk)
+        await prepare(store, history)
+        disk.crash_after(step)
+        try:
+            await scenario(store, history)
+        except (OSError, QuireError):
+            assert disk.crashed
+        finished = not disk.crashed
+        heir = disk.crash(survival, seed=step)
+        await rest(store)
+        await check_rebuilt(store, heir, history)
+        step += 1
+    assert step > 30
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_order_of_everything_is_told_by_the_logs_alone(seed: int) -> None:
+    chance = random.Random(seed)
+    history = History()
+    store = await open_store()
+    for _ in range(4):
+        if chance.random() < 0.7:
+            store.disk.crash_after(chance.randrange(150))
+        try:
+            for _ in range(25):
+                await disturbance(store, history, chance)
+            logs = sealed(store)
+            chance.shuffle(logs)
+            await compact(store, logs, Together(lambda store=store: disturbance(store, history, chance), always=True))  # type: ignore[misc]
+        except (OSError, QuireError):
+            if not store.disk.crashed:
+                raise
+        disk = store.disk.crash(chance.choice(["none", "all"]), seed=chance.randrange(1 << 30))
+        await rest(store)
+        await check_rebuilt(store, disk, history)
+        if chance.random() < 0.5:
+            await rebuild(disk)
+            history.deleted.clear()
+        store = await reopen(store, disk)
+        await check(store, history)
+    await rest(store)
