@@ -1,15 +1,19 @@
 """Pipelined V2 adds against one bookie in a process of its own: durable adds a second, and server CPU an add.
 
 Usage: python -m benchmarks.bookie_add [--seconds 5] [--entry-bytes 1024] [--ledgers 4] [--ledgers-each 1]
-       [--window 2000] [--profile FILE]
+       [--window 2000] [--in-all 0] [--profile FILE]
 
-The client keeps `window` adds in flight on each of `ledgers` connections. The bookie's CPU is that of its whole
-process, threads included, from /proc. `--profile` makes the bookie write a cProfile of the measured time.
+The client keeps `window` adds in flight on each of `ledgers` connections; with `--in-all` so many on all of them
+together, dealt to the ledgers of all connections in turns, as one client with many channels does. Every ledger has an
+entry before the measurement begins. The bookie's CPU is that of its whole process, threads included, from /proc.
+`--profile` makes the bookie write a cProfile from its start on. The row "100 connections, 10,000 ledgers" of
+`bench_bookie` is `--ledgers 100 --ledgers-each 100 --in-all 1000`.
 """
 
 import argparse
 import asyncio
 import cProfile
+import gc
 import os
 import signal
 import struct
@@ -17,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +31,6 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.metadata.local.store import LocalMetadataStore
-from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import ClientCodec
@@ -35,11 +39,14 @@ from quire_bookie.wire.messages import AddResponse, Status
 
 KEY = master_key(b"")
 ADD_HEAD = struct.Struct(">ii20sqqqqI")
+WARM_UP_ENTRIES = 200_000
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 async def serve(folder: str, profile: str | None) -> None:
     """Be the bookie until SIGTERM; says its port on the standard output."""
+    gc.freeze()  # as `cli.process` does
+    gc.set_threshold(50_000, 20, 50)
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(data_dir=folder, listen="127.0.0.1", advertise="127.0.0.1", port=0)
@@ -58,6 +65,7 @@ async def serve(folder: str, profile: str | None) -> None:
     print(
         f"bookie: {stats.add_entries} adds in {stats.add_runs} runs, {journal.groups} journal groups, "
         f"mean group write {1000 * journal.write_seconds.seconds / max(1, journal.groups):.2f} ms, "
+        f"{running.storage.stats.flushes} flushes in {running.storage.stats.flush_seconds.seconds:.1f} s, "
         f"{stats.adds_paused} paused, {stats.adds_rejected} rejected",
         flush=True,
     )
@@ -67,26 +75,24 @@ async def serve(folder: str, profile: str | None) -> None:
 
 
 class Writer(asyncio.Protocol):
-    """Some ledgers in turns on one connection with a full window."""
+    """Some ledgers in turns on one connection. What answers freed is sent by `refill`: here, or wherever it deals."""
 
-    def __init__(self, first: LedgerId, ledgers: int, entry_bytes: int, window: int) -> None:
-        self._first = first
+    def __init__(self, ledgers: Sequence[int], entry_bytes: int, entries: int = 1 << 62) -> None:
+        self._entries = entries
         self._ledgers = ledgers
         self._payload = bytes(entry_bytes - 36)
-        self._window = window
         self._codec = ClientCodec(2)
-        self._next = 0
         self._transport: asyncio.Transport | None = None
+        self.refill: Callable[[int], None] = self.send
+        self.sent = 0
         self.acknowledged = 0
         self.failures = 0
+        self.stopping = False
         self.stopped = asyncio.Event()
-        self._stopping = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Fill the window."""
-        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
-        self._transport = transport
-        self._send(self._window)
+        """Nothing is sent before `send`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
 
     def data_received(self, data: bytes) -> None:
         """Count answers and refill what they freed."""
@@ -97,28 +103,47 @@ class Writer(asyncio.Protocol):
             if response.status is not Status.OK:
                 self.failures += response.count
         self.acknowledged += freed
-        if not self._stopping:
-            self._send(freed)
-        elif self.acknowledged == self._next:
+        if not self.stopping and self.sent < self._entries:
+            self.refill(freed)
+        elif self.acknowledged == self.sent:
             self.stopped.set()
 
     def stop(self) -> None:
         """Send nothing more."""
-        self._stopping = True
+        self.stopping = True
+        if self.acknowledged == self.sent:
+            self.stopped.set()
 
-    def _send(self, count: int) -> None:
+    def send(self, count: int) -> None:
+        """The next `count` adds in one write."""
         assert self._transport is not None
-        payload, first, ledgers = self._payload, self._first, self._ledgers
-        lac = self.acknowledged // ledgers - 2
+        payload, ledgers = self._payload, self._ledgers
+        lac = self.acknowledged // len(ledgers) - 2
         length = 24 + 36 + len(payload)
         header = v2.header_word(v2.ADD)
         buffers = []
-        for number in range(self._next, self._next + count):
-            entry, ledger = number // ledgers, first + number % ledgers
-            buffers.append(ADD_HEAD.pack(length, header, KEY, ledger, entry, lac, entry * len(payload), 0))
+        for number in range(self.sent, self.sent + count):
+            entry, at = divmod(number, len(ledgers))
+            buffers.append(ADD_HEAD.pack(length, header, KEY, ledgers[at], entry, lac, entry * len(payload), 0))
             buffers.append(payload)
-        self._next += count
+        self.sent += count
         self._transport.write(b"".join(buffers))
+
+
+class Dealer:
+    """Deals adds to connections in turns, one write each: a client with many channels and one bound for all."""
+
+    def __init__(self, writers: Sequence[Writer]) -> None:
+        self._writers = writers
+        self._next = 0
+        for writer in writers:
+            writer.refill = self.deal
+
+    def deal(self, count: int) -> None:
+        """The next `count` adds."""
+        for _ in range(count):
+            self._writers[self._next].send(1)
+            self._next = (self._next + 1) % len(self._writers)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -127,15 +152,41 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
+async def warm_up(options: argparse.Namespace, port: int) -> None:
+    """Fill the write cache and the first journal files, whose memory and blocks are used again from then on."""
+    writer = Writer([options.ledgers * options.ledgers_each], 1024, WARM_UP_ENTRIES)
+    await asyncio.get_running_loop().create_connection(lambda: writer, "127.0.0.1", port)  # type: ignore[arg-type,return-value]
+    writer.send(1000)
+    await writer.stopped.wait()
+
+
+async def first_entries(writers: Sequence[Writer], ledgers_each: int) -> None:
+    """One entry of every ledger, so that the bookie knows them all."""
+    for writer in writers:
+        writer.stopping = True
+        writer.send(ledgers_each)
+        await writer.stopped.wait()
+        writer.stopping = False
+        writer.stopped.clear()
+
+
 async def measure(options: argparse.Namespace, port: int, pid: int) -> None:
     """Warm up for a second, measure, print."""
     loop = asyncio.get_running_loop()
     writers = []
-    for ledger in range(options.ledgers):
-        first = LedgerId(ledger * options.ledgers_each)
-        writer = Writer(first, options.ledgers_each, options.entry_bytes, options.window)
+    for number in range(options.ledgers):
+        # Ledgers are dealt to connections like cards, as a client does that takes the connection by the ledger's id.
+        ledgers = range(number, options.ledgers * options.ledgers_each, options.ledgers)
+        writer = Writer(ledgers, options.entry_bytes)
         await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
         writers.append(writer)
+    await warm_up(options, port)
+    await first_entries(writers, options.ledgers_each)
+    if options.in_all:
+        Dealer(writers).deal(options.in_all)
+    else:
+        for writer in writers:
+            writer.send(options.window)
     await asyncio.sleep(1.0)
     began_s, cpu_s, own_s = time.monotonic(), cpu_seconds(pid), time.process_time()
     before = sum(writer.acknowledged for writer in writers)
@@ -161,6 +212,7 @@ def main() -> None:
     parser.add_argument("--ledgers", type=int, default=4)
     parser.add_argument("--ledgers-each", type=int, default=1, help="written in turns on each connection")
     parser.add_argument("--window", type=int, default=2000)
+    parser.add_argument("--in-all", type=int, default=0, help="outstanding on all connections together")
     parser.add_argument("--folder", help="where the bookie keeps its data; default: a temporary folder")
     parser.add_argument("--profile")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -3,9 +3,10 @@
 Source of the terms: BookKeeper's protocol (ensemble E, write quorum Qw, ack quorum Qa, last add confirmed LAC).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from struct import unpack_from
 from typing import NewType, TypeAlias
 
 LedgerId = NewType("LedgerId", int)
@@ -21,6 +22,10 @@ NO_ENTRY = EntryId(-1)
 MASTER_KEY_BYTES = 20
 ENTRY_HEADER_BYTES = 32
 """ledger id, entry id, LAC, accumulated length: 8 bytes each, before the digest."""
+
+
+RUN_RECORD_BYTES = 32
+"""Of the journal record of a run, before the lengths of its entries, 4 bytes each, and the entries."""
 
 
 class DigestType(IntEnum):
@@ -91,3 +96,67 @@ class Run:
     entries: Sequence[Buffer]
     lac: EntryId
     size_bytes: int
+
+
+RunRow: TypeAlias = tuple[LedgerId, EntryId, int, EntryId, bytes, int, int]
+"""One run of a `RunBatch`: ledger, first entry, count, highest LAC, master key, and from where to where its journal
+record stands in the records of its piece."""
+RunPiece: TypeAlias = tuple[bytes, list[RunRow]]
+"""Journal records of runs one behind the other (`journal.records`), and the runs. Rows may be fewer than records."""
+
+
+@dataclass(slots=True)
+class RunBatch:
+    """Runs of any ledgers that arrived in one turn of the loop, a piece for each buffer, to be handed on together: with
+    thousands of ledgers in turns most runs have one entry, and what is done per run is what adds cost.
+    """
+
+    pieces: list[RunPiece]
+    entries: int
+    """Of all rows."""
+    size_bytes: int
+    """Of these entries."""
+
+    def parts(self) -> list[Buffer]:
+        """The records of the rows: one part a piece, unless rows were taken out."""
+        parts: list[Buffer] = []
+        for records, rows in self.pieces:
+            if sum([row[6] - row[5] for row in rows]) == len(records):
+                parts.append(records)
+            else:
+                view = memoryview(records)
+                parts += [view[row[5] : row[6]] for row in rows]
+        return parts
+
+    def rows(self) -> list[RunRow]:
+        """Those of all pieces."""
+        return [row for _records, rows in self.pieces for row in rows]
+
+    def runs(self) -> list[Run]:
+        """Those of all rows, by themselves."""
+        return [run_of(records, row) for records, rows in self.pieces for row in rows]
+
+    def only(self, wanted: Callable[[RunRow], bool]) -> "RunBatch":
+        """A batch of some of the rows, in as many pieces as there are here."""
+        pieces = [(records, [row for row in rows if wanted(row)]) for records, rows in self.pieces]
+        return RunBatch(
+            pieces,
+            sum(row[2] for _records, rows in pieces for row in rows),
+            sum(row_bytes(row) for _records, rows in pieces for row in rows),
+        )
+
+
+def run_of(records: bytes, row: RunRow) -> Run:
+    """A row by itself, with copies of its entries."""
+    ledger, first, count, lac, _key, start, _end = row
+    body = start + RUN_RECORD_BYTES + 4 * count
+    entries: list[Buffer] = []
+    for length in unpack_from(f"<{count}I", records, start + RUN_RECORD_BYTES):
+        entries.append(records[body : body + length])
+        body += length
+    return Run(ledger, first, entries, lac, row_bytes(row))
+
+
+def row_bytes(row: RunRow) -> int:
+    """The bytes of a row's entries."""
+    return row[6] - row[5] - RUN_RECORD_BYTES - 4 * row[2]

@@ -26,13 +26,24 @@ def _chosen() -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from quire_bookie.bulk.plain import add_replies, encode_body, encode_records, store_entries, take_adds
+    from quire_bookie.bulk.plain import (
+        add_replies,
+        encode_body,
+        encode_records,
+        row_replies,
+        store_entries,
+        store_rows,
+        take_add_rows,
+        take_adds,
+    )
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
     add_replies, encode_body, encode_records = _steps.add_replies, _steps.encode_body, _steps.encode_records
     store_entries, take_adds = _steps.store_entries, _steps.take_adds
     # A module that was built before these steps were there goes on serving with those that it has.
+    _rows = _steps if hasattr(_steps, "take_add_rows") else plain
+    row_replies, store_rows, take_add_rows = _rows.row_replies, _rows.store_rows, _rows.take_add_rows
     _reads = _steps if hasattr(_steps, "take_reads") else plain_reads
     batch_bodies, check_records = _reads.batch_bodies, _reads.check_records
     read_replies, take_reads = _reads.read_replies, _reads.take_reads
@@ -48,7 +59,10 @@ __all__ = [
     "encode_body",
     "encode_records",
     "read_replies",
+    "row_replies",
     "store_entries",
+    "store_rows",
+    "take_add_rows",
     "take_adds",
     "take_reads",
 ]

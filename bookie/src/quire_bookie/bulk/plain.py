@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, Run
+from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, EntryId, LedgerId, Run, RunPiece, RunRow
 
 if TYPE_CHECKING:
     from mmap import mmap
 
 CHUNK_BYTES: Final = 1 << 20
+BATCHED_ENTRY_BYTES_MAX: Final = 16 * 1024 - 1
+"""Larger entries are not copied together: see `take_adds`."""
 PLACE_SIZE_BITS: Final = 24
 PLACE_KEPT: Final = 1 << 62
 PLACE_SIZE_MASK: Final = (1 << PLACE_SIZE_BITS) - 1
@@ -68,6 +70,75 @@ def take_adds(
             lac = told
         position = stop
     return position, size_bytes, lac
+
+
+def take_add_rows(data: bytes, position: int, frame_bytes_max: int) -> tuple[int, list[RunRow], bytes, int, int]:
+    """Take the V2 adds that stand one behind the other from `position` on, of whatever ledgers: header word as the
+    first one's, whole frames of at most `frame_bytes_max` bytes, entries of at most BATCHED_ENTRY_BYTES_MAX.
+
+    Gives the position behind the last one, a row for each run of ids of one ledger and key (see `model.RunRow`), their
+    journal records one behind the other (see `journal.records`), the entries taken and their bytes. Adds of one ledger
+    stay in order; those of different ledgers are put together.
+    """
+    end = len(data)
+    unpack, head_bytes = _ADD_HEAD.unpack_from, _ADD_HEAD.size
+    view = memoryview(data)
+    header = data[position + 4 : position + 8]
+    open_rows: dict[bytes, tuple[int, list[int], list[Buffer]]] = {}
+    found: list[tuple[bytes, int, list[int], list[Buffer]]] = []
+    taken = size_bytes = 0
+    while end - position >= head_bytes:
+        length, prefix, entry, told = unpack(data, position)
+        stop = position + 4 + length
+        fits = _FULL_ADD_LENGTH <= length <= frame_bytes_max and stop <= end
+        if not fits or prefix[:4] != header or length - _ADD_FIXED_BYTES > BATCHED_ENTRY_BYTES_MAX:
+            break
+        row = open_rows.get(prefix)
+        if row is None or row[0] + len(row[2]) != entry:
+            row = open_rows[prefix] = (entry, [], [])
+            found.append((prefix, *row))
+        row[1].append(told)
+        row[2].append(view[position + 28 : stop])
+        taken += 1
+        size_bytes += length - _ADD_FIXED_BYTES
+        position = stop
+    parts: list[Buffer] = []
+    rows: list[RunRow] = []
+    at = 0
+    for prefix, first, lacs, entries in found:
+        ledger, count, lac = int.from_bytes(prefix[24:], "big", signed=True), len(entries), max(lacs)
+        parts.append(_RUN_HEAD.pack(_ENTRIES_KIND, count, ledger, first, lac))
+        parts.append(Struct(f"<{count}I").pack(*map(len, entries)))
+        parts += entries
+        stop = at + _RUN_HEAD.size + 4 * count + sum(map(len, entries))
+        rows.append((LedgerId(ledger), EntryId(first), count, EntryId(lac), prefix[4:24], at, stop))
+        at = stop
+    return position, rows, b"".join(parts), taken, size_bytes
+
+
+def store_rows(chunk: bytearray, offset: int, start: int, pieces: list[RunPiece], count: int) -> bytes:
+    """As `store_entries`, of the entries of all rows, `count` in all, out of the records of `take_add_rows`."""
+    entries: list[Buffer] = []
+    for records, rows in pieces:
+        view = memoryview(records)
+        for row in rows:
+            at = row[5] + _RUN_HEAD.size
+            body = at + 4 * row[2]
+            if body > len(records):
+                raise IndexError("a row outside its records")
+            for length in Struct(f"<{row[2]}I").unpack_from(records, at):
+                if body + length > len(records):
+                    raise IndexError("a row outside its records")
+                entries.append(view[body : body + length])
+                body += length
+    if len(entries) != count:
+        raise ValueError("more or fewer entries than were told")
+    return store_entries(chunk, offset, start, entries)
+
+
+def row_replies(length: int, header: int, code: int, rows: list[RunRow]) -> bytes:
+    """V2 answers to every add of some rows, one after the other."""
+    return b"".join([add_replies(length, header, code, row[0], row[1], row[2]) for row in rows])
 
 
 def add_replies(length: int, header: int, code: int, ledger: int, first: int, count: int) -> bytes:

@@ -13,6 +13,7 @@ cannot be cancelled: its record may become durable although nobody waits for it.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk, JournalFile
@@ -23,9 +24,9 @@ from quire_bookie.journal.mark import MARK_NAME, create_mark, load_mark, store_m
 from quire_bookie.journal.records import SHUTDOWN_RECORD, explicit_lac_record, fence_record, master_key_record
 from quire_bookie.journal.replay import Deliver, Replay, ReplaySummary
 from quire_bookie.journal.settings import JournalSettings
-from quire_bookie.journal.writer import Done, GroupWriter, JournalStats
+from quire_bookie.journal.writer import BatchDone, Done, GroupWriter, JournalStats
 from quire_bookie.limits import JOURNAL_FULL_RETRY_S
-from quire_bookie.model import Buffer, LedgerId, Run
+from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 log = logging.getLogger("quire.journal")
 
@@ -143,6 +144,10 @@ class Journal:
         """Queue a run of entries; its buffers must stay unchanged until `done`."""
         self._writer.append_run(run, done)
 
+    def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
+        """Queue runs together: durable in one step or not at all. `done` is told which."""
+        self._writer.append_batch(batch, partial(done, batch))
+
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
         """Queue a ledger's master key; append it before the ledger's first run."""
         self._writer.append_record(master_key_record(ledger, key), done)
@@ -158,6 +163,10 @@ class Journal:
     def append_force(self, done: Done | None) -> None:
         """`done` once everything appended so far is durable, or with the error of what was last. Writes nothing."""
         self._writer.append_force(done)
+
+    def start_now(self) -> None:
+        """What was appended in this step of the loop need not wait for the next: no more comes in it."""
+        self._writer.start_now()
 
     # ---- state
     @property

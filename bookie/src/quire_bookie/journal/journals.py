@@ -23,9 +23,9 @@ from quire_bookie.journal.journal import Journal
 from quire_bookie.journal.replay import Deliver, ReplaySummary
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.journal.unwritten import Unwritten
-from quire_bookie.journal.writer import Done, JournalStats
+from quire_bookie.journal.writer import BatchDone, Done, JournalStats
 from quire_bookie.metrics import LatencyHistogram
-from quire_bookie.model import Buffer, LedgerId, Run
+from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 JournalPositions = tuple[JournalPosition, ...]
 """One place per journal, in the order of the folders."""
@@ -36,6 +36,10 @@ class Journals:
 
     append_run: Callable[[Run, Done | None], None]
     """Queue a run of entries; its buffers must stay unchanged until `done`."""
+
+    append_batch: Callable[[RunBatch, BatchDone], None]
+    """Queue runs of any ledgers. `done` comes once for each journal that has some of them, with those, in as
+    many pieces."""
 
     def __init__(self, journals: Sequence[Journal], settings: JournalSettings) -> None:
         assert journals, "a bookie has at least one journal folder"
@@ -48,6 +52,7 @@ class Journals:
         self._runs = tuple(target.append_run for target in self._targets)
         self._count = len(self._runs)
         self.append_run = self._runs[0] if self._count == 1 else self._append_run
+        self.append_batch = self._targets[0].append_batch if self._count == 1 else self._append_batch
         self._held: JournalPositions | None = None
         self._failed = False
         self.on_poison: Callable[[BaseException], None] | None = None
@@ -103,6 +108,13 @@ class Journals:
     def _append_run(self, run: Run, done: Done | None) -> None:
         self._runs[run.ledger % self._count](run, done)
 
+    def _append_batch(self, batch: RunBatch, done: BatchDone) -> None:
+        count = self._count
+        for at, target in enumerate(self._targets):
+            part = batch.only(lambda row: row[0] % count == at)  # noqa: B023 - called at once
+            if part.entries:
+                target.append_batch(part, done)
+
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
         """Queue a ledger's master key; append it before the ledger's first run."""
         self._targets[ledger % self._count].append_master_key(ledger, key, done)
@@ -126,6 +138,11 @@ class Journals:
         waiting = _AllDone(self._count, done)
         for target in self._targets:
             target.append_force(waiting)
+
+    def start_now(self) -> None:
+        """As `Journal.start_now`, of all of them."""
+        for journal in self._journals:
+            journal.start_now()
 
     # ---- state
     @property

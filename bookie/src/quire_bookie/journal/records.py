@@ -16,14 +16,17 @@ header was checked when it came in.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from quire_bookie.bulk import encode_body as encode_body
-from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
 
 _HEAD = struct.Struct("<B3xIq")
 _IDS = struct.Struct("<qq")
 PART_BYTES_MIN = 16 * 1024
 """From this mean size of its entries on a run is not joined: a part costs less than the copy."""
+JOINED_PART_BYTES_MAX = 4 * 1024
+"""Batches of runs whose mean is smaller are joined after all: a checksum and a copy for each part cost as much."""
 _ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
 
 SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
@@ -90,6 +93,35 @@ def encode_parts(items: list[Run | bytes]) -> list[Buffer]:
     if small:
         parts.append(encode_body(small))
     return parts
+
+
+def encode_items(items: list[Run | RunBatch | bytes], entries: int, queued_bytes: int) -> list[Buffer]:
+    """The body of a group of any items, in parts of which the large ones are no copies.
+
+    `entries`, `queued_bytes`: of all items together.
+    """
+    if not any(type(item) is RunBatch for item in items):
+        plain = cast(list[Run | bytes], items)
+        return encode_parts(plain) if queued_bytes >= PART_BYTES_MIN * entries else [encode_body(plain)]
+    parts: list[Buffer] = []
+    others: list[Run | bytes] = []
+    for item in items:
+        if not isinstance(item, RunBatch):
+            others.append(item)
+            continue
+        if others:
+            parts += encode_parts(others)
+            others = []
+        parts += item.parts()
+    if others:
+        parts += encode_parts(others)
+    small = sum(map(len, parts)) < JOINED_PART_BYTES_MAX * len(parts)
+    return [b"".join(parts)] if small else parts
+
+
+def records_of(item: Run | RunBatch | bytes) -> int:
+    """How many records an item is."""
+    return sum([len(rows) for _records, rows in item.pieces]) if isinstance(item, RunBatch) else 1
 
 
 def master_key_record(ledger: LedgerId, key: bytes) -> bytes:

@@ -5,9 +5,10 @@ has to know, at the next start, that the process did not end cleanly (quire_book
 """
 
 import asyncio
+from functools import partial
 
-from quire_bookie.journal.writer import Done, run_dones
-from quire_bookie.model import Buffer, LedgerId, Run
+from quire_bookie.journal.writer import BatchDone, Done, run_dones
+from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 
 class Unwritten:
@@ -20,6 +21,10 @@ class Unwritten:
     def append_run(self, run: Run, done: Done | None) -> None:
         """Answer `done` in the next step; the run itself is in the write cache."""
         self.append_force(done)
+
+    def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
+        """As `append_run`."""
+        self.append_force(partial(done, batch))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
         """As `append_run`."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from quire_bookie.env.disk import JournalFile
 from quire_bookie.errors import DiskFullError, JournalPoisonedError, StorageError
@@ -25,14 +26,18 @@ from quire_bookie.journal.format import (
     encode_header,
     group_bytes,
 )
-from quire_bookie.journal.records import PART_BYTES_MIN, encode_body, encode_parts
+from quire_bookie.journal.records import encode_items, records_of
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metrics import LatencyHistogram
-from quire_bookie.model import Buffer, Run
+from quire_bookie.model import Buffer, Run, RunBatch
 
 log = logging.getLogger("quire.journal")
 
 Done = Callable[[BaseException | None], None]
+BatchDone = Callable[[RunBatch, BaseException | None], None]
+"""A `done` that is told which runs it is about: with several journals a batch is divided."""
+Item: TypeAlias = Run | RunBatch | bytes
+"""What is queued: runs, several of them together, or an encoded record. Never in two groups."""
 
 
 @dataclass(slots=True)
@@ -63,10 +68,16 @@ class _Group:
     dones: list[Done | None]
 
 
-def _encoded(items: list[Run | bytes], entries: int, queued_bytes: int, dones: list[Done | None]) -> _Group:
-    large = queued_bytes >= PART_BYTES_MIN * entries
-    parts: list[Buffer] = encode_parts(items) if large else [encode_body(items)]
-    return _Group(parts, sum(map(len, parts)), len(items), entries, queued_bytes, dones)
+def _encoded(items: list[Item], entries: int, queued_bytes: int, dones: list[Done | None]) -> _Group:
+    parts = encode_items(items, entries, queued_bytes)
+    return _Group(parts, sum(map(len, parts)), sum(map(records_of, items)), entries, queued_bytes, dones)
+
+
+def _size_of(item: Item) -> tuple[int, int]:
+    """Bytes and entries of an item."""
+    if isinstance(item, Run):
+        return item.size_bytes, len(item.entries)
+    return (item.size_bytes, item.entries) if isinstance(item, RunBatch) else (len(item), 0)
 
 
 def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None:
@@ -120,12 +131,14 @@ class GroupWriter:
         self._prepared_bytes = 0
         self._end_bytes = 0
         self._position = JournalPosition(0, 0, 0)
-        self._items: list[Run | bytes] = []
+        self._items: list[Item] = []
         self._dones: list[Done | None] = []
         self._queued_entries = 0
         self._group: _Group | None = None
         self._waits_for_file = False
         self._idle = True
+        self._starting: asyncio.Handle | None = None
+        """The first group after an idle time, on its way to `_start_next`."""
         self._started_s = 0.0
         self._refusal: StorageError | None = StorageError("the journal was not replayed yet")
         self.queued_bytes = 0
@@ -154,8 +167,19 @@ class GroupWriter:
         self.queued_bytes += run.size_bytes
         self._queued_entries += len(run.entries)
         if self._idle:
-            self._idle = False
-            self._loop.call_soon(self._start_next)
+            self._start_soon()
+
+    def append_batch(self, batch: RunBatch, done: Done | None) -> None:
+        """Queue runs together; all of them become durable, or none."""
+        if self._refusal is not None:
+            self._refuse_one(done)
+            return
+        self._items.append(batch)
+        self._dones.append(done)
+        self.queued_bytes += batch.size_bytes
+        self._queued_entries += batch.entries
+        if self._idle:
+            self._start_soon()
 
     def append_record(self, record: bytes, done: Done | None) -> None:
         """Queue an encoded record."""
@@ -166,8 +190,7 @@ class GroupWriter:
         self._dones.append(done)
         self.queued_bytes += len(record)
         if self._idle:
-            self._idle = False
-            self._loop.call_soon(self._start_next)
+            self._start_soon()
 
     def append_force(self, done: Done | None) -> None:
         """`done` once everything appended so far is durable, or with the error of what was appended last."""
@@ -188,7 +211,19 @@ class GroupWriter:
             self._loop.call_soon(done, self._refusal)
 
     # ---- groups
+    def start_now(self) -> None:
+        """What was appended in this step begins its way now, for callers that know that no more comes in it."""
+        starting = self._starting
+        if starting is not None:
+            starting.cancel()
+            self._start_next()
+
+    def _start_soon(self) -> None:
+        self._idle = False
+        self._starting = self._loop.call_soon(self._start_next)
+
     def _start_next(self) -> None:
+        self._starting = None
         if self.poisoned:
             return
         if self._group is None and not self._items:
@@ -233,7 +268,7 @@ class GroupWriter:
         settings = self._settings
         count = size = entries = 0
         for item in self._items:
-            more, added = (item.size_bytes, len(item.entries)) if isinstance(item, Run) else (len(item), 0)
+            more, added = _size_of(item)
             if count and (size + more > settings.group_bytes_max or entries + added > settings.group_entries_max):
                 break
             count, size, entries = count + 1, size + more, entries + added

@@ -5,12 +5,13 @@ With short runs on many connections the sending, encoding and timing of each run
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from quire_bookie.model import RunBatch
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.settings import BookieStats
-from quire_bookie.wire import server_codec
-from quire_bookie.wire.messages import AddRequest
+from quire_bookie.wire import server_codec, server_v2
+from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
 
 class AddAnswers:
@@ -32,6 +33,21 @@ class AddAnswers:
                 self.send()
             self._connection = connection
         self._requests.append(request)
+
+    def send_batch(self, gathered: Sequence[tuple[Connection, AddBatch]], batch: RunBatch, status: Status) -> None:
+        """Every entry of the batch has this outcome. Its pieces are of the requests of `gathered`, one of each."""
+        self.send()
+        for (connection, request), (_records, rows) in zip(gathered, batch.pieces, strict=True):
+            if rows is request.rows:
+                count = request.entries
+            elif rows:
+                count = sum(row[2] for row in rows)
+            else:
+                continue
+            connection.send((server_v2.encode_rows(rows, request.header, status),), count)
+        if status is Status.OK:
+            # What is handled together arrived in one turn of the loop.
+            self._latency.observe(self._loop.time() - gathered[0][1].arrived_s, batch.entries)
 
     def send(self) -> None:
         """Give what was gathered to its connection."""

@@ -2,18 +2,21 @@
 
 An add goes through checks, write cache and journal queue without an await in between, so that nothing can change under
 it: whoever sees an entry in the cache knows that it is in the journal's queue too, and a fence that was answered comes
-before or after an add, never in its middle. Nothing here is done per entry; the unit is the run.
+before or after an add, never in its middle. Nothing here is done per entry; the unit is the run, and of plain adds the
+batch of runs that one turn of the loop brought: put, journal record and completion are one each for all of them.
 
 An add with DEFERRED_SYNC is answered in that very step; its record goes the same way, and `forces` makes it count.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from hmac import compare_digest
 from typing import Final, TypeVar
 
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
+from quire_bookie.model import RunBatch, RunPiece, RunRow, row_bytes
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
@@ -26,9 +29,11 @@ from quire_bookie.server.request_bound import ByteBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire import server_codec
-from quire_bookie.wire.messages import AddRequest, Status
+from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
 T = TypeVar("T")
+_GATHERED_BYTES_MAX: Final = 256 * 1024
+"""So much of a turn is taken together: more would leave the rest of a chunk of the write cache unused."""
 _LOADING_BYTES: Final = 4096
 """What an add that waits for the state of its ledger is charged beside its entries: the task that loads it."""
 
@@ -48,8 +53,14 @@ class Adds:
         forces: Forces,
         answers: AddAnswers,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[tuple[Connection, AddBatch]] = []
+        self._gathered_bytes = 0
         self._append_run = journal.append_run
+        self._append_batch = journal.append_batch
+        self._start_journal = journal.start_now
         self._put = storage.put
+        self._put_batch = storage.put_batch
         self._cached_ledger = storage.cached_ledger
         self._storage = storage
         self._settings = settings
@@ -77,6 +88,7 @@ class Adds:
 
     def close(self) -> None:
         """Refuse what waits for room."""
+        self.settle()
         self._overload.close()
 
     def handle(self, connection: Connection, request: AddRequest) -> None:
@@ -109,6 +121,123 @@ class Adds:
         else:
             self._stats.adds_in_flight_bytes += run.size_bytes
             self._journal_run(connection, request, info)
+
+    def gather(self, connection: Connection, request: AddBatch) -> None:
+        """Take or refuse these runs with all others of this turn of the loop: at its end, or when `settle` is called.
+
+        Whoever handles a request of another kind calls that first, so that nothing overtakes an add.
+        """
+        if not self._gathered:
+            self._loop.call_soon(self._end_turn)
+        self._gathered.append((connection, request))
+        self._gathered_bytes += request.size_bytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self.settle()
+
+    def _end_turn(self) -> None:
+        """Beside reads at full speed each turn of the loop that an add waits for is milliseconds."""
+        self.settle()
+        self._start_journal()
+
+    def settle(self) -> None:
+        """Work on what was gathered."""
+        gathered = self._gathered
+        if gathered:
+            self._gathered, self._gathered_bytes = [], 0
+            if self._takes_all:
+                self._take_together(gathered)
+            else:
+                for connection, request in gathered:
+                    self._handle_rows(connection, request, request.rows)
+
+    @property
+    def _takes_all(self) -> bool:
+        """Nothing that is the same for all ledgers stands against normal adds."""
+        condition = self._condition
+        return (
+            condition.poison is None
+            and not condition.read_only
+            and not self._overload.holds_back
+            and self._stats.adds_in_flight_bytes < self._settings.adds_in_flight_bytes_max
+        )
+
+    def _take_together(self, gathered: list[tuple[Connection, AddBatch]]) -> None:
+        """Together those runs of which nothing is unusual, the others one by one behind them.
+
+        Of one ledger whatever is usual stays so meanwhile, so that no run of it overtakes another.
+        """
+        find, under_way = self._cached_ledger, self._under_way
+        infos: list[LedgerInfo] = []
+        pieces: list[RunPiece] = []
+        unusual: list[tuple[Connection, AddBatch, list[RunRow]]] = []
+        entries = size_bytes = 0
+        for connection, request in gathered:
+            usual: list[RunRow] = []
+            apart: list[RunRow] = []
+            for row in request.rows:
+                info = find(row[0])
+                if (
+                    info is None
+                    or info.fenced
+                    or row[1] < 0
+                    or (under_way and row[0] in under_way)
+                    or not compare_digest(info.master_key, row[4])
+                ):
+                    apart.append(row)
+                else:
+                    infos.append(info)
+                    usual.append(row)
+            entries += request.entries
+            size_bytes += request.size_bytes
+            if apart:
+                unusual.append((connection, request, apart))
+                entries -= sum(row[2] for row in apart)
+                size_bytes -= sum(map(row_bytes, apart))
+            pieces.append((request.records, usual if apart else request.rows))
+        if infos:
+            self._take_batch(gathered, RunBatch(pieces, entries, size_bytes), infos)
+        for connection, request, apart in unusual:
+            self._handle_rows(connection, request, apart)
+
+    def _take_batch(
+        self, gathered: list[tuple[Connection, AddBatch]], batch: RunBatch, infos: Sequence[LedgerInfo]
+    ) -> None:
+        try:
+            self._put_batch(infos, batch)
+        except TooManyRequestsError:
+            for (connection, request), (_records, rows) in zip(gathered, batch.pieces, strict=True):
+                self._handle_rows(connection, request, rows)
+            return
+        stats = self._stats
+        stats.adds_in_flight_bytes += batch.size_bytes
+        stats.add_runs += len(infos)
+        stats.add_entries += batch.entries
+        stats.add_bytes += batch.size_bytes
+        if self._watched:
+            for info in infos:
+                self._long_polls.moved(info)
+        self._append_batch(batch, partial(self._batch_durable, gathered))
+
+    def _handle_rows(self, connection: Connection, request: AddBatch, rows: Sequence[RunRow]) -> None:
+        for row in rows:
+            self.handle(connection, request.request(row))
+
+    def _batch_durable(
+        self, gathered: list[tuple[Connection, AddBatch]], batch: RunBatch, error: BaseException | None
+    ) -> None:
+        """`batch`: as many pieces as there were requests, maybe with fewer rows."""
+        if self._loading.unlogged_keys and error is None:
+            again = {row[0] for row in batch.rows() if self._loading.log_key_again(row[0])}
+            if again:
+                later = batch.only(lambda row: row[0] in again)
+                self._append_batch(later, partial(self._batch_durable, gathered))
+                batch = batch.only(lambda row: row[0] not in again)
+        self._stats.adds_in_flight_bytes -= batch.size_bytes
+        status = Status.OK
+        if error is not None:
+            status = self._condition.journal_failure(error)
+            self._stats.adds_failed += batch.entries
+        self._answers.send_batch(gathered, batch, status)
 
     def _handle_carefully(self, connection: Connection, request: AddRequest) -> None:
         """A run of which something is unusual."""

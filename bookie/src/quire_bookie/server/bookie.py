@@ -25,6 +25,7 @@ from quire_bookie.wire import server_codec, server_v3
 from quire_bookie.wire.messages import (
     FREE_DISK_SPACE,
     TOTAL_DISK_CAPACITY,
+    AddBatch,
     AddRequest,
     AuthRequest,
     BatchReadRequest,
@@ -116,6 +117,13 @@ class Bookie:
         at, end = 0, len(requests)
         while at < end:
             request = requests[at]
+            if type(request) is AddBatch:
+                request.arrived_s = now_s
+                connection.unanswered += request.entries
+                self._adds.gather(connection, request)
+                at += 1
+                continue
+            self._adds.settle()
             if type(request) is AddRequest:
                 request.arrived_s = now_s
                 connection.unanswered += len(request.run.entries)

@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._early: list[bytes] = []
         self._open = open_connections
         self._settings = settings
-        self._codec = ServerCodec(settings.frame_bytes_max)
+        self._codec = ServerCodec(settings.frame_bytes_max, batches=True)
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._drained = asyncio.Event()

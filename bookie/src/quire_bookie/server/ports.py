@@ -1,13 +1,15 @@
 """What request handling asks of journal and storage. Both exist; named here so that tests can put others in place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
 from quire_bookie.storage.ledger_states import LedgerInfo
 
 Done = Callable[[BaseException | None], None]
 """Called on the loop once the covering sync is done, or with the reason why it never will be."""
+BatchDone = Callable[[RunBatch, BaseException | None], None]
+"""The same for some runs of a batch."""
 
 
 class JournalPort(Protocol):
@@ -15,6 +17,10 @@ class JournalPort(Protocol):
 
     def append_run(self, run: Run, done: Done, /) -> None:
         """Log entries."""
+        ...
+
+    def append_batch(self, batch: RunBatch, done: BatchDone, /) -> None:
+        """Log runs together. `done` may come in parts, each with a batch of some of the runs."""
         ...
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /) -> None:
@@ -27,6 +33,10 @@ class JournalPort(Protocol):
 
     def append_explicit_lac(self, ledger: LedgerId, packet: bytes, done: Done, /) -> None:
         """Log an explicit LAC."""
+        ...
+
+    def start_now(self) -> None:
+        """Begin to log what was appended in this step of the loop: no more comes in it."""
         ...
 
     def append_force(self, done: Done, /) -> None:
@@ -47,6 +57,10 @@ class StoragePort(Protocol):
 
     def put(self, info: LedgerInfo, run: Run, /) -> None:
         """Take entries. TooManyRequestsError when there is no room now."""
+        ...
+
+    def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch, /) -> None:
+        """Take the entries of several runs, `infos` in the order of their rows. TooManyRequestsError: none was taken."""
         ...
 
     def fence(self, info: LedgerInfo, /) -> None:

@@ -23,7 +23,7 @@ from quire_bookie.errors import (
     NoSuchLedgerError,
     TooManyRequestsError,
 )
-from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
 from quire_bookie.storage.block_index import known_top
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion, Unchanged
@@ -255,23 +255,49 @@ class LedgerStorage(Generic[M]):
             raise NoSuchLedgerError(f"ledger {run.ledger} was deleted")
         cache, stats = self._cache, self.stats
         if not cache.has_room(run):
-            if cache.flushing is not None:
-                stats.puts_rejected += 1
-                raise TooManyRequestsError("both halves of the write cache are full")
-            self._flushes.swap_full_half()
+            self._make_room()
         cache.active.add(info, run)
         count = len(run.entries)
         last = run.first + count - 1
         if run.first <= info.last_entry or info.last_unproven:
-            info.rewrites += 1
-            self._read_cache.forget(run.ledger, run.first, EntryId(last))
-            cache.active.ledgers[run.ledger].note_rewritten(run.first, last)
+            self._note_rewritten(info, run.first, EntryId(last))
         if last > info.last_entry:
             info.last_entry = EntryId(last)
         if run.lac > info.lac:
             info.lac = run.lac
         stats.entries_put += count
         stats.bytes_put += run.size_bytes
+
+    def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
+        """As `put`, of runs of several ledgers; `infos` in the order of the rows. None is taken, or all are."""
+        if not self._cache.has_room(batch):
+            self._make_room()
+        active = self._cache.active
+        active.add_batch(infos, batch)
+        for info, row in zip(infos, batch.rows(), strict=True):
+            first, lac = row[1], row[3]
+            if first <= info.last_entry or info.last_unproven:
+                self._note_rewritten(info, first, EntryId(first + row[2] - 1))
+            last = first + row[2] - 1
+            if last > info.last_entry:
+                info.last_entry = EntryId(last)
+            if lac > info.lac:
+                info.lac = lac
+        self.stats.entries_put += batch.entries
+        self.stats.bytes_put += batch.size_bytes
+
+    def _make_room(self) -> None:
+        """Give the full half to the flush; TooManyRequestsError while the other one is still on its way."""
+        if self._cache.flushing is not None:
+            self.stats.puts_rejected += 1
+            raise TooManyRequestsError("both halves of the write cache are full")
+        self._flushes.swap_full_half()
+
+    def _note_rewritten(self, info: LedgerInfo, first: EntryId, last: EntryId) -> None:
+        """Ids that were stored before: what was read of them is old."""
+        info.rewrites += 1
+        self._read_cache.forget(info.ledger_id, first, last)
+        self._cache.active.ledgers[info.ledger_id].note_rewritten(first, last)
 
     def _forget_rewritten(self, half: CacheHalf) -> None:
         """Until now the half answered before the read cache, into which a read-ahead may have brought older copies."""

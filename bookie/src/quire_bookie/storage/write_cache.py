@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from mmap import mmap
 from typing import Final
 
-from quire_bookie.bulk import encode_records, store_entries
+from quire_bookie.bulk import encode_records, store_entries, store_rows
 from quire_bookie.bulk.plain import CHUNK_BYTES as CHUNK_BYTES
 from quire_bookie.bulk.plain import PLACE_KEPT as _KEPT
 from quire_bookie.bulk.plain import PLACE_SIZE_BITS as _SIZE_BITS
 from quire_bookie.bulk.plain import PLACE_SIZE_MASK as _SIZE_MASK
 from quire_bookie.errors import TooManyRequestsError
-from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
 from quire_bookie.storage.ledger_states import LedgerInfo
 
 KEPT_ENTRY_BYTES_MIN: Final = 16 * 1024
@@ -50,6 +50,18 @@ class LedgerEntries:
         """These ids were stored before: what was read of them is old once this half is flushed."""
         known = self.rewritten
         self.rewritten = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
+
+    def append(self, first: int, places: Sequence[int]) -> None:
+        """Entries above all others, from `first` on."""
+        if self.strays:
+            for entry in range(first, first + len(places)):
+                self.strays.pop(entry, None)  # older than this copy of it
+        if len(places) == 1:
+            self.ids.append(first)
+            self.places.append(places[0])
+        else:
+            self.ids.extend(range(first, first + len(places)))
+            self.places.extend(places)
 
     def find(self, entry: int) -> int | None:
         """The place of the newest copy of an entry."""
@@ -111,21 +123,49 @@ class CacheHalf:
             places = self._copy(entries, run.size_bytes)
         ids = held.ids
         if not ids or first > ids[-1]:
-            if held.strays:
-                for entry in range(first, first + count):
-                    held.strays.pop(entry, None)  # older than this copy of it
-            if count == 1:
-                ids.append(first)
-                held.places.append(places[0])
-            else:
-                ids.extend(range(first, first + count))
-                held.places.extend(places)
+            held.append(first, places)
         else:
             held.strays.update(zip(range(first, first + count), places, strict=True))
             self.charged_bytes += count * STRAY_OVERHEAD_BYTES
         self.entries += count
         self.payload_bytes += run.size_bytes
         self.charged_bytes += count * ENTRY_OVERHEAD_BYTES
+
+    def add_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
+        """Take several runs over, `infos` in the order of the rows. As `add`, in one copy. Cannot fail."""
+        if self._end + batch.size_bytes > self._limit:
+            if batch.size_bytes > CHUNK_BYTES // 4:
+                for info, run in zip(infos, batch.runs(), strict=True):
+                    self.add(info, run)
+                return
+            self._next_chunk()
+        found = store_rows(self._chunks[-1], self._end % CHUNK_BYTES, self._end, batch.pieces, batch.entries)
+        places = array("q")
+        places.frombytes(found)
+        self._end += batch.size_bytes
+        ledgers = self.ledgers
+        at = strays = number = 0
+        for _records, rows in batch.pieces:
+            for row in rows:
+                first, count = row[1], row[2]
+                held = ledgers.get(row[0])
+                if held is None:
+                    held = ledgers[row[0]] = LedgerEntries(infos[number])
+                    self.charged_bytes += LEDGER_OVERHEAD_BYTES
+                number += 1
+                ids = held.ids
+                if ids and first <= ids[-1]:
+                    held.strays.update(zip(range(first, first + count), places[at : at + count], strict=True))
+                    strays += count
+                elif count == 1 and not held.strays:
+                    ids.append(first)
+                    held.places.append(places[at])
+                else:
+                    held.append(first, places[at : at + count])
+                at += count
+        self.entries += at
+        self.payload_bytes += batch.size_bytes
+        self.charged_bytes += batch.size_bytes + at * ENTRY_OVERHEAD_BYTES + strays * STRAY_OVERHEAD_BYTES
 
     def body(self, place: int) -> bytes:
         """A copy of the entry at a place: chunks are used again after a flush."""
@@ -255,8 +295,8 @@ class WriteCache:
         """Chunks that wait to be used again."""
         return len(self._spare) * CHUNK_BYTES
 
-    def has_room(self, run: Run) -> bool:
-        """Whether the active half takes this run. An empty half takes any."""
+    def has_room(self, run: Run | RunBatch) -> bool:
+        """Whether the active half takes this run, or all of these. An empty half takes any."""
         active = self._active
         return active.charged_bytes + run.size_bytes <= self._half_bytes or not active.entries
 

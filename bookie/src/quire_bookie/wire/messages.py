@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from quire_bookie.model import Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunRow, run_of
 from quire_bookie.wire.status import Status, error_of
 
 __all__ = [
+    "AddBatch",
     "AddRequest",
     "AddResponse",
     "AuthRequest",
@@ -84,6 +85,32 @@ class AddRequest:
     transactions: list[int] | None = None
     short: bool = False
     arrived_s: float = field(default=0.0, compare=False)
+
+
+@dataclass(slots=True)
+class AddBatch:
+    """Plain adds of V2 (no flags, small entries) of any ledgers that stood one behind the other in one buffer.
+
+    What `AddRequest`s of its rows would be together; `request` gives one. `header` as in those.
+    """
+
+    rows: list[RunRow]
+    records: bytes
+    """The journal records of the rows."""
+    entries: int
+    size_bytes: int
+    header: int
+    arrived_s: float = field(default=0.0, compare=False)
+
+    def request(self, row: RunRow) -> AddRequest:
+        """The request of one row by itself."""
+        ledger, first = row[0], row[1]
+        run = run_of(self.records, row)
+        return AddRequest(run, row[4], False, False, False, ledger, first, self.header, arrived_s=self.arrived_s)
+
+    def requests(self) -> list[AddRequest]:
+        """Those of all rows, in order."""
+        return [self.request(row) for row in self.rows]
 
 
 @dataclass(slots=True)
@@ -196,6 +223,7 @@ class StartTlsRequest:
 
 Request: TypeAlias = (
     AddRequest
+    | AddBatch
     | ReadRequest
     | BatchReadRequest
     | WriteLacRequest

@@ -28,9 +28,13 @@ from quire_bookie.wire.status import V2_CODES
 
 
 class ServerCodec:
-    """Turns what a socket brings into requests. Entries are views into the buffers that were fed."""
+    """Turns what a socket brings into requests. Entries are views into the buffers that were fed, or copies.
+
+    With `batches` plain small adds of V2 come as `AddBatch`es, of all their ledgers together; else as `AddRequest`s.
+    """
 
     __slots__ = (
+        "_batches",
         "_frame_bytes_max",
         "_is_v2",
         "_straddler",
@@ -40,8 +44,9 @@ class ServerCodec:
         "takes_start_tls",
     )
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, batches: bool = False) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._batches = batches
         self._straddler = Straddler(frame_bytes_max)
         self._is_v2 = False
         self.failure: PeerProtocolError | None = None
@@ -92,7 +97,7 @@ class ServerCodec:
         if not self._is_v2:
             position = self._decode_v3(data, position, requests)
         if self._is_v2:
-            position = server_v2.decode(data, position, self._frame_bytes_max, requests)
+            position = server_v2.decode(data, position, self._frame_bytes_max, requests, batches=self._batches)
         return position
 
     def _decode_v3(self, data: bytes, position: int, requests: list[Request]) -> int:

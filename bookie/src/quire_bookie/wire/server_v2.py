@@ -7,12 +7,23 @@ path, frame by frame.
 from collections.abc import Sequence
 from struct import Struct
 
-from quire_bookie.bulk import add_replies, take_adds
+from quire_bookie.bulk import add_replies, row_replies, take_add_rows, take_adds
+from quire_bookie.bulk.plain import BATCHED_ENTRY_BYTES_MAX
 from quire_bookie.errors import PeerProtocolError
-from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import (
+    ENTRY_HEADER_BYTES,
+    MASTER_KEY_BYTES,
+    NO_ENTRY,
+    Buffer,
+    EntryId,
+    LedgerId,
+    Run,
+    RunRow,
+)
 from quire_bookie.wire import v2
 from quire_bookie.wire.framing import check_header_fits, check_length
 from quire_bookie.wire.messages import (
+    AddBatch,
     AddRequest,
     AuthRequest,
     AuthResponse,
@@ -40,10 +51,11 @@ _READ_LENGTH = v2.READ_REQUEST.size - 4
 _LOWEST_LAC = EntryId(-(1 << 63))
 
 
-def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Request]) -> int:
+def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Request], *, batches: bool = False) -> int:
     """Append the requests of all whole frames from `position` on; gives the position behind the last of them.
 
-    Raises PeerProtocolError for bytes that close the connection; what precedes them is in `requests`.
+    With `batches` plain small adds come as `AddBatch`es, and plain reads of one ledger as `ReadRun`s. Raises
+    PeerProtocolError for bytes that close the connection; what precedes them is in `requests`.
     """
     end = len(data)
     open_runs: dict[bytes, AddRequest] = {}
@@ -61,6 +73,12 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
             requests.append(ReadRequest(origin, ledger, entry))
             position = stop
             continue
+        if batches and header == _PLAIN_ADD and length <= _BATCHED_LENGTH_MAX:
+            position, rows, records, entries, size_bytes = take_add_rows(data, position, frame_bytes_max)
+            if entries:
+                open_runs.clear()
+                requests.append(AddBatch(rows, records, entries, size_bytes, _PLAIN_ADD_ANSWER))
+                continue
         kind = _ADD_KINDS.get(header) or _add_kind(header)
         if kind is not None and length >= _FULL_ADD_LENGTH:
             prefix = data[position + 4 : position + 36]
@@ -98,6 +116,9 @@ _ADD_KINDS = {
     if (kind := _add_kind(header)) is not None
 }
 """What a client sends, known beforehand: with runs of one entry this is a tenth of the decoding."""
+_PLAIN_ADD = v2.header_word(v2.ADD)
+_PLAIN_ADD_ANSWER = v2.answer_header(v2.VERSION, v2.ADD)
+_BATCHED_LENGTH_MAX = v2.ADD_REQUEST_FIXED_BYTES + BATCHED_ENTRY_BYTES_MAX
 _PLAIN_READS = {v2.header_word(v2.READ): V2Origin(v2.answer_header(v2.VERSION, v2.READ))}
 """Reads without a flag, which nearly all are."""
 
@@ -189,6 +210,11 @@ def encode_adds(request: AddRequest, status: Status) -> bytes:
     return add_replies(
         v2.ADD_RESPONSE_LENGTH, request.header, code, request.reply_ledger, request.reply_first, len(run.entries)
     )
+
+
+def encode_rows(rows: list[RunRow], header: int, status: Status) -> bytes:
+    """The answers to every entry of some rows of a batch, one after the other."""
+    return row_replies(v2.ADD_RESPONSE_LENGTH, header, V2_CODES[status], rows)
 
 
 def encode_read(

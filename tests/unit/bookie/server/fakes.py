@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
 from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
-from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection
-from quire_bookie.server.ports import Done
+from quire_bookie.server.ports import BatchDone, Done
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire.client_codec import ClientCodec
@@ -25,41 +26,49 @@ class FakeJournal:
         """What a replay would deliver, in order."""
         self.turn_over: Callable[[], None] | None = None
         """Called after a sync: what the bookie does at the end of that turn of the loop."""
-        self._waiting: list[tuple[JournalRecord | None, Done]] = []
+        self._waiting: list[tuple[list[JournalRecord], Done]] = []
 
     def append_run(self, run: Run, done: Done) -> None:
         """Entries."""
         self.appended.append(("entries", run.ledger))
-        self._waiting.append((EntryRecord(run), done))
+        self._waiting.append(([EntryRecord(run)], done))
+
+    def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
+        """Entries of several ledgers."""
+        self.appended += [("entries", row[0]) for row in batch.rows()]
+        self._waiting.append(([EntryRecord(run) for run in batch.runs()], partial(done, batch)))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done) -> None:
         """A key."""
         self.appended.append(("key", ledger))
-        self._waiting.append((MasterKeyRecord(ledger, key), done))
+        self._waiting.append(([MasterKeyRecord(ledger, key)], done))
 
     def append_fence(self, ledger: LedgerId, done: Done) -> None:
         """A fence."""
         self.appended.append(("fence", ledger))
-        self._waiting.append((FenceRecord(ledger), done))
+        self._waiting.append(([FenceRecord(ledger)], done))
 
     def append_explicit_lac(self, ledger: LedgerId, packet: bytes, done: Done) -> None:
         """An explicit LAC."""
         self.appended.append(("lac", ledger))
-        self._waiting.append((ExplicitLacRecord(ledger, packet), done))
+        self._waiting.append(([ExplicitLacRecord(ledger, packet)], done))
+
+    def start_now(self) -> None:
+        """Nothing: `settle` is when a test says so."""
 
     def append_force(self, done: Done) -> None:
         """Nothing to replay."""
         self.appended.append(("force", LedgerId(-1)))
-        self._waiting.append((None, done))
+        self._waiting.append(([], done))
 
     def settle(self, *errors: BaseException | None) -> None:
         """End what waits: with the given outcomes in order, the last one for all the rest."""
         waiting, self._waiting = self._waiting, []
         outcomes = list(errors) or [None]
-        for at, (record, done) in enumerate(waiting):
+        for at, (records, done) in enumerate(waiting):
             outcome = outcomes[min(at, len(outcomes) - 1)]
-            if outcome is None and record is not None:
-                self.durable.append(record)
+            if outcome is None:
+                self.durable += records
             done(outcome)
         if self.turn_over is not None:
             self.turn_over()
@@ -114,6 +123,11 @@ class FakeStorage:
             self.entries[run.ledger, EntryId(run.first + at)] = bytes(body)
         info.last_entry = EntryId(run.first + len(run.entries) - 1)
         info.lac = max(info.lac, run.lac)
+
+    def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
+        """Take entries of several ledgers."""
+        for info, run in zip(infos, batch.runs(), strict=True):
+            self.put(info, run)
 
     def fence(self, info: LedgerInfo) -> None:
         """Set the fence."""

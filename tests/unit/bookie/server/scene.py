@@ -18,6 +18,9 @@ DIGEST = Digest(DigestType.DUMMY, b"")
 class Scene:
     """A bookie on fakes with one connection, and more where a test wants them."""
 
+    batches = True
+    """Whether plain adds come together, as they do from a socket."""
+
     def __init__(self, settings: ServiceSettings | None = None) -> None:
         self.journal = FakeJournal()
         self.storage = FakeStorage()
@@ -28,7 +31,7 @@ class Scene:
 
     async def handle(self, data: bytes, connection: FakeConnection | None = None) -> None:
         """Feed one buffer and let loading and reading come to an end."""
-        self.bookie.handle((connection or self.connection).real, ServerCodec().feed(data))
+        self.bookie.handle((connection or self.connection).real, ServerCodec(batches=self.batches).feed(data))
         await self.turn()
 
     async def turn(self) -> None:

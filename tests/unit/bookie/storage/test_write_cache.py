@@ -11,6 +11,7 @@ from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, encode_records
 from quire_bookie.storage.write_cache import CHUNK_BYTES, KEPT_ENTRY_BYTES_MIN, WriteCache
+from tests.support.batches import batch_of
 from tests.unit.bookie.storage.store import body_of, run_of
 
 MIB = 1 << 20
@@ -159,3 +160,51 @@ def test_an_entry_stored_a_third_time_behind_an_overlapping_run_is_the_newest() 
     ids, places = half.ledgers[LedgerId(1)].in_order()
     assert list(ids) == list(range(9))
     assert [half.body(at) for at in places] == expected
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(run_shapes, min_size=1, max_size=8), min_size=1, max_size=12),
+    st.integers(0, 12),
+)
+def test_runs_taken_together_are_held_as_runs_taken_one_by_one(
+    turns: list[list[tuple[int, int, int, int]]], swap_at: int
+) -> None:
+    together, one_by_one = WriteCache(1 << 30), WriteCache(1 << 30)
+    infos = {ledger: info_of(ledger) for ledger in (1, 2, 3)}
+    held: set[tuple[int, int]] = set()
+    for number, shapes in enumerate(turns):
+        if number == swap_at:
+            together.swap()
+            one_by_one.swap()
+        runs = []
+        for ledger, first, count, size in shapes:
+            entries = [body_of(ledger, first + at, size, version=number) for at in range(count)]
+            runs.append(run_of(ledger, first, entries))
+            held |= {(ledger, first + at) for at in range(count)}
+        together.active.add_batch([infos[run.ledger] for run in runs], batch_of(runs[::2], runs[1::2]))
+        for run in (*runs[::2], *runs[1::2]):
+            one_by_one.put(infos[run.ledger], run)
+    for ledger, entry in held:
+        found = together.get(LedgerId(ledger), EntryId(entry))
+        assert found is not None
+        assert found == one_by_one.get(LedgerId(ledger), EntryId(entry))
+    for ledger in (1, 2, 3):
+        assert together.last_entry(LedgerId(ledger)) == one_by_one.last_entry(LedgerId(ledger))
+        assert list(map(list, together.ids_of(LedgerId(ledger)))) == list(
+            map(list, one_by_one.ids_of(LedgerId(ledger)))
+        )
+    assert (together.active.entries, together.active.payload_bytes) == (
+        one_by_one.active.entries,
+        one_by_one.active.payload_bytes,
+    )
+
+
+def test_what_runs_taken_together_cost_is_charged() -> None:
+    runs = [run_of(ledger, 5, [body_of(ledger, 5, 100)]) for ledger in range(50)]
+    cache = WriteCache(1 << 30)
+    cache.active.add_batch([info_of(run.ledger) for run in runs], batch_of(runs))
+    alone = WriteCache(1 << 30)
+    for run in runs:
+        alone.put(info_of(run.ledger), run)
+    assert cache.charged_bytes == alone.charged_bytes

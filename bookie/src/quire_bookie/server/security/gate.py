@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, Refused, Step
 from quire_bookie.wire import server_codec, server_v2, server_v3
 from quire_bookie.wire.messages import (
+    AddBatch,
     AddRequest,
     AuthRequest,
     AuthResponse,
@@ -87,6 +88,8 @@ class Gate:
 
 def unauthorized(request: Request) -> Verdict:
     """How a request is refused to somebody who is not let in."""
+    if isinstance(request, AddBatch):
+        return Verdict(server_v2.encode_rows(request.rows, request.header, Status.UNAUTHORIZED))
     if isinstance(request, AddRequest):
         if request.transactions is None:
             return Verdict(server_codec.encode_adds(request, Status.UNAUTHORIZED))

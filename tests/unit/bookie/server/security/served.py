@@ -10,7 +10,16 @@ from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.wire import client_codec, client_v3, server_codec
-from quire_bookie.wire.messages import AddRequest, AuthRequest, ReadRequest, RefusedRequest, Request, Response, Status
+from quire_bookie.wire.messages import (
+    AddBatch,
+    AddRequest,
+    AuthRequest,
+    ReadRequest,
+    RefusedRequest,
+    Request,
+    Response,
+    Status,
+)
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 
 LEDGER = LedgerId(7)
@@ -27,7 +36,7 @@ class Agreeable:
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Answer."""
-        for request in requests:
+        for request in (one for each in requests for one in (each.requests() if isinstance(each, AddBatch) else [each])):
             self.requests.append(request)
             if isinstance(request, AddRequest):
                 connection.unanswered += len(request.run.entries)

@@ -1,0 +1,177 @@
+"""Adds of many connections and ledgers in one turn of the loop: taken together, refused one by one, answered apart."""
+
+from quire_bookie.errors import DiskFullError, JournalPoisonedError
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.wire.messages import AddBatch, AddResponse, ReadResponse, Status
+from quire_bookie.wire.server_codec import ServerCodec
+from tests.unit.bookie.server.fakes import FakeConnection
+from tests.unit.bookie.server.scene import Scene, adds, fencing_read
+
+ONE, TWO, THREE = LedgerId(3), LedgerId(4), LedgerId(5)
+
+
+def arrive(scene: Scene, connection: FakeConnection, data: bytes) -> None:
+    """A buffer, in this very step."""
+    scene.bookie.handle(connection.real, ServerCodec(batches=True).feed(data))
+
+
+async def known(scene: Scene, *ledgers: LedgerId) -> None:
+    """These ledgers have their first entry."""
+    await scene.stored(*(adds(0, ledger=ledger) for ledger in ledgers))
+    scene.journal.appended.clear()
+
+
+def answered(connection: FakeConnection) -> dict[LedgerId, list[Status]]:
+    """Statuses by ledger, an entry each."""
+    found: dict[LedgerId, list[Status]] = {}
+    for response in connection.responses():
+        assert isinstance(response, AddResponse)
+        found.setdefault(response.ledger, []).extend([response.status] * response.count)
+    return found
+
+
+def test_the_codec_gives_adds_of_a_buffer_together_when_asked() -> None:
+    data = adds(0, 2, ledger=ONE) + adds(0, ledger=TWO) + adds(2, ledger=ONE) + adds(9, recovery=True) + adds(1)
+    batch, recovery, last = ServerCodec(batches=True).feed(data)
+    assert isinstance(batch, AddBatch) and isinstance(last, AddBatch)
+    alone = ServerCodec().feed(data)
+    assert [*batch.requests(), recovery, *last.requests()] == alone
+
+
+async def test_adds_of_one_turn_are_appended_together_and_answered_to_their_connections(scene: Scene) -> None:
+    await known(scene, ONE, TWO)
+    other = FakeConnection()
+    arrive(scene, scene.connection, adds(1, 2, ledger=ONE) + adds(1, ledger=TWO))
+    arrive(scene, other, adds(2, 3, ledger=TWO))
+    assert scene.journal.appended == []
+    assert (scene.connection.unanswered, other.unanswered) == (3, 3)
+    await scene.turn()
+    assert [ledger for _kind, ledger in scene.journal.appended] == [ONE, TWO, TWO]
+    assert scene.connection.sent == other.sent == []
+    assert scene.bookie.stats.adds_in_flight_bytes > 0
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK] * 2, TWO: [Status.OK]}
+    assert answered(other) == {TWO: [Status.OK] * 3}
+    assert (scene.connection.unanswered, other.unanswered) == (0, 0)
+    assert scene.bookie.stats.adds_in_flight_bytes == 0
+    assert {entry for ledger, entry in scene.storage.entries if ledger == TWO} == {0, 1, 2, 3, 4}
+
+
+async def test_what_is_wrong_with_one_run_fails_that_run_alone(scene: Scene) -> None:
+    await known(scene, ONE, TWO, THREE)
+    scene.storage.infos[TWO].fenced = True
+    wrong_key = adds(1, ledger=THREE, key=bytes(20))
+    arrive(scene, scene.connection, adds(1, ledger=ONE) + adds(1, 2, ledger=TWO) + wrong_key + adds(1, ledger=THREE))
+    await scene.turn()
+    assert answered(scene.connection) == {TWO: [Status.FENCED] * 2, THREE: [Status.UNAUTHORIZED]}
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK], THREE: [Status.OK]}
+    assert scene.connection.unanswered == 0
+    assert scene.bookie.stats.adds_failed == 3
+
+
+async def test_a_ledger_that_is_new_goes_the_long_way_beside_known_ones(scene: Scene) -> None:
+    await known(scene, ONE)
+    arrive(scene, scene.connection, adds(0, ledger=TWO) + adds(1, ledger=ONE) + adds(1, ledger=TWO))
+    await scene.turn()
+    assert [each for each in scene.journal.appended if each[1] == TWO] == [("key", TWO), ("entries", TWO)]
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK], TWO: [Status.OK] * 2}
+
+
+async def test_a_fence_of_the_same_turn_comes_behind_the_adds_that_arrived_before_it(scene: Scene) -> None:
+    await known(scene, ONE)
+    other = FakeConnection()
+    arrive(scene, scene.connection, adds(1, ledger=ONE))
+    arrive(scene, other, fencing_read())
+    arrive(scene, scene.connection, adds(2, ledger=ONE))
+    await scene.turn()
+    assert scene.journal.appended == [("entries", ONE), ("fence", ONE)]
+    assert answered(scene.connection) == {ONE: [Status.FENCED]}
+    scene.journal.settle()
+    await scene.turn()
+    assert answered(scene.connection) == {ONE: [Status.OK]}
+    assert scene.storage.infos[ONE].last_entry == 1
+    (read,) = other.responses()
+    assert isinstance(read, ReadResponse)
+
+
+async def test_adds_of_a_turn_that_find_no_room_wait_and_lose_nothing(scene: Scene) -> None:
+    await known(scene, ONE, TWO)
+    scene.storage.room = False
+    arrive(scene, scene.connection, adds(1, ledger=ONE) + adds(1, ledger=TWO))
+    await scene.turn()
+    assert scene.bookie.stats.adds_paused == 2
+    scene.storage.room = True
+    scene.bookie._adds.retry()
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK], TWO: [Status.OK]}
+
+
+async def test_adds_beyond_the_bytes_in_flight_wait() -> None:
+    scene = Scene(ServiceSettings(adds_in_flight_bytes_max=1))
+    await known(scene, ONE)
+    await scene.handle(adds(1, ledger=ONE))
+    await scene.handle(adds(2, ledger=ONE))
+    assert scene.bookie.stats.adds_paused == 1
+    scene.journal.settle()
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK] * 2}
+    await scene.bookie.close()
+
+
+async def test_every_add_is_told_when_the_journal_fails_and_later_ones_at_once(scene: Scene) -> None:
+    await known(scene, ONE, TWO)
+    arrive(scene, scene.connection, adds(1, 2, ledger=ONE) + adds(1, ledger=TWO))
+    await scene.turn()
+    arrive(scene, scene.connection, adds(3, ledger=ONE))
+    scene.bookie.poison(JournalPoisonedError("gone"))
+    scene.journal.settle(JournalPoisonedError("gone"))
+    await scene.turn()
+    assert answered(scene.connection) == {ONE: [Status.IO_ERROR] * 3, TWO: [Status.IO_ERROR]}
+    assert scene.connection.unanswered == 0
+    assert scene.bookie.stats.adds_in_flight_bytes == 0
+
+
+async def test_a_read_only_bookie_refuses_all_of_them(scene: Scene) -> None:
+    await known(scene, ONE)
+    scene.bookie.read_only = True
+    await scene.handle(adds(1, 2, ledger=ONE))
+    assert answered(scene.connection) == {ONE: [Status.READ_ONLY] * 2}
+
+
+async def test_runs_of_a_ledger_whose_key_found_no_space_are_logged_again_and_the_others_answered(
+    scene: Scene,
+) -> None:
+    await known(scene, ONE)
+    await scene.handle(adds(0, ledger=TWO))
+    await scene.handle(adds(1, ledger=ONE) + adds(1, ledger=TWO))
+    # The key's group found no space, what came behind it did.
+    scene.journal.settle(DiskFullError("no space"), None)
+    assert answered(scene.connection) == {ONE: [Status.OK]}
+    scene.journal.settle()
+    assert answered(scene.connection) == {TWO: [Status.OK] * 2}
+    assert scene.connection.unanswered == 0
+
+
+async def test_what_is_gathered_is_settled_when_it_is_much(scene: Scene) -> None:
+    await known(scene, ONE)
+    many = adds(1, 9000, ledger=ONE)
+    arrive(scene, scene.connection, many)
+    assert [ledger for _kind, ledger in scene.journal.appended] == [ONE]
+    scene.journal.settle()
+    assert answered(scene.connection) == {ONE: [Status.OK] * 9000}
+
+
+async def test_the_bytes_of_what_is_gone_count_for_nothing(scene: Scene) -> None:
+    """An entry id below zero is no entry: it is refused, and what came with it is not."""
+    await known(scene, ONE)
+    frame = bytearray(adds(0, ledger=ONE))
+    frame[36:44] = (-5).to_bytes(8, "big", signed=True)
+    arrive(scene, scene.connection, bytes(frame) + adds(1, ledger=ONE))
+    await scene.turn()
+    assert answered(scene.connection) == {ONE: [Status.BAD_REQUEST]}
+    scene.journal.settle()
+    assert scene.connection.responses() == [AddResponse(Status.OK, ONE, EntryId(1), 1)]
+    assert scene.bookie.stats.adds_in_flight_bytes == 0
