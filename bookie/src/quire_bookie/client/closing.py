@@ -4,14 +4,14 @@ A writer closes OPEN -> CLOSED at its last confirmed entry; a recovery IN_RECOVE
 the store decides, and whoever lost reads what won.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
 from quire_bookie.errors import BadVersionError, LedgerClosedError, LedgerError, LedgerFencedError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 
 _ATTEMPTS_MAX = 10
 
@@ -60,14 +60,21 @@ async def close_ledger(
     last: EntryId,
     length: int,
     conflict: Callable[[LedgerMetadata, LedgerMetadata, EntryId, int], AfterConflict],
+    tail: Sequence[Segment] = (),
 ) -> Versioned[LedgerMetadata]:
     """Write CLOSED with `last` and `length` over the metadata `seen`; the metadata that holds afterwards.
+
+    `tail`: these segments instead of the last one, as far as they begin within the ledger.
 
     LedgerFencedError, LedgerClosedError (at another entry), BadVersionError (start over), NoSuchLedgerError (deleted),
     MetadataUnavailableError, MetadataUnknownError (calling again settles it).
     """
     for _ in range(_ATTEMPTS_MAX):
-        closed = replace(seen.value, state=LedgerState.CLOSED, last_entry=last, length=length)
+        segments = seen.value.segments
+        if tail:
+            kept = [segment for segment in tail[1:] if segment.first_entry <= last]
+            segments = (*segments[:-1], tail[0], *kept)
+        closed = replace(seen.value, state=LedgerState.CLOSED, last_entry=last, length=length, segments=segments)
         try:
             return await nodes.update(ledger, closed, seen.version)
         except BadVersionError:

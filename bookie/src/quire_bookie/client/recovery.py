@@ -4,7 +4,8 @@
 2. Fence the bookies of the last segment and read their LAC, until it is covered.
 3. Read forward, every read fencing, and re-add each entry found to its whole write set, up to the first entry that
    Qw-Qa+1 replicas lack. Nothing beyond that gap is kept.
-4. When all of it is on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set.
+   A bookie that fails at this is replaced in memory only; what it lacks for good is marked.
+4. When all of it is on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set, with the segments of step 3.
 
 A failure leaves the ledger IN_RECOVERY; running it again goes on. Whoever confirmed an entry to anybody finds it in the
 closed ledger. Re-added replicas differ from the first ones in LAC and digest; ids, length and payload are equal.
@@ -13,7 +14,9 @@ Cancelling leaves a recovery that can be run again.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from quire_bookie.client.add_pipeline import AddPipeline
 from quire_bookie.client.bookie_link import Purpose
@@ -25,7 +28,8 @@ from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.quorum.ensemble_change import with_replacements
 from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier
 from quire_bookie.quorum.write_set import write_set
 from quire_bookie.wire.client_codec import v2_adds
@@ -46,8 +50,8 @@ async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]
                 stored = await handle.nodes.update(handle.ledger, claimed, stored.version)
             if stored.value.state is LedgerState.CLOSED:
                 return stored
-            last, length = await _restore(handle, stored.value)
-            closed = await close_ledger(handle.nodes, handle.ledger, stored, last, length, recovery_conflict)
+            last, length, tail = await _restore(handle, stored.value)
+            closed = await close_ledger(handle.nodes, handle.ledger, stored, last, length, recovery_conflict, tail)
         except BadVersionError:
             # The writer closed it, or another client changed it: see what holds now.
             stored = await handle.nodes.read(handle.ledger)
@@ -57,15 +61,23 @@ async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]
     raise BadVersionError(f"ledger {handle.ledger}: its metadata changed {_ATTEMPTS_MAX} times during recovery")
 
 
-async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> tuple[EntryId, int]:
-    """Fence, read forward, re-add. The last entry of the ledger and its length."""
+class _Restored(NamedTuple):
+    """Where the ledger ends, and its last segments when bookies were replaced."""
+
+    last: EntryId
+    length: int
+    tail: Sequence[Segment] = ()
+
+
+async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
+    """Fence, read forward, re-add."""
     found = await read_lac(handle.recovery_way, metadata)
     copying = _Copying(handle, metadata, found)
     copied = await copying.run()
     if copied is not None:
         return copied
     # Nothing lies beyond the LAC. The length in the header that named it may belong to a later, lost entry.
-    return found.lac, await _length_at(handle, metadata, found.lac)
+    return _Restored(found.lac, await _length_at(handle, metadata, found.lac))
 
 
 async def _length_at(handle: LedgerHandle, metadata: LedgerMetadata, entry: EntryId) -> int:
@@ -85,17 +97,25 @@ class _Copying:
         self._first = EntryId(found.lac + 1)
         self._frontier: Frontier[LedgerEntry] = Frontier(self._first, handle.settings.recovery_reads_in_flight)
         self._pipeline: AddPipeline | None = None
+        self._replaced = metadata
+        self._lost: set[BookieId] = set()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reading_on = False
 
-    async def run(self) -> tuple[EntryId, int] | None:
-        """Last entry and length after the copy; None when there was nothing to copy."""
+    async def run(self) -> _Restored | None:
+        """The end after the copy; None when there was nothing to copy."""
         try:
             self._read_on()
             await self._done
             if self._pipeline is None:
                 return None
-            return self._pipeline.confirmed, self._pipeline.confirmed_length
+            for lost in self._pipeline.lost.values():
+                if lost.owed <= self._pipeline.confirmed:
+                    self._handle.marks.mark(self._handle.ledger, lost.bookie)
+            # Not when nobody was replaced: then the metadata may say what re-replication put there meanwhile.
+            before = len(self._metadata.segments) - 1
+            tail = () if self._replaced is self._metadata else self._replaced.segments[before:]
+            return _Restored(self._pipeline.confirmed, self._pipeline.confirmed_length, tail)
         finally:
             if self._pipeline is not None and self._pipeline.error is None:
                 self._pipeline.stop(LedgerError(f"the recovery of ledger {self._handle.ledger} has ended"))
@@ -157,9 +177,13 @@ class _Copying:
         self._pipeline.push(b"".join(frames), 1, found.length)
 
     def _check_done(self) -> None:
-        copied = self._frontier.last_used if self._pipeline is None else self._pipeline.confirmed
-        if self._frontier.is_done and copied == self._frontier.last_used:
-            self._finish(None)
+        pipeline = self._pipeline
+        copied = self._frontier.last_used if pipeline is None else pipeline.confirmed
+        if not self._frontier.is_done or copied != self._frontier.last_used:
+            return
+        if pipeline is not None and self._replaced is not self._metadata and not pipeline.is_settled:
+            return  # the metadata is about to name a bookie that never had any of this
+        self._finish(None)
 
     def _finish(self, error: LedgerError | None) -> None:
         if self._done.done():
@@ -179,10 +203,28 @@ class _Copying:
         self._finish(error)
 
     def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
-        """See PipelineOwner. The ledger is closed with a replica less where Qa are reached."""
-        _log.warning("ledger %d is recovered without bookie %s: %s", self._handle.ledger, bookie, error)
+        """See PipelineOwner. Where nobody takes its place the ledger is closed with a replica less, if Qa are reached.
+
+        The change is only in memory, so it is done at once: until the ledger is closed no other client reads by it, and
+        a recovery that has to begin anew finds everything where this one found it.
+        """
+        handle, pipeline = self._handle, self._pipeline
+        _log.warning("ledger %d is recovered without bookie %s: %s", handle.ledger, bookie, error)
+        handle.links.note_failure(bookie)
+        assert pipeline is not None
+        self._lost.add(bookie)
+        write_quorum = self._metadata.write_quorum
+        plan = handle.bookies.replacements(pipeline.ensemble, pipeline.lost.keys(), self._lost, write_quorum)
+        if plan:
+            start = pipeline.vacate(plan.keys())
+            self._replaced = with_replacements(self._replaced, start, plan)
+            for lost in pipeline.fill(plan, start).values():
+                if lost.owed < start:
+                    handle.marks.mark(handle.ledger, lost.bookie)
+        self._check_done()
         return False
 
     def adds_released(self) -> None:
         """See PipelineOwner."""
+        self._check_done()
         self._read_on()

@@ -6,6 +6,7 @@ import pytest
 
 from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.errors import LedgerFencedError, QuorumError, UnauthorizedError
+from quire_bookie.metadata.under_replication import mark_path
 from quire_bookie.model import DigestType, EntryId, LedgerState
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
 from tests.unit.bookie.client.cluster import Cluster, Listener, run
@@ -355,3 +356,38 @@ def test_late_refusals_of_the_old_writers_adds_do_not_disturb_a_recovery_in_the_
         assert isinstance(writer.error, LedgerFencedError)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("spares", [0, 1, 2])
+def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_marked(spares: int) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        writer.submit([b"entry %d" % entry for entry in range(3, 20)])  # their headers say: confirmed up to 2
+        await asyncio.sleep(1)
+        full = writer.metadata.segments[0].ensemble[1]
+        cluster.bookies[full].fault = _refuse_adds
+        if spares == 2:  # the first to be tried may be the one that fails as well
+            bad = next(bookie for bookie in cluster.bookies if bookie not in writer.metadata.segments[0].ensemble)
+            cluster.bookies[bad].fault = _refuse_adds
+        reader = await _recover(cluster, writer)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(20)]
+        await asyncio.sleep(1)
+        metadata = reader.metadata
+        mark = cluster.metadata.nodes.get(mark_path(writer.ledger_id))
+        if not spares:
+            assert len(metadata.segments) == 1
+            assert mark is not None and full.encode() in mark.value
+            return
+        assert full not in metadata.segments[-1].ensemble
+        assert [segment.first_entry for segment in metadata.segments] == [0, 3]
+        for bookie in metadata.segments[-1].ensemble:
+            held = cluster.bookies[bookie].ledgers.get(writer.ledger_id)
+            complete = held is not None and held.entries.keys() >= set(range(3, 20))
+            assert complete or (mark is not None and bookie.encode() in mark.value)
+        assert reader.metadata == await client.read_metadata(writer.ledger_id)
+
+    run(scenario, bookies=3 + spares)
+
+
+def _refuse_adds(request: Asked) -> Status | None:
+    return Status.IO_ERROR if isinstance(request, AddRequest) else None
