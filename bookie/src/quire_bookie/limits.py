@@ -94,6 +94,8 @@ UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is c
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # real tokens and exchanges have a few KiB
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
 TLS_REFRESH_S = 300.0  # between looks at the certificate files
+TOKEN_REFRESH_S = 60.0  # between looks at the file of token keys or tokens
+TOKENS_PER_TURN = 100  # open connections whose token is looked at again in one turn of the loop
 CONNECTION_REFUSED_LOG_S = 10.0  # at most one log line about refused connections in this time
 
 # Client

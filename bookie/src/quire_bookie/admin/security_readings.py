@@ -18,6 +18,11 @@ SECURITY: dict[str, tuple[str, Kind, str]] = {
         "counter",
         "connections closed because they did not authenticate in time",
     ),
+    "withdrawn": ("quire_bookie_tokens_withdrawn", "counter", "connections closed because their token was withdrawn"),
+}
+TOKENS: dict[str, tuple[str, Kind, str]] = {
+    "loads": ("quire_bookie_token_file_loads", "counter", "times that the file of token key or list was loaded"),
+    "load_failures": ("quire_bookie_token_file_load_failures", "counter", "looks at a token file that is not taken"),
 }
 TLS: dict[str, tuple[str, Kind, str]] = {
     "loads": ("quire_bookie_tls_certificate_loads", "counter", "times that the certificate files were loaded"),
@@ -33,4 +38,6 @@ def security_readings(guard: Guard, labels: Mapping[str, str]) -> list[Reading]:
         readings += of_stats(tls, TLS, labels)
         name, text = "quire_bookie_tls_certificate_end_seconds", "when the certificate runs out, since the epoch"
         readings.append(Reading(name, "gauge", text, tls.certificate_end_ms / 1000, labels))
+    if guard.token_stats is not None:
+        readings += of_stats(guard.token_stats, TOKENS, labels)
     return readings

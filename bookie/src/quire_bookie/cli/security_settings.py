@@ -66,4 +66,5 @@ def _token(config: BookieSecurityConfig) -> TokenSettings:
         audience_claim=config.token_audience_claim,
         audience=config.token_audience,
         tokens_path=path_of(config.token_static_file),
+        refresh_s=float(config.token_refresh_seconds),
     )

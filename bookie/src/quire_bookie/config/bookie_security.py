@@ -108,6 +108,12 @@ class BookieSecurityConfig(ProcessConfig):
     token_static_file: str = Field(
         "", alias="tokenStaticFile", description="file with lines `role token`, instead of signed tokens"
     )
+    token_refresh_seconds: int = Field(
+        int(limits.TOKEN_REFRESH_S),
+        alias="tokenFilesRefreshDurationSeconds",
+        ge=0,
+        description="read the file of the token key or list anew so many seconds apart; 0: never",
+    )
     max_connections: int = Field(
         limits.CONNECTIONS_MAX, alias="maxConnections", ge=0, description="connections at once; 0: no limit"
     )

@@ -167,8 +167,14 @@ class Connection(asyncio.Protocol):
         if gate.role is not None:
             guard.stats.authenticated += 1
             _log.info("%s is authenticated as %r%s", self._peer, gate.role, " over TLS" if self._secure else "")
+            guard.watch(self, gate)
         self._codec.allow_frames(self._settings.frame_bytes_max)
         self._drop_gate()
+
+    def withdraw(self) -> None:
+        """What the client was let in for is not good any more."""
+        _log.warning("closing the connection of %s: its token was withdrawn", self._peer)
+        self.abort()
 
     def _drop_gate(self) -> None:
         self._gate = None
@@ -186,6 +192,7 @@ class Connection(asyncio.Protocol):
         self._drop_gate()
         if self._guard is not None and self._admitted:
             self._guard.left(self._address)
+            self._guard.unwatch(self)
             self._guard.stats.tls_connections_open -= self._secure
         self._drained.set()
         self._open.closed(self)

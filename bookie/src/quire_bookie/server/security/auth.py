@@ -57,6 +57,10 @@ class AuthExchange(Protocol):
         """The connection is a TLS one now. None: that decides nothing."""
         ...
 
+    def is_withdrawn(self) -> bool:
+        """Whether what the client was let in for is no longer good. Asked when keys or lists have changed."""
+        ...
+
 
 class AuthProvider(Protocol):
     """How clients prove who they are."""

@@ -57,6 +57,10 @@ class Gate:
         """Whether requests may pass."""
         return (self._secure or not self._tls_required) and (self._exchange is None or self.role is not None)
 
+    def is_withdrawn(self) -> bool:
+        """Whether the client would not be let in any more as who it is."""
+        return self._exchange is not None and self._exchange.is_withdrawn()
+
     def secured(self, peer: Peer) -> Refused | None:
         """The connection is a TLS one now. A refusal leaves it shut; the client may still try by messages."""
         self._secure = True

@@ -9,14 +9,17 @@ import ssl
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.tls import TlsContext, TlsStats
-from quire_bookie.limits import CONNECTION_REFUSED_LOG_S
+from quire_bookie.limits import CONNECTION_REFUSED_LOG_S, TOKENS_PER_TURN
 from quire_bookie.server.security.auth import AuthProvider, Peer
 from quire_bookie.server.security.gate import Gate
 from quire_bookie.server.security.settings import ConnectionLimitSettings
+
+if TYPE_CHECKING:
+    from quire_bookie.server.security.token_files import TokenFile, TokenFileStats
 
 _log = logging.getLogger("quire.server.security")
 
@@ -33,7 +36,16 @@ class SecurityStats:
     authentication_failures: int = 0
     requests_unauthorized: int = 0
     unauthenticated_timeouts: int = 0
+    withdrawn: int = 0
     tls: TlsStats | None = None
+
+
+class Watched(Protocol):
+    """A connection that was let in."""
+
+    def withdraw(self) -> None:
+        """It is not any more: end it."""
+        ...
 
 
 class Guard:
@@ -53,6 +65,8 @@ class Guard:
         self._tls_required = tls_required
         self._provider = provider
         self._handshakes = Background(_log)
+        self._watched: dict[Watched, Gate] | None = None
+        self.token_stats: TokenFileStats | None = None
         self._by_address: Counter[str] = Counter()
         self._open = 0
         self._refusal_logged_s = float("-inf")
@@ -89,6 +103,38 @@ class Guard:
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
+
+    # ---- tokens that are withdrawn
+    def follow(self, tokens: "TokenFile", refresh_s: float) -> None:
+        """From now on: look at the file every `refresh_s`, and end the connections whose token is not good any more."""
+        self._watched = {}
+        self.token_stats = tokens.stats
+        self._handshakes.start(self._follow(tokens, refresh_s), "looks at the token file")
+
+    def watch(self, connection: Watched, gate: Gate) -> None:
+        """A connection was let in. `unwatch` must follow when it ends."""
+        if self._watched is not None:
+            self._watched[connection] = gate
+
+    def unwatch(self, connection: Watched) -> None:
+        """It has ended."""
+        if self._watched is not None:
+            self._watched.pop(connection, None)
+
+    async def _follow(self, tokens: "TokenFile", refresh_s: float) -> None:
+        while True:
+            await asyncio.sleep(refresh_s)
+            if await tokens.refresh():
+                await self._recheck()
+
+    async def _recheck(self) -> None:
+        watched = self._watched or {}
+        for at, (connection, gate) in enumerate(list(watched.items())):
+            if at % TOKENS_PER_TURN == TOKENS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if connection in watched and gate.is_withdrawn():
+                self.stats.withdrawn += 1
+                connection.withdraw()
 
     def _refuse(self, address: str, reason: str) -> None:
         self.stats.connections_refused += 1

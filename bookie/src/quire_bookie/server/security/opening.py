@@ -1,9 +1,9 @@
-"""Makes the guard of a bookie's port from its settings: reads the keys that settings name, once, at the start."""
+"""Makes the guard of a bookie's port from its settings: reads the keys that settings name, and says how to again."""
 
 import base64
 import binascii
-from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
@@ -15,6 +15,9 @@ from quire_bookie.server.security.key_urls import file_path, inline_data
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import AuthKind, SecuritySettings, TokenSettings
 
+if TYPE_CHECKING:
+    from quire_bookie.server.security.token_files import TokenFile
+
 
 async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -> Guard:
     """The guard, with certificates and keys loaded. ConfigError names the setting or the file that is wrong."""
@@ -23,40 +26,52 @@ async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -
         make = partial(server_context, client_certificates=settings.tls.client_certificates)
         tls = TlsContext(settings.tls.files, make, settings.tls.refresh_s, clock)
         await tls.open()
-    return Guard(
-        settings.limits,
-        tls=tls,
-        tls_required=settings.tls is not None and settings.tls.required,
-        provider=await _provider(settings, disk, clock),
-    )
-
-
-async def _provider(settings: SecuritySettings, disk: Disk, clock: WallClock) -> AuthProvider | None:
+    tls_required = settings.tls is not None and settings.tls.required
+    provider: AuthProvider | None = None
+    tokens: TokenFile | None = None
     if settings.auth is AuthKind.CERTIFICATE_ROLES:
-        return CertificateRoles(tuple(settings.authorized_roles))
-    if settings.auth is AuthKind.TOKEN:
+        provider = CertificateRoles(tuple(settings.authorized_roles))
+    elif settings.auth is AuthKind.TOKEN:
         assert settings.token is not None
-        return await _tokens(settings.token, tuple(settings.authorized_roles), disk, clock)
-    return None
+        from quire_bookie.server.security.tokens import TokenAuthentication  # slow to load, and few need it
+
+        tokens = await _tokens(settings.token, disk, clock)
+        provider = TokenAuthentication(tokens, tuple(settings.authorized_roles))
+    guard = Guard(settings.limits, tls=tls, tls_required=tls_required, provider=provider)
+    if tokens is not None and settings.token is not None and settings.token.refresh_s > 0:
+        guard.follow(tokens, settings.token.refresh_s)
+    return guard
 
 
-async def _tokens(settings: TokenSettings, roles: Sequence[str], disk: Disk, clock: WallClock) -> AuthProvider:
-    from quire_bookie.server.security import tokens  # slow to load, and few need it
+async def _tokens(settings: TokenSettings, disk: Disk, clock: WallClock) -> "TokenFile":
+    from quire_bookie.server.security import token_files, tokens  # slow to load, and few need it
 
-    if settings.tokens_path:
-        data = await _read(settings.tokens_path, "tokenStaticFile", disk)
+    def listed(data: bytes) -> tokens.TokenCheck:
         try:
-            return tokens.TokenAuthentication(tokens.OpaqueTokens(tokens.parse_tokens(data.decode())), roles)
+            return tokens.OpaqueTokens(tokens.parse_tokens(data.decode()))
         except UnicodeDecodeError as error:
             raise ConfigError(f"tokenStaticFile {settings.tokens_path} is not UTF-8 text") from error
-    if settings.secret_key:
-        key = tokens.secret_of(await _key(settings.secret_key, "tokenSecretKey", disk))
-        algorithms = tokens.secret_algorithms()
-    else:
-        key = tokens.public_key_of(await _key(settings.public_key, "tokenPublicKey", disk))
-        algorithms = tokens.public_algorithm(settings.algorithm)
+
     claims = settings.claim, settings.audience_claim, settings.audience
-    return tokens.TokenAuthentication(tokens.SignedTokens(key, algorithms, clock, *claims), roles)
+
+    def with_secret(data: bytes) -> tokens.TokenCheck:
+        return tokens.SignedTokens(tokens.secret_of(data), tokens.secret_algorithms(), clock, *claims)
+
+    def with_public_key(data: bytes) -> tokens.TokenCheck:
+        key = tokens.public_key_of(data)
+        return tokens.SignedTokens(key, tokens.public_algorithm(settings.algorithm), clock, *claims)
+
+    if settings.tokens_path:
+        read = partial(_read, settings.tokens_path, "tokenStaticFile", disk)
+        file = token_files.TokenFile("tokenStaticFile", read, listed)
+    elif settings.secret_key:
+        read = partial(_key, settings.secret_key, "tokenSecretKey", disk)
+        file = token_files.TokenFile("tokenSecretKey", read, with_secret)
+    else:
+        read = partial(_key, settings.public_key, "tokenPublicKey", disk)
+        file = token_files.TokenFile("tokenPublicKey", read, with_public_key)
+    await file.open()
+    return file
 
 
 async def _key(value: str, setting: str, disk: Disk) -> bytes:

@@ -54,3 +54,7 @@ class _Exchange:
         if roles[0] not in self.authorized:
             return Refused(f"role {roles[0]!r} is not among authorizedRoles")
         return Admitted(roles[0])
+
+    def is_withdrawn(self) -> bool:
+        """A certificate stays good until its connection ends."""
+        return False

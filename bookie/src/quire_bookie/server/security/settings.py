@@ -32,7 +32,7 @@ class TokenSettings:
     """How tokens are checked. Keys are `file:` or `data:` URLs or paths, as Pulsar has them; one of the three is set.
 
     `claim`: holds the role. `audience`: must be among the token's `audience_claim` unless empty.
-    `tokens_path`: a file with lines `role token`.
+    `tokens_path`: a file with lines `role token`. The file, whichever it is, is read anew every `refresh_s`; 0: never.
     """
 
     secret_key: str = field(default="", repr=False)
@@ -42,6 +42,7 @@ class TokenSettings:
     audience_claim: str = "aud"
     audience: str = ""
     tokens_path: str = ""
+    refresh_s: float = limits.TOKEN_REFRESH_S
 
     def __post_init__(self) -> None:
         """ConfigError unless exactly one kind of key is there."""

@@ -120,22 +120,35 @@ class TokenAuthentication:
 @dataclass(slots=True)
 class _Exchange:
     provider: TokenAuthentication
+    _token: str = field(default="", repr=False)
+    _role: str = ""
 
     def process(self, payload: bytes) -> Step:
         """The payload is the token."""
         try:
-            role = self.provider.check.role_of(payload.decode("utf-8").strip())
+            token = payload.decode("utf-8").strip()
+            role = self.provider.check.role_of(token)
         except UnicodeDecodeError:
             return Refused("a token that is no text")
         except TokenError as error:
             return Refused(str(error))
         if self.provider.authorized and role not in self.provider.authorized:
             return Refused(f"role {role!r} is not among authorizedRoles")
+        self._token, self._role = token, role
         return Admitted(role)
 
     def secured(self, peer: Peer) -> Step | None:
         """TLS alone lets nobody in."""
         return None
+
+    def is_withdrawn(self) -> bool:
+        """Whether the token does not give its role any more, by the keys of now."""
+        if not self._role:
+            return False
+        try:
+            return self.provider.check.role_of(self._token) != self._role
+        except TokenError:
+            return True
 
 
 def secret_of(data: bytes) -> bytes:

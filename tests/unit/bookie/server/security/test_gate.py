@@ -40,6 +40,10 @@ class RiddleExchange:
             return Challenge(b"what walks on four legs?")
         return Admitted("oedipus", b"pass") if payload == b"man" else Refused("wrong answer")
 
+    def is_withdrawn(self) -> bool:
+        """Never."""
+        return False
+
     def secured(self, peer: Peer) -> Step | None:
         """Judge by the certificate."""
         return Refused("no certificate") if peer.subject is None else Admitted(dict(peer.subject)["commonName"])
