@@ -91,6 +91,9 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         readings.append(
             Reading("quire_bookie_read_only", "gauge", "1: read-only for it", given, {**labels, "reason": reason.value})
         )
+    for step, took_s in bookie.start_steps.seconds.items():
+        text = "what a step of the last start took; steps may overlap"
+        readings.append(Reading("quire_bookie_start_seconds", "gauge", text, took_s, {**labels, "step": step}))
     for folder in () if monitor is None else monitor.folders:
         if folder.usage.total_bytes:
             used = 100.0 * (1.0 - folder.usage.free_bytes / folder.usage.total_bytes)

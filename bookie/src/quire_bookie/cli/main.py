@@ -141,7 +141,7 @@ def main() -> None:
     """Entry point of the console script."""
     # What is imported lives for ever: looking through it for garbage again and again is a tenth of a start.
     gc.set_threshold(50_000, 20, 50)
-    # Pydantic, which the command line is parsed with too, would look through every installed distribution for plugins of
+    # Pydantic, which parses the command line too, would look through every installed distribution for plugins of
     # its own: another tenth. We have none; who does sets the variable.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     sys.exit(run())

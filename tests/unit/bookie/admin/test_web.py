@@ -118,6 +118,7 @@ async def test_metrics_name_the_bookie_and_show_the_latency_of_adds(admin: Admin
     await admin.ledger(b"one", b"two")
     text = await admin.get("/metrics")
     assert f'bookie_SERVER_STATUS{{bookie="{admin.bookie.bookie_id}"}} 1' in text
+    assert f'quire_bookie_start_seconds{{bookie="{admin.bookie.bookie_id}",step="replay"}}' in text
 
 
 async def test_a_ledger_is_listed_shown_read_and_deleted(admin: Admin) -> None:
