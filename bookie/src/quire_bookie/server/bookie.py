@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 from quire_bookie.env.clock import SystemClock, WallClock
+from quire_bookie.limits import REQUESTS_PER_TURN
 from quire_bookie.model import LedgerId
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.adds import Adds
 from quire_bookie.server.condition import Condition
-from quire_bookie.server.connections import Connection
+from quire_bookie.server.connections import PAUSED_BY_TURN, Connection
 from quire_bookie.server.explicit_lacs import ExplicitLacs
 from quire_bookie.server.fences import Fences
 from quire_bookie.server.forces import Forces
@@ -35,6 +36,7 @@ from quire_bookie.wire.messages import (
     ListEntriesRequest,
     ReadLacRequest,
     ReadRequest,
+    ReadRun,
     RefusedRequest,
     Request,
     Status,
@@ -58,6 +60,10 @@ class Bookie:
         self._disk_space = disk_space
         self._to_flush: list[Connection] = []
         self._turn_ends = False
+        self._in_turn = 0
+        """Requests worked on in this turn of the loop, adds and reads that come together aside."""
+        self._behind: dict[Connection, list[Request]] = {}
+        """What waits for another turn, in the order of the connections' turns."""
         self._loop = asyncio.get_running_loop()
         self.stats = stats = BookieStats()
         self._condition = condition = Condition(on_disk_full)
@@ -112,7 +118,17 @@ class Bookie:
         await self._loading.close()
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
-        """Work on the requests of one buffer, in order."""
+        """Work on the requests of one buffer, in order; what is too much for a turn of the loop in the next ones."""
+        behind = self._behind.get(connection) if self._behind else None
+        if behind is not None:
+            behind += requests
+        else:
+            left = self._work(connection, requests)
+            if left < len(requests):
+                self._put_off(connection, requests[left:])
+
+    def _work(self, connection: Connection, requests: list[Request]) -> int:
+        """Work on requests in order; the index of the first that has to wait for another turn of the loop."""
         now_s = self._loop.time()
         at, end = 0, len(requests)
         while at < end:
@@ -123,21 +139,44 @@ class Bookie:
                 self._adds.gather(connection, request)
                 at += 1
                 continue
+            if self._in_turn >= REQUESTS_PER_TURN:
+                return at
+            if not self._in_turn:
+                self._loop.call_soon(self._next_turn)
+            self._in_turn += 1
             self._adds.settle()
             if type(request) is AddRequest:
                 request.arrived_s = now_s
                 connection.unanswered += len(request.run.entries)
                 self._adds.handle(connection, request)
+            elif type(request) is ReadRun:
+                request.arrived_s = now_s
+                connection.unanswered += len(request.entries)
+                self._handle_run(connection, request)
             else:
-                if type(request) is ReadRequest:
-                    request.arrived_s = now_s
-                    cached = self._reads.handle_cached(connection, requests, at)
-                    if cached:
-                        at += cached
-                        continue
                 connection.unanswered += 1
                 self._handle_other(connection, request, now_s)
             at += 1
+        return end
+
+    def _put_off(self, connection: Connection, requests: list[Request]) -> None:
+        connection.unanswered += 1  # so that a client which sends nothing more is not taken for answered
+        connection.pause(PAUSED_BY_TURN)
+        self._behind[connection] = requests
+
+    def _next_turn(self) -> None:
+        """Each connection of which something waits in its turn; what arrives meanwhile comes behind that."""
+        self._in_turn = 0
+        while self._behind and self._in_turn < REQUESTS_PER_TURN:
+            connection = next(iter(self._behind))
+            requests = self._behind.pop(connection)
+            left = self._work(connection, requests)
+            connection.unanswered -= 1
+            if left < len(requests):
+                self._put_off(connection, requests[left:])
+            else:
+                connection.resume(PAUSED_BY_TURN)
+                connection.close_if_answered()
 
     def leaving(self, connection: Connection) -> None:
         """The client of a connection sends nothing more, or is gone."""
@@ -192,6 +231,13 @@ class Bookie:
             free_bytes if request.requested & FREE_DISK_SPACE else None,
             request.origin.transaction,
         )
+
+    def _handle_run(self, connection: Connection, run: ReadRun) -> None:
+        if run.ledger >= 0:
+            self._reads.handle_run(connection, run)
+            return
+        for request in run.requests():
+            self._reads.refuse(connection, request, Status.BAD_REQUEST)
 
     def _handle_read(self, connection: Connection, request: ReadRequest | BatchReadRequest) -> None:
         if request.ledger < 0:

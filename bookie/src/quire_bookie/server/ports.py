@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
+from quire_bookie.storage.entry_reads import Stretch
 from quire_bookie.storage.ledger_states import LedgerInfo
 
 Done = Callable[[BaseException | None], None]
@@ -73,6 +74,14 @@ class StoragePort(Protocol):
 
     def read_cached(self, info: LedgerInfo, entry: EntryId, /) -> Buffer | None:
         """The entry if it is in memory; None says nothing. DamagedError."""
+        ...
+
+    def stretch(self, info: LedgerInfo, entry: EntryId, /) -> Stretch | None:
+        """Entries with this one among them that memory holds in one piece; None says nothing. For this step only."""
+        ...
+
+    def note_served(self, entries: int, /) -> None:
+        """So many entries of stretches were handed out."""
         ...
 
     def is_limbo(self, ledger_id: LedgerId, /) -> bool:

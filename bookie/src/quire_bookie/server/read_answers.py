@@ -4,11 +4,13 @@ Owns the rules of READ, BATCH_READ, READ_LAC, GET_LIST_OF_ENTRIES and of a long 
 when a read is worked on, and never writes anything.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from quire_bookie.bulk import batch_bodies, read_replies
 from quire_bookie.errors import (
     DamagedError,
     LedgerError,
@@ -17,25 +19,30 @@ from quire_bookie.errors import (
     StorageError,
     UnknownLedgerStateError,
 )
+from quire_bookie.limits import READ_RUN_ENTRIES_PER_TURN
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.server.ports import StoragePort
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
-from quire_bookie.wire import availability, server_codec, server_v3
+from quire_bookie.wire import availability, server_codec, server_v2, server_v3, v2
 from quire_bookie.wire.messages import (
     BatchReadRequest,
     ListEntriesRequest,
     ReadLacRequest,
     ReadRequest,
+    ReadRun,
     Status,
     V3Origin,
 )
 from quire_bookie.wire.status import status_of
 
 _log = logging.getLogger("quire.server.reads")
+READ_ANSWER_BYTES = v2.RESPONSE.size
+"""Of the V2 answer to a read, beside the entry."""
 _LIST_FRAME_BYTES = 64
 """More than a list's frame has beside the list."""
 
+_ANY_SIZE = 1 << 62
 _LAST_ID = EntryId((1 << 63) - 1)
 
 
@@ -55,11 +62,59 @@ AnyRead: TypeAlias = ReadRequest | BatchReadRequest | ReadLacRequest | ListEntri
 
 @dataclass(slots=True)
 class Answer:
-    """Buffers to write one after the other; `entry_bytes` of them are entries."""
+    """Buffers to write one after the other; `entry_bytes` of them are `entries` entries of a batch read, or one."""
 
     status: Status
     buffers: Sequence[Buffer]
     entry_bytes: int = 0
+    entries: int = 1
+
+
+class _Batch:
+    """The entries of a batch read so far, in order, each behind its length. `next`: the id that it goes on with.
+
+    The first is taken whatever its size, then as many as the budget of bytes (each with 4 of length) allows.
+    """
+
+    __slots__ = ("count", "done", "left_bytes", "next", "parts", "served", "size_bytes", "wanted")
+
+    def __init__(self, first: EntryId, left_bytes: int, wanted: int) -> None:
+        self.next = first
+        self.left_bytes = left_bytes
+        self.wanted = wanted
+        self.parts: list[Buffer] = []
+        self.count = 0
+        self.size_bytes = 0
+        self.served = 0
+        """Of stretches."""
+        self.done = False
+
+    def take(self, entry: Buffer) -> None:
+        """One more, if it is within the budget; else that was all."""
+        size_bytes = len(entry) + 4
+        if self.count and size_bytes > self.left_bytes:
+            self.done = True
+            return
+        self.parts.append(len(entry).to_bytes(4, "big"))
+        self.parts.append(entry)
+        self._grow(size_bytes, 1)
+
+    def add(self, bodies: bytes, count: int) -> None:
+        """Entries that are within the budget, with their lengths; none: the next one is not."""
+        if count:
+            self.parts.append(bodies)
+            self.served += count
+            self._grow(len(bodies), count)
+        else:
+            self.done = True
+
+    def _grow(self, size_bytes: int, count: int) -> None:
+        self.size_bytes += size_bytes
+        self.left_bytes -= size_bytes
+        self.count += count
+        self.wanted -= count
+        self.done = self.left_bytes <= 4 or self.wanted <= 0 or self.next > _LAST_ID - count
+        self.next = EntryId(self.next + count)
 
 
 class ReadAnswers:
@@ -122,15 +177,59 @@ class ReadAnswers:
         except DamagedError:
             return None  # the long way reports it
 
-    def entry_in_memory(self, request: ReadRequest) -> Buffer | None:
-        """The one entry that a plain read asks for, if a cache has it; None says nothing."""
-        info = self._storage.cached_ledger(request.ledger)
-        if info is None or info.deleted or request.entry < 0:
-            return None
+    def run_from_memory(self, run: ReadRun, at: int, end: int, bytes_max: int) -> tuple[list[Buffer], int]:
+        """The answers to the reads of a run from index `at` to before `end` that the caches have, and how many.
+
+        It stops at the first that they have not, and at the one with which the answers reach `bytes_max`.
+        """
+        storage, ledger, entries, header = self._storage, run.ledger, run.entries, run.origin.header
+        info = storage.cached_ledger(ledger)
+        answers: list[Buffer] = []
+        start, size_bytes = at, 0
+        if info is None or info.deleted:
+            return answers, 0
+        while at < end and size_bytes < bytes_max:
+            entry = EntryId(entries[at])
+            held = storage.stretch(info, entry)
+            if held is not None:
+                joined, count = read_replies(
+                    held.data,
+                    held.ids,
+                    held.starts,
+                    held.sizes,
+                    header,
+                    ledger,
+                    entries,
+                    at,
+                    end - at,
+                    bytes_max - size_bytes,
+                )
+                storage.note_served(count)
+                answers.append(joined)
+                size_bytes += len(joined)
+                at += count
+                continue
+            data = self._cached(info, entry)
+            if data is None:
+                break
+            answers += server_v2.encode_read(run.origin, ledger, entry, Status.OK, data)
+            size_bytes += READ_ANSWER_BYTES + len(data)
+            at += 1
+        return answers, at - start
+
+    def _cached(self, info: LedgerInfo, entry: EntryId) -> Buffer | None:
         try:
-            return self._storage.read_cached(info, request.entry)
+            return self._storage.read_cached(info, entry) if entry >= 0 else None
         except DamagedError:
             return None  # the long way reports it
+
+    def batch_from_memory(self, request: BatchReadRequest) -> Answer | None:
+        """The answer to a batch read that memory can give in one step; None says nothing."""
+        if request.first < 0:
+            return None
+        batch = self._new_batch(request)
+        self._collect(request, batch)
+        return self._batch_answer(request, batch) if batch.done else None
 
     def _read_from_memory(self, request: ReadRequest, info: LedgerInfo) -> Answer | None:
         data = self._last_from_memory(info) if request.entry == NO_ENTRY else self._entry_from_memory(info, request)
@@ -196,30 +295,57 @@ class ReadAnswers:
     async def _read_batch(self, request: BatchReadRequest) -> Answer:
         if request.first < NO_ENTRY:
             await self._refuse_negative(request.ledger, request.first)
-        entries = await self._entries(request)
-        return Answer(
-            Status.OK, server_codec.encode_batch(request, Status.OK, entries), sum(len(entry) for entry in entries)
-        )
-
-    async def _entries(self, request: BatchReadRequest) -> list[Buffer]:
-        """The first whatever its size, then as many as the budget of bytes (each with 4 of length) allows."""
+        batch = self._new_batch(request)
         if request.first == NO_ENTRY:
-            return [await self._storage.read(request.ledger, NO_ENTRY)]
-        entries: list[Buffer] = [await self._storage.read(request.ledger, request.first)]
-        left = server_codec.entry_bytes_within(request, self._settings.batch_read_bytes_max) - len(entries[0]) - 4
-        wanted = (request.entries_max if request.entries_max > 0 else 1 << 31) - 1
-        if left <= 4 or wanted <= 0 or request.first == _LAST_ID:
-            return entries
-        try:
-            more = await self._storage.read_many(request.ledger, EntryId(request.first + 1), wanted, left)
-        except (NoSuchEntryError, UnknownLedgerStateError):
-            return entries
-        for entry in more:
-            left -= len(entry) + 4
-            if left < 0:
+            batch.take(await self._storage.read(request.ledger, NO_ENTRY))
+            batch.done = True
+        while not batch.done:
+            if self._collect(request, batch):
+                await asyncio.sleep(0)  # what memory has never waits: adds and their answers get their turn
+                continue
+            if batch.done:
                 break
-            entries.append(entry)
-        return entries
+            try:
+                (entry,) = await self._storage.read_many(request.ledger, batch.next, 1, max(1, batch.left_bytes))
+            except (NoSuchEntryError, UnknownLedgerStateError, DamagedError):
+                if not batch.count:
+                    raise
+                break
+            batch.take(entry)
+        return self._batch_answer(request, batch)
+
+    def _new_batch(self, request: BatchReadRequest) -> "_Batch":
+        left_bytes = server_codec.entry_bytes_within(request, self._settings.batch_read_bytes_max)
+        return _Batch(request.first, left_bytes, request.entries_max if request.entries_max > 0 else 1 << 31)
+
+    def _collect(self, request: BatchReadRequest, batch: "_Batch") -> int:
+        """Take what the caches have, not too much for one step; how many entries those were."""
+        storage = self._storage
+        info = storage.cached_ledger(request.ledger)
+        start = batch.count
+        if info is None or info.deleted:
+            return 0
+        while not batch.done and batch.count - start < READ_RUN_ENTRIES_PER_TURN:
+            held = storage.stretch(info, batch.next)
+            if held is None:
+                body = self._cached(info, batch.next)
+                if body is None:
+                    break
+                batch.take(body)
+                continue
+            entries_max = min(batch.wanted, READ_RUN_ENTRIES_PER_TURN)
+            bodies, count = batch_bodies(
+                held.data, held.ids, held.starts, held.sizes, batch.next, entries_max, max(0, batch.left_bytes)
+            )
+            if not count and not batch.count:  # the first one is sent whatever its size
+                bodies, count = batch_bodies(held.data, held.ids, held.starts, held.sizes, batch.next, 1, _ANY_SIZE)
+            batch.add(bodies, count)
+        return batch.count - start
+
+    def _batch_answer(self, request: BatchReadRequest, batch: "_Batch") -> Answer:
+        self._storage.note_served(batch.served)
+        buffers = server_v2.encode_joined_batch(request, batch.parts, batch.size_bytes)
+        return Answer(Status.OK, buffers, batch.size_bytes - 4 * batch.count, batch.count)
 
     async def _read_lac(self, request: ReadLacRequest) -> Answer:
         """Explicit LAC and last entry; neither, and an unknown ledger, is ENOENTRY."""

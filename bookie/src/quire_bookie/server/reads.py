@@ -7,28 +7,29 @@ the bound on what one connection has under way, and the counting of reads. What 
 """
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
-from quire_bookie.limits import READS_PER_TURN
+from quire_bookie.limits import (
+    READ_RUN_BYTES_PER_TURN,
+    READ_RUN_ENTRIES_PER_TURN,
+    READ_RUN_GAP_ENTRIES,
+    READS_PER_TURN,
+)
 from quire_bookie.metrics import LatencyHistogram
-from quire_bookie.model import Buffer
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.ports import StoragePort
-from quire_bookie.server.read_answers import Answer, AnyRead, EndedPoll, ReadAnswers
+from quire_bookie.server.read_answers import READ_ANSWER_BYTES, Answer, AnyRead, EndedPoll, ReadAnswers
 from quire_bookie.server.read_lanes import ReadLane
 from quire_bookie.server.request_bound import RequestBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire import server_codec
 from quire_bookie.wire.messages import (
     BatchReadRequest,
     ListEntriesRequest,
     ReadLacRequest,
     ReadRequest,
-    Request,
+    ReadRun,
     Status,
-    V2Origin,
 )
 
 Durable: TypeAlias = asyncio.Future[BaseException | None]
@@ -45,15 +46,16 @@ class Reads:
         self._loop = asyncio.get_running_loop()
         self._in_turn = 0
         """Reads answered from memory in this turn of the loop."""
+        self._bytes_in_turn = 0
         self._fenced_at_once = 0
         self.bound = RequestBound(settings.reads_queued_per_connection)
         """Shared with everything else that may wait, adds and parked polls aside."""
-        self._normal: ReadLane[AnyRead] = ReadLane(
+        self._normal: ReadLane[AnyRead | ReadRun] = ReadLane(
             self._work,
             at_once_max=settings.reads_at_once_max,
             at_once_per_connection_max=settings.reads_at_once_per_connection,
         )
-        self._urgent: ReadLane[AnyRead] = ReadLane(
+        self._urgent: ReadLane[AnyRead | ReadRun] = ReadLane(
             self._work,
             at_once_max=settings.priority_reads_at_once_max,
             at_once_per_connection_max=settings.reads_at_once_per_connection,
@@ -61,59 +63,69 @@ class Reads:
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read: now if memory has it, else when it is its turn."""
-        at_once = connection.takes_answers and self._in_turn < READS_PER_TURN
-        if at_once and not isinstance(request, BatchReadRequest | ListEntriesRequest):
-            answer = self._answers.from_memory(request)
+        if connection.takes_answers and self._in_turn < READS_PER_TURN and not isinstance(request, ListEntriesRequest):
+            if isinstance(request, BatchReadRequest):
+                answer = self._answers.batch_from_memory(request)
+            else:
+                answer = self._answers.from_memory(request)
             if answer is not None:
-                if not self._in_turn:
-                    self._loop.call_soon(self._next_turn)
-                self._in_turn += 1
+                self._count_turn(answer.entries, answer.entry_bytes)
                 self._send(connection, request, answer)
                 return
         self.bound.count_in(connection)
         urgent = isinstance(request, ReadRequest | BatchReadRequest) and request.high_priority
         (self._urgent if urgent else self._normal).submit(connection, request)
 
-    def handle_cached(self, connection: Connection, requests: Sequence[Request], start: int) -> int:
-        """Answer the plain V2 reads from `start` on that memory has, in one go; how many those were.
+    def handle_run(self, connection: Connection, run: ReadRun) -> None:
+        """Answer plain reads: now those that memory has, and the others when it is their turn.
 
-        The same answers as `handle` gives, at a third of the cost: readers send reads in bursts. It ends at the first
-        request of another kind, at what memory has not, and at the bounds of a turn and of the answers' bytes.
+        The same answers as `handle` gives, at a fraction of the cost: readers send reads in bursts. What memory has not
+        waits in pieces that read in order, so that what comes with the first of a piece is handed out in one go.
         """
-        end = min(len(requests), start + READS_PER_TURN - self._in_turn)
-        if end <= start or not connection.takes_answers:
+        entries, at, end = run.entries, 0, len(run.entries)
+        while at < end:
+            at += self._answer_run(connection, run, at)
+            if at >= end:
+                return
+            stop = at + 1
+            while stop < end and 0 < entries[stop] - entries[stop - 1] <= READ_RUN_GAP_ENTRIES:
+                stop += 1
+            if stop == at + 1:
+                self.handle(connection, run.request(at))
+            else:
+                self.bound.count_in(connection, stop - at)
+                self._normal.submit(connection, run.part(at, stop))
+            at = stop
+
+    def _answer_run(self, connection: Connection, run: ReadRun, at: int) -> int:
+        """Answer the reads of a run from index `at` on that memory has, in one go; how many those were.
+
+        It ends at the bounds of a turn and of the answers' bytes.
+        """
+        end = min(len(run.entries), at + READ_RUN_ENTRIES_PER_TURN - self._in_turn)
+        bytes_max = min(self._settings.socket_write_high_bytes, READ_RUN_BYTES_PER_TURN - self._bytes_in_turn)
+        if end <= at or bytes_max <= 0 or not connection.takes_answers:
             return 0
-        answers, bytes_max = self._answers, self._settings.socket_write_high_bytes
-        buffers: list[Buffer] = []
-        entry_bytes = 0
-        at = start
-        while at < end and entry_bytes < bytes_max:
-            request = requests[at]
-            if type(request) is not ReadRequest or request.fence or type(request.origin) is not V2Origin:
-                break
-            data = answers.entry_in_memory(request)
-            if data is None:
-                break
-            buffers += server_codec.encode_read(request, Status.OK, data)
-            entry_bytes += len(data)
-            at += 1
-        count = at - start
+        answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
         if count:
-            if not self._in_turn:
-                self._loop.call_soon(self._next_turn)
-            self._in_turn += count
-            connection.unanswered += count
-            connection.send(buffers, count)
+            size_bytes = sum(map(len, answers))
+            self._count_turn(count, size_bytes)
+            connection.send(answers, count)
             stats = self._stats
             stats.reads += count
-            stats.read_bytes += entry_bytes
-            first = requests[start]
-            assert type(first) is ReadRequest
-            stats.read_seconds.observe(self._loop.time() - first.arrived_s, count)
+            stats.read_bytes += size_bytes - count * READ_ANSWER_BYTES
+            stats.read_seconds.observe(self._loop.time() - run.arrived_s, count)
         return count
 
+    def _count_turn(self, reads: int, size_bytes: int) -> None:
+        """So much was answered from memory without waiting."""
+        if not self._in_turn:
+            self._loop.call_soon(self._next_turn)
+        self._in_turn += reads
+        self._bytes_in_turn += size_bytes
+
     def _next_turn(self) -> None:
-        self._in_turn = 0
+        self._in_turn = self._bytes_in_turn = 0
 
     def handle_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
         """Answer a fencing read once `durable` is done.
@@ -137,7 +149,10 @@ class Reads:
         await self._normal.close()
         await self._urgent.close()
 
-    async def _work(self, connection: Connection, request: AnyRead) -> None:
+    async def _work(self, connection: Connection, request: AnyRead | ReadRun) -> None:
+        if isinstance(request, ReadRun):
+            await self._work_run(connection, request)
+            return
         try:
             if connection.is_gone:
                 connection.send((), 1)
@@ -145,6 +160,28 @@ class Reads:
                 self._send(connection, request, await self._answers.answer(request))
         finally:
             self.bound.count_out(connection)
+
+    async def _work_run(self, connection: Connection, run: ReadRun) -> None:
+        """One after the other what memory has not, and with each of them what then follows in memory."""
+        at, end = 0, len(run.entries)
+        try:
+            while at < end and not connection.is_gone:
+                if not connection.takes_answers:
+                    rest, at = run.part(at, end), end
+                    self.bound.count_in(connection, len(rest.entries))
+                    self._normal.submit(connection, rest)
+                elif count := self._answer_run(connection, run, at):
+                    at += count
+                elif self._in_turn >= READ_RUN_ENTRIES_PER_TURN or self._bytes_in_turn >= READ_RUN_BYTES_PER_TURN:
+                    await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
+                else:
+                    request = run.request(at)
+                    at += 1
+                    self._send(connection, request, await self._answers.answer(request))
+            if at < end:
+                connection.send((), end - at)
+        finally:
+            self.bound.count_out(connection, end)
 
     async def _work_fenced(
         self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable

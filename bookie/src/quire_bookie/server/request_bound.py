@@ -16,16 +16,17 @@ class RequestBound:
         self._requests_max = requests_max
         self._waiting: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
-    def count_in(self, connection: Connection) -> None:
-        """One more waits."""
-        count = self._waiting[connection] = self._waiting.get(connection, 0) + 1
+    def count_in(self, connection: Connection, requests: int = 1) -> None:
+        """So many more wait."""
+        count = self._waiting[connection] = self._waiting.get(connection, 0) + requests
         if count >= self._requests_max:
             connection.pause(PAUSED_BY_REQUESTS)
 
-    def count_out(self, connection: Connection) -> None:
-        """One is answered, or will never be."""
-        count = self._waiting[connection] = self._waiting[connection] - 1
-        if count == self._requests_max // 2:
+    def count_out(self, connection: Connection, requests: int = 1) -> None:
+        """So many are answered, or will never be."""
+        before = self._waiting[connection]
+        count = self._waiting[connection] = before - requests
+        if count <= self._requests_max // 2 < before:
             connection.resume(PAUSED_BY_REQUESTS)
 
 

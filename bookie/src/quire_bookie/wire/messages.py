@@ -5,6 +5,7 @@ consecutive entries of one ledger, sent with one key and one set of flags, so th
 `arrived_s` of a request is set by whoever takes it off the socket, in seconds of its event loop; no part of its value.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -30,6 +31,7 @@ __all__ = [
     "ReadLacResponse",
     "ReadRequest",
     "ReadResponse",
+    "ReadRun",
     "RefusedRequest",
     "Request",
     "Response",
@@ -133,6 +135,31 @@ class ReadRequest:
 
 
 @dataclass(slots=True)
+class ReadRun:
+    """Plain reads of V2 (no flags) of one ledger that stood one behind the other in one buffer.
+
+    What `ReadRequest`s of its `entries` (int64, in the order of the requests) would be together.
+    """
+
+    origin: V2Origin
+    ledger: LedgerId
+    entries: "array[int]"
+    arrived_s: float = field(default=0.0, compare=False)
+
+    def request(self, index: int) -> ReadRequest:
+        """One of them by itself."""
+        return ReadRequest(self.origin, self.ledger, EntryId(self.entries[index]), arrived_s=self.arrived_s)
+
+    def requests(self) -> list[ReadRequest]:
+        """All of them, in order."""
+        return [self.request(index) for index in range(len(self.entries))]
+
+    def part(self, start: int, end: int) -> "ReadRun":
+        """Those from index `start` to before `end`."""
+        return ReadRun(self.origin, self.ledger, self.entries[start:end], self.arrived_s)
+
+
+@dataclass(slots=True)
 class BatchReadRequest:
     """Consecutive entries from `first`; `entries_max` <= 0: no limit; `bytes_max` counts the answer's frame."""
 
@@ -225,6 +252,7 @@ Request: TypeAlias = (
     AddRequest
     | AddBatch
     | ReadRequest
+    | ReadRun
     | BatchReadRequest
     | WriteLacRequest
     | ReadLacRequest

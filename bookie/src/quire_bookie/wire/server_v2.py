@@ -4,10 +4,11 @@ Adds come in runs, and a run is taken from the buffer in one step (`bulk.take_ad
 path, frame by frame.
 """
 
+from array import array
 from collections.abc import Sequence
 from struct import Struct
 
-from quire_bookie.bulk import add_replies, row_replies, take_add_rows, take_adds
+from quire_bookie.bulk import add_replies, row_replies, take_add_rows, take_adds, take_reads
 from quire_bookie.bulk.plain import BATCHED_ENTRY_BYTES_MAX
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import (
@@ -29,6 +30,7 @@ from quire_bookie.wire.messages import (
     AuthResponse,
     BatchReadRequest,
     ReadRequest,
+    ReadRun,
     RefusedRequest,
     Request,
     Status,
@@ -70,14 +72,21 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
         if origin is not None and length >= _READ_LENGTH:
             open_runs.clear()
             ledger, entry = _READ_IDS(data, position + 8)
+            if batches and length == _READ_LENGTH and data[position : position + 16] == data[stop : stop + 16]:
+                entries = array("q")
+                position, ids = take_reads(data, position)
+                entries.frombytes(ids)
+                if entries:
+                    requests.append(ReadRun(origin, ledger, entries))
+                    continue
             requests.append(ReadRequest(origin, ledger, entry))
             position = stop
             continue
         if batches and header == _PLAIN_ADD and length <= _BATCHED_LENGTH_MAX:
-            position, rows, records, entries, size_bytes = take_add_rows(data, position, frame_bytes_max)
-            if entries:
+            position, rows, records, count, size_bytes = take_add_rows(data, position, frame_bytes_max)
+            if count:
                 open_runs.clear()
-                requests.append(AddBatch(rows, records, entries, size_bytes, _PLAIN_ADD_ANSWER))
+                requests.append(AddBatch(rows, records, count, size_bytes, _PLAIN_ADD_ANSWER))
                 continue
         kind = _ADD_KINDS.get(header) or _add_kind(header)
         if kind is not None and length >= _FULL_ADD_LENGTH:
@@ -235,6 +244,12 @@ def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Bu
         answer.append(_ENTRY_LENGTH.pack(len(entry)))
         answer.append(entry)
     return answer
+
+
+def encode_joined_batch(request: BatchReadRequest, parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
+    """As `encode_batch`, of `size_bytes` of entries that have their lengths in front of them already."""
+    head = _answer(request.origin.header, Status.OK, request.ledger, request.first, 8 + size_bytes)
+    return [head + request.request_id.to_bytes(8, "big", signed=True), *parts]
 
 
 def encode_auth(origin: V2Origin, answer: AuthResponse) -> bytes:

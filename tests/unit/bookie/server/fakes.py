@@ -13,6 +13,7 @@ from quire_bookie.server.connections import Connection
 from quire_bookie.server.ports import BatchDone, Done
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.read_cache import Extent
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.messages import Response
 
@@ -86,6 +87,9 @@ class FakeStorage:
         self.limbo: set[LedgerId] = set()
         self.cached: set[tuple[LedgerId, EntryId]] = set()
         """What `read_cached` has; everything else goes the long way."""
+        self.served = 0
+        self.stretches: dict[LedgerId, Extent] = {}
+        """What `stretch` has."""
         self.blocked: asyncio.Event | None = None
         """While it is there and not set, no read of one entry ends."""
         self.reads: list[tuple[LedgerId, EntryId]] = []
@@ -141,6 +145,15 @@ class FakeStorage:
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> Buffer | None:
         """What a test says is in memory."""
         return self.entries[info.ledger_id, entry] if (info.ledger_id, entry) in self.cached else None
+
+    def stretch(self, info: LedgerInfo, entry: EntryId) -> Extent | None:
+        """The extent that a test put there, if it has the entry."""
+        extent = self.stretches.get(info.ledger_id)
+        return extent if extent is not None and extent.holds(entry) else None
+
+    def note_served(self, entries: int) -> None:
+        """Counted."""
+        self.served += entries
 
     def is_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether a test put it there."""
@@ -236,6 +249,9 @@ class FakeConnection:
         self.unanswered -= answers
         if not self.is_gone:
             self.sent.append(b"".join(buffers))
+
+    def close_if_answered(self) -> None:
+        """Nothing: no fake closes."""
 
     async def wait_to_take_answers(self) -> None:
         """Until a test says so."""

@@ -1,13 +1,16 @@
 """Reads: from memory at once, in turns else; priority, bounds, and what is counted."""
 
 import asyncio
+from array import array
+from itertools import accumulate
 
 from quire_bookie.errors import DamagedError
-from quire_bookie.limits import READS_PER_TURN
+from quire_bookie.limits import READ_RUN_ENTRIES_PER_TURN
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.storage.read_cache import Extent
 from quire_bookie.wire import client_codec
-from quire_bookie.wire.messages import BatchReadResponse, ReadResponse, Status
+from quire_bookie.wire.messages import BatchReadResponse, ReadResponse, ReadRun, Status
 from quire_bookie.wire.server_codec import ServerCodec
 from tests.unit.bookie.server.fakes import FakeConnection
 from tests.unit.bookie.server.scene import LEDGER, Scene, adds, entry_bytes, fencing_read
@@ -16,6 +19,21 @@ from tests.unit.bookie.server.scene import LEDGER, Scene, adds, entry_bytes, fen
 def read(entry: int, *, high_priority: bool = False) -> bytes:
     """A read of V2."""
     return client_codec.v2_read(LEDGER, EntryId(entry), high_priority=high_priority)
+
+
+def run_of(*entries: int) -> ReadRun:
+    """Reads as they come together from a socket."""
+    (run,) = ServerCodec(batches=True).feed(b"".join(map(read, entries)))
+    assert isinstance(run, ReadRun)
+    return run
+
+
+def stretch_of(entries: range) -> Extent:
+    """Entries in one piece of memory."""
+    bodies = [entry_bytes(entry) for entry in entries]
+    ends = list(accumulate(len(body) for body in bodies))
+    starts = array("q", [0, *ends[:-1]])
+    return Extent(LEDGER, b"".join(bodies), array("q", entries), starts, array("q", map(len, bodies)))
 
 
 async def test_what_is_in_memory_is_answered_without_reading_storage(scene: Scene) -> None:
@@ -47,28 +65,107 @@ async def test_a_burst_of_reads_from_memory_is_one_write_with_the_answers_that_s
 
 
 async def test_a_burst_stops_at_the_bytes_that_a_client_may_have_waiting() -> None:
-    scene = Scene(ServiceSettings(socket_write_high_bytes=2 * len(entry_bytes(0))))
+    answer_bytes = 28 + len(entry_bytes(0))
+    scene = Scene(ServiceSettings(socket_write_high_bytes=2 * answer_bytes))
     await scene.stored(adds(0, 6))
     scene.storage.cached |= {(LEDGER, EntryId(entry)) for entry in range(6)}
-    requests = ServerCodec().feed(b"".join(map(read, range(6))))
-    assert scene.bookie._reads.handle_cached(scene.connection.real, requests, 0) == 2
-    assert scene.bookie._reads.handle_cached(scene.connection.real, requests, 5) == 1
+    run = run_of(*range(6))
+    assert scene.bookie._reads._answer_run(scene.connection.real, run, 0) == 2
+    assert scene.bookie._reads._answer_run(scene.connection.real, run, 5) == 1
 
 
-async def test_a_burst_leaves_other_requests_and_other_turns_to_themselves(scene: Scene) -> None:
+async def test_a_burst_leaves_other_turns_to_others_and_is_answered_in_full(scene: Scene) -> None:
     await scene.stored(adds(0, 1))
     scene.storage.cached.add((LEDGER, EntryId(0)))
     reads = scene.bookie._reads
-    mixed = ServerCodec().feed(read(0) * 2 + fencing_read(0) + read(0))
-    assert reads.handle_cached(scene.connection.real, mixed, 0) == 2
-    assert reads.handle_cached(scene.connection.real, mixed, 2) == 0
-    many = ServerCodec().feed(read(0) * (READS_PER_TURN + 10))
-    assert reads.handle_cached(scene.connection.real, many, 0) == READS_PER_TURN - 2
-    assert reads.handle_cached(scene.connection.real, many, READS_PER_TURN - 2) == 0
+    many = run_of(*[0] * (READ_RUN_ENTRIES_PER_TURN + 10))
+    assert reads._answer_run(scene.connection.real, many, 0) == READ_RUN_ENTRIES_PER_TURN
+    assert reads._answer_run(scene.connection.real, many, READ_RUN_ENTRIES_PER_TURN) == 0
     await scene.turn()
-    assert reads.handle_cached(scene.connection.real, many, READS_PER_TURN - 2) == 12
+    assert reads._answer_run(scene.connection.real, many, READ_RUN_ENTRIES_PER_TURN) == 10
     scene.connection.takes_answers = False
-    assert reads.handle_cached(scene.connection.real, many, 0) == 0
+    assert reads._answer_run(scene.connection.real, many, 0) == 0
+
+
+async def test_reads_in_order_that_memory_has_not_wait_for_one_turn_together(scene: Scene) -> None:
+    await scene.stored(adds(0, 40))
+    blocked = scene.storage.blocked = asyncio.Event()
+    await scene.handle(b"".join(read(entry) for entry in (0, 1, 2, 5, 5, 30, 3, 4)))
+    assert scene.storage.reads == [(LEDGER, 0), (LEDGER, 5), (LEDGER, 30), (LEDGER, 3)], "the first of each stretch"
+    scene.storage.cached |= {(LEDGER, EntryId(1)), (LEDGER, EntryId(2)), (LEDGER, EntryId(4))}
+    scene.storage.reads.clear()
+    scene.storage.blocked = None
+    blocked.set()
+    await scene.turn()
+    assert scene.storage.reads == [(LEDGER, 5)], "what came to memory meanwhile is not read again"
+    answers = [one for one in scene.connection.responses() if isinstance(one, ReadResponse)]
+    assert sorted(one.entry for one in answers) == [0, 1, 2, 3, 4, 5, 5, 30]
+    assert all(one.data == entry_bytes(one.entry) for one in answers)
+    assert scene.connection.unanswered == 0 and scene.bookie._reads.bound._waiting[scene.connection.real] == 0
+
+
+async def test_a_failure_in_a_run_is_that_of_one_read_alone(scene: Scene) -> None:
+    await scene.stored(adds(0, 2) + adds(3, 1))
+    await scene.handle(b"".join(map(read, range(4))))
+    answers = {one.entry: one.status for one in scene.connection.responses() if isinstance(one, ReadResponse)}
+    assert answers == {0: Status.OK, 1: Status.OK, 2: Status.NO_ENTRY, 3: Status.OK}
+    assert (scene.bookie.stats.reads, scene.bookie.stats.reads_failed) == (4, 1)
+
+
+async def test_the_rest_of_a_run_waits_for_a_client_that_takes_no_answers(scene: Scene) -> None:
+    await scene.stored(adds(0, 6))
+    blocked = scene.storage.blocked = asyncio.Event()
+    await scene.handle(b"".join(map(read, range(6))))
+    scene.storage.blocked = None
+    scene.connection.takes_answers = False
+    blocked.set()
+    await scene.turn()
+    assert len(scene.connection.responses()) == 1 and scene.storage.reads == [(LEDGER, 0)]
+    scene.connection.takes_answers = True
+    scene.connection.drained.set()
+    await scene.turn()
+    assert len(scene.connection.responses()) == 5
+    assert scene.connection.unanswered == 0 and scene.bookie._reads.bound._waiting[scene.connection.real] == 0
+
+
+async def test_nothing_more_of_a_run_is_read_for_a_client_that_left(scene: Scene) -> None:
+    await scene.stored(adds(0, 6))
+    blocked = scene.storage.blocked = asyncio.Event()
+    await scene.handle(b"".join(map(read, range(6))))
+    scene.connection.is_gone = True
+    blocked.set()
+    await scene.turn()
+    assert scene.storage.reads == [(LEDGER, 0)]
+    assert scene.connection.unanswered == 0 and scene.bookie._reads.bound._waiting[scene.connection.real] == 0
+
+
+async def test_a_stretch_in_memory_answers_runs_and_batches_as_single_entries_do(scene: Scene) -> None:
+    await scene.stored(adds(0, 8))
+    scene.storage.stretches[LEDGER] = stretch_of(range(2, 7))
+    await scene.handle(b"".join(map(read, range(2, 7))))
+    found = [(one.entry, one.data) for one in scene.connection.responses() if isinstance(one, ReadResponse)]
+    assert found == [(entry, entry_bytes(entry)) for entry in range(2, 7)]
+    one_size = len(entry_bytes(0))
+    for first, entries_max, bytes_max, expected in (
+        (2, 3, 10_000, [2, 3, 4]),
+        (1, 4, 10_000, [1, 2, 3, 4]),
+        (5, 0, 10_000, [5, 6, 7]),
+        (3, 9, 36 + 2 * (4 + one_size), [3, 4]),
+        (3, 9, 36 + 2 * (4 + one_size) - 1, [3]),
+        (3, 9, 1, [3]),
+    ):
+        await scene.handle(client_codec.v2_batch_read(LEDGER, EntryId(first), 7, entries_max, bytes_max))
+        (answer,) = scene.connection.responses()
+        assert isinstance(answer, BatchReadResponse) and answer.status is Status.OK
+        assert [bytes(entry) for entry in answer.entries] == [entry_bytes(entry) for entry in expected]
+    assert set(scene.storage.reads) == {(LEDGER, 1), (LEDGER, 7), (LEDGER, 8)}, "only what the stretch has not"
+    assert scene.storage.served == 5 + 3 + 3 + 2 + 2 + 1 + 1
+
+
+async def test_a_run_of_a_ledger_that_cannot_be_is_refused(scene: Scene) -> None:
+    await scene.handle(b"".join(client_codec.v2_read(LedgerId(-5), EntryId(entry)) for entry in range(3)))
+    assert scene.statuses() == [Status.BAD_REQUEST] * 3
+    assert scene.connection.unanswered == 0
 
 
 async def test_memory_is_not_asked_while_the_client_takes_no_answers(scene: Scene) -> None:

@@ -26,9 +26,7 @@ def extent(ledger: int, first: int, bodies: list[bytes]) -> Extent:
     for body in bodies:
         starts.append(at + log_format.RECORD_HEADER_BYTES)
         at += len(body) + log_format.RECORD_HEADER_BYTES
-    return Extent.checked(
-        LedgerId(ledger), 9, b"".join(records), array("q", ids), starts, array("q", map(len, bodies))
-    )
+    return Extent.checked(LedgerId(ledger), 9, b"".join(records), array("q", ids), starts, array("q", map(len, bodies)))
 
 
 def test_the_cache_stays_within_its_bytes_and_drops_the_least_recently_used() -> None:
@@ -176,7 +174,7 @@ async def test_a_log_of_very_many_flushes_is_continued_with_its_whole_map() -> N
         await store.put_ids(entry % 7, [entry])
         await store.storage.flush()
     store = await store.restart()
-    writer = store.storage._logs.flushed._writer
+    writer = store.storage._logs.flushed._lanes[0].writer
     assert writer is not None
     assert sum(span.entries for span in writer._spans.values()) == 150
     assert set(writer._spans) == set(range(7))
@@ -215,5 +213,120 @@ async def test_a_read_that_was_planned_before_a_flush_caches_nothing_of_what_the
     await store.storage.flush()
     go_on.set()
     assert await reading == body_of(1, 10)
+    assert await store.read(1, 50) == body_of(1, 50, version=1)
+    await store.storage.close()
+
+
+async def _settled(store: Store) -> None:
+    """Until nothing is being read ahead."""
+    await asyncio.gather(*store.storage._reader._following)
+
+
+async def _walk_through(store: Store, ids: "range | list[int]", size: int) -> list[int]:
+    """Read in order; the ids whose read had to wait for a disk read that was not begun."""
+    waited = []
+    info = await store.ledger(1)
+    for entry in ids:
+        if store.storage.read_cached(info, EntryId(entry)) is None:
+            waited.append(entry)
+        assert await store.read(1, entry) == body_of(1, entry, size)
+        await _settled(store)
+    return waited
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [range(4000), range(0, 12_000, 3), [entry for entry in range(6000) if entry % 3 != 1]],
+    ids=["dense", "every third", "two of three"],
+)
+async def test_the_next_window_is_there_before_a_reader_in_order_asks_for_it(ids: "range | list[int]") -> None:
+    store = await _cold(ids, 200, ledgers=1)
+    waited = await _walk_through(store, ids, 200)
+    assert len(waited) <= 4, "only until it is known to read in order, and maybe at the end of a log"
+    await store.storage.close()
+
+
+async def test_a_random_reader_makes_nobody_read_ahead() -> None:
+    store = await _cold(range(3000), 200, ledgers=1)
+    await _walk_through(store, [2500, 100, 1700, 900, 1701, 2501, 30], 200)
+    assert store.storage.stats.log_reads <= 8
+    await store.storage.close()
+
+
+async def test_what_is_read_ahead_leaves_most_of_a_small_cache_to_others() -> None:
+    small = dataclasses.replace(SMALL, read_cache_bytes=128 * 1024, write_cache_bytes=4 << 20)
+    store = await open_store(SimDisk(), small)
+    await store.put_ids(1, range(3000), 200)
+    store = await store.restart(small)
+    await _walk_through(store, range(3000), 200)
+    assert len(store.storage._read_cache) >= 3
+    assert store.storage._read_cache.charged_bytes <= 128 * 1024
+    await store.storage.close()
+
+
+async def test_read_ahead_that_fails_is_told_to_nobody_until_the_entry_is_asked_for() -> None:
+    store = await _cold(range(1000), 200, ledgers=1)
+    for entry in range(100):
+        await store.read(1, entry)
+    await _settled(store)
+    path = store.storage._logs.files.path(1)
+    at = store.disk.content(path).index(body_of(1, 700, 200))
+    store = await store.restart(WIDE)
+    store.disk.cut(path, at)
+    info = await store.ledger(1)
+    await store.storage._reader._read_on(info, EntryId(600), 64 * 1024)
+    with pytest.raises(DamagedError):
+        await store.read(1, 700)
+    await store.storage.close()
+
+
+async def test_a_damaged_record_amid_what_is_read_ahead_is_missing_alone() -> None:
+    store = await _cold(range(1000), 200, ledgers=1)
+    path = store.storage._logs.files.path(1)
+    damaged = (0, 5, 300, 301, 999)
+    for entry in damaged:
+        store.disk.corrupt(path, store.disk.content(path).index(body_of(1, entry, 200)) + 100)
+    for _ in range(2):
+        for entry in range(1000):
+            if entry in damaged:
+                with pytest.raises(DamagedError) as caught:
+                    await store.read(1, entry)
+                assert caught.value.path == path
+            else:
+                assert await store.read(1, entry) == body_of(1, entry, 200)
+    await store.storage.close()
+
+
+async def test_closing_waits_for_what_is_being_read_ahead() -> None:
+    store = await _cold(range(3000), 200, ledgers=1)
+    info = await store.ledger(1)
+    for entry in range(200):
+        await store.read(1, entry)
+    reader = store.storage._reader
+    extent = store.storage._read_cache.find(LedgerId(1), EntryId(100))
+    assert extent is not None
+    await _settled(store)
+    extent.followed = False
+    store.storage._read_cache.forget_ledger(LedgerId(1))
+    reader.follow(info, extent)
+    assert len(reader._following) == 1
+    await store.storage.close()
+    assert not reader._following
+
+
+async def test_no_stretch_is_given_out_while_a_newer_copy_of_something_in_it_waits_for_its_flush() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(100))
+    await store.storage.flush()
+    await store.read(1, 10)
+    info = await store.ledger(1)
+    found = store.storage.stretch(info, EntryId(10))
+    assert found is not None and list(found.ids) == list(range(10, 100))
+    await store.put_ids(1, range(100, 120))
+    assert store.storage.stretch(info, EntryId(10)) is not None
+    await store.put_ids(1, range(40, 60), version=1)
+    await store.read(1, 10)
+    assert store.storage._read_cache.find(LedgerId(1), EntryId(10)) is not None
+    assert store.storage.stretch(info, EntryId(10)) is None
     assert await store.read(1, 50) == body_of(1, 50, version=1)
     await store.storage.close()

@@ -22,6 +22,7 @@ from quire_bookie.wire.messages import (
     AuthRequest,
     AuthResponse,
     ReadRequest,
+    ReadRun,
     RefusedRequest,
     Request,
     Status,
@@ -105,6 +106,8 @@ def unauthorized(request: Request) -> Verdict:
         if isinstance(request, RefusedRequest) and origin.operation == server_v3.START_TLS_OPERATION:
             return Verdict(request.answer)
         return Verdict(_status(origin))
+    if isinstance(request, ReadRun):
+        return Verdict(b"".join(server_codec.encode_read(one, Status.UNAUTHORIZED)[0] for one in request.requests()))
     if isinstance(request, ReadRequest):
         return Verdict(b"".join(server_codec.encode_read(request, Status.UNAUTHORIZED)))
     if isinstance(request, RefusedRequest) and (answer := server_v2.with_status(request, Status.UNAUTHORIZED)):
