@@ -8,9 +8,11 @@ import pytest
 
 from quire_bookie.cli.main import run
 from quire_bookie.config import BookieConfig, ProcessConfig
+from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -20,6 +22,8 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Topics and clients": ServingConfig,
     "Standalone": StandaloneConfig,
     "Bookie": BookieConfig,
+    "Auto-recovery": AutoRecoveryConfig,
+    "Auto-recovery process": AutoRecoveryProcessConfig,
     "Bookie security": BookieSecurityConfig,
     "Secured bookies": ClientSecurityConfig,
     "Broker": BrokerConfig,
@@ -43,7 +47,7 @@ def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
 
 def expected_rows(section: str) -> list[str]:
     """Shared settings stand once, in the sections of what shares them."""
-    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig)
+    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig, AutoRecoveryConfig)
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
     return rows_of(model, set() if model in shared_models else shared)

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from quire_bookie.config.bookie import Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
 from quire_broker.limits import CONNECTION_PUBLISH_BYTES_MAX, FRAME_PADDING_BYTES, PUBLISH_BYTES_MAX
@@ -135,7 +136,7 @@ class BrokerConfig(ClientSecurityConfig, ServingConfig):
     )
 
 
-class StandaloneConfig(ServingConfig, StorageConfig):
+class StandaloneConfig(ServingConfig, AutoRecoveryConfig, StorageConfig):
     """`quire standalone`: bookies, broker and metadata in one process."""
 
     data: str = Field("./quire-data", description="folder for everything that is kept")
@@ -145,6 +146,12 @@ class StandaloneConfig(ServingConfig, StorageConfig):
     )
     metadata: str = Field(
         "local", alias="metadataStoreUrl", description="local, or etcd://host:port,host:port of a cluster"
+    )
+
+    auto_recovery: bool = Field(
+        True,
+        alias="autoRecoveryDaemonEnabled",
+        description="auditor and replication workers run in this process, too",
     )
 
     @model_validator(mode="after")

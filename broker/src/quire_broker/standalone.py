@@ -18,8 +18,10 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import QuireError, StartupError
+from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import BookieId, LedgerId
+from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_auto_recovery
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
@@ -38,6 +40,8 @@ class StandaloneSettings:
     bookie: BookieSettings = field(default_factory=lambda: BookieSettings(data_dir=""))
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
+    recovery: RecoverySettings | None = field(default_factory=RecoverySettings)
+    """None: nobody audits and replicates."""
 
 
 def quorums(bookies: int) -> tuple[int, int, int]:
@@ -62,6 +66,7 @@ class RunningStandalone:
         self.bookies: list[RunningBookie] = []
         self.client: LedgerClient | None = None
         self.restarts = 0
+        self.recovery: RunningAutoRecovery | None = None
         self._broker: RunningBroker | None = None
         self._disk, self._clock, self._chance = disk, clock, chance
         self._background = Background()
@@ -83,6 +88,8 @@ class RunningStandalone:
         self.client = await LedgerClient.open(
             self.metadata, self.settings.client, clock=self._clock, chance=self._chance
         )
+        if self.settings.recovery is not None:
+            self._background.start(self._recover(self.settings.recovery), "auto-recovery")
         self._broker = await start_broker(
             self.settings.broker,
             metadata=self.metadata,
@@ -90,6 +97,35 @@ class RunningStandalone:
             clock=self._clock,
             chance=self._chance,
         )
+
+    async def _recover(self, settings: RecoverySettings) -> None:
+        """Keep auto-recovery running: a part of it that died is no reason to stop serving here."""
+        while True:
+            try:
+                self.recovery = await start_auto_recovery(
+                    settings,
+                    metadata=self.metadata,
+                    clock=self._clock,
+                    chance=self._chance,
+                    name="standalone",
+                    client_settings=self.settings.client,
+                    end_limbo=self._end_limbo,
+                )
+            except QuireError as failure:
+                log.error("auto-recovery cannot be started: %s", failure)
+            else:
+                await asyncio.wait([self.recovery.failed])
+                log.error("auto-recovery failed and is started anew: %s", self.recovery.failed.result())
+                await self.recovery.stop()
+            await asyncio.sleep(RESTART_PAUSE_S)
+
+    async def _end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
+        """Told directly: the bookies of this process have no HTTP port of their own."""
+        for running in self.bookies:
+            if running.bookie_id == bookie:
+                await running.storage.end_limbo(ledger)
+                return
+        raise BookieUnavailableError(f"bookie {bookie} is none of this process")
 
     async def _check_count(self) -> None:
         """Remember how many bookies there are. Fewer would leave data without its bookie."""
@@ -143,6 +179,8 @@ class RunningStandalone:
         if self.client is not None:
             await self.client.close()
         await self._background.close()
+        if self.recovery is not None:
+            await self.recovery.stop()
         for bookie in self.bookies:
             await bookie.stop()
 

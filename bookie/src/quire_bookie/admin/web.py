@@ -14,6 +14,7 @@ from quire_bookie.admin.collection_api import CollectionApi
 from quire_bookie.admin.config_api import ConfigApi
 from quire_bookie.admin.ledger_api import LedgerApi
 from quire_bookie.admin.probes import Probes
+from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
 from quire_bookie.client import LedgerClient
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
@@ -51,6 +52,8 @@ class BookieWeb:
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
         app.add_routes(CollectionApi(self._serving).routes())
         app.add_routes(ClusterApi(metadata).routes())
+        app.add_routes(RecoveryApi(metadata, clock).routes())
+        app.add_routes(LimboApi(self._serving).routes())
         app.add_routes(LedgerApi(metadata, self._open_client).routes())
         app.add_routes(ConfigApi(settings).routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)

@@ -68,6 +68,12 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance(), steps=steps
     )
     undo.push_async_callback(running.stop)
+    if config.auto_recovery:
+        from quire_bookie.cli.serve_autorecovery import start_beside
+
+        recovery = await start_beside(config, metadata, str(running.bookie_id))
+        undo.push_async_callback(recovery.stop)
+        recovery.failed.add_done_callback(lambda failed: _recovery_died(failed, running))
     steps.note("total", asyncio.get_running_loop().time() - began_s + (age_s or 0.0))
     if listening is not None:
         undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
@@ -75,6 +81,12 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
     log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
     log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
     return running
+
+
+def _recovery_died(failed: "asyncio.Future[BaseException]", running: RunningBookie) -> None:
+    """Half a process would look like a whole one: the bookie ends with it."""
+    if not running.failed.done():
+        running.failed.set_result(failed.result())
 
 
 def _folders(settings: BookieSettings) -> str:

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 
 MIB = limits.MIB
@@ -315,7 +316,7 @@ class StorageConfig(ProcessConfig):
         return self
 
 
-class BookieConfig(BookieSecurityConfig, StorageConfig):
+class BookieConfig(BookieSecurityConfig, AutoRecoveryConfig, StorageConfig):
     """`quire bookie start`."""
 
     data: str = Field("./quire-data", description="folder for journal and ledgers, unless those are set apart")
@@ -348,6 +349,11 @@ class BookieConfig(BookieSecurityConfig, StorageConfig):
     )
     http_port: int = Field(
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"
+    )
+    auto_recovery: bool = Field(
+        False,
+        alias="autoRecoveryDaemonEnabled",
+        description="auditor and replication workers run in this process, too",
     )
 
     @classmethod

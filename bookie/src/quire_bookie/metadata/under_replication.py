@@ -13,6 +13,7 @@ A lock is a lease: it goes with the session. Whoever acts under it asks `is_held
 race, and keeps that step short against the session's timeout.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -179,6 +180,8 @@ class ReplicationLocks:
     def __init__(self, store: MetadataStore, host: str) -> None:
         self._store = store
         self._value = encode_lock(host)
+        self._left: set[LedgerId] = set()
+        self._giving_back = asyncio.Lock()
 
     async def is_marked(self, ledger: LedgerId) -> bool:
         """Whether replicas of the ledger are missing, as far as an auditor said so. Linearizable."""
@@ -187,13 +190,19 @@ class ReplicationLocks:
     async def acquire(self, ledger: LedgerId) -> bool:
         """Take the lock of a ledger; False when another has it. MetadataError when that stays unknown."""
         path = lock_path(ledger)
+        async with self._giving_back:
+            await self._release(ledger)
         try:
             await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
             return True
         except BadVersionError:
             return False
         except MetadataUnknownError:
-            return await self.is_held(ledger)
+            self._left.add(ledger)
+            held = await self.is_held(ledger)
+            if held:
+                self._left.discard(ledger)
+            return held
 
     async def is_held(self, ledger: LedgerId) -> bool:
         """Whether the lock is there and of this session, linearizable."""
@@ -201,11 +210,33 @@ class ReplicationLocks:
         return node is not None and node.owned
 
     async def release(self, ledger: LedgerId) -> None:
-        """Give the lock back. One that was lost is left to whom it belongs; one that cannot be reached expires."""
+        """Give the lock back. One that was lost is left to whom it belongs.
+
+        One that cannot be reached would stay as long as the session: `release_left` gives it back later.
+        """
+        self._left.add(ledger)
+        await self.release_left()
+
+    async def release_left(self) -> None:
+        """Give back what could not be given back before, as far as the store can be reached now."""
+        try:
+            async with self._giving_back:
+                for ledger in sorted(self._left):
+                    await self._release(ledger)
+        except (MetadataUnavailableError, MetadataUnknownError):
+            return
+
+    async def _release(self, ledger: LedgerId) -> None:
+        """One at a time: a second one would take the lock that was acquired meanwhile for the one that was left.
+
+        MetadataUnavailableError, MetadataUnknownError: it is still to be given back.
+        """
+        if ledger not in self._left:
+            return
         try:
             node = await self._store.get(lock_path(ledger))
             if node is not None and node.owned:
                 await self._store.delete(lock_path(ledger), expected=node.version)
-        except (BadVersionError, NodeMissingError, MetadataUnavailableError, MetadataUnknownError):
-            # It is no longer ours, or it goes with the session.
-            return
+        except (BadVersionError, NodeMissingError):
+            pass  # it is another's by now
+        self._left.discard(ledger)

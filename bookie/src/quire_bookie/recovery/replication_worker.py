@@ -118,6 +118,7 @@ class ReplicationWorkers:
         while True:
             self._wake.clear()
             try:
+                await self._locks.release_left()
                 worked = await self._controls.is_enabled() and await self._one_pass()
                 delay_s = low_s
             except MetadataError as error:

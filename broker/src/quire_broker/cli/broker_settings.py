@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
+from quire_bookie.cli.recovery_settings import recovery_settings
 from quire_bookie.client import ClientSettings
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
@@ -117,6 +118,7 @@ def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
             # An answer carries its entries and some header: leave it the same room that the defaults leave.
             batch_read_bytes_max=min(BATCH_READ_BYTES_MAX, frame_bytes - (FRAME_BYTES_MAX - BATCH_READ_BYTES_MAX)),
         ),
+        recovery=recovery_settings(config) if config.auto_recovery else None,
     )
 
 

@@ -18,6 +18,7 @@ from quire_bookie.cli.bookie_settings import (
 )
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.errors import ConfigError
 from tests.support.setting_values import STORAGE
 
@@ -36,6 +37,7 @@ OTHER: dict[str, Any] = STORAGE | {
 ELSEWHERE = {
     "journal_submit": "the disk",
     "metadata": "the metadata store",
+    "auto_recovery": "the process, which starts auto-recovery beside the bookie",
     "acknowledge_data_loss_risk": "the check of the configuration",
     "journal_group_wait_ms": "nobody: a group never waits, so any bound is kept",
 }
@@ -48,7 +50,8 @@ def bookie(**values: Any) -> BookieConfig:
 
 
 def test_every_field_is_listed_here() -> None:
-    assert set(BookieConfig.model_fields) - set(BookieSecurityConfig.model_fields) == set(OTHER) | set(ELSEWHERE)
+    elsewhere = set(BookieSecurityConfig.model_fields) | set(AutoRecoveryConfig.model_fields)
+    assert set(BookieConfig.model_fields) - elsewhere == set(OTHER) | set(ELSEWHERE)
 
 
 @pytest.mark.parametrize("field", sorted(OTHER))

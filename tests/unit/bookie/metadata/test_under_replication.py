@@ -95,6 +95,31 @@ async def test_a_mark_is_seen(server: SimMetadata) -> None:
     assert await locks.is_marked(LEDGER)
 
 
+async def test_a_lock_that_could_not_be_given_back_is_given_back_later(server: SimMetadata) -> None:
+    ours = ReplicationLocks(SimMetadataStore(server), "a")
+    theirs = ReplicationLocks(SimMetadataStore(server), "b")
+    assert await ours.acquire(LEDGER)
+    server.away = True
+    await ours.release(LEDGER)
+    server.away = False
+    assert not await theirs.acquire(LEDGER), "the session lives on, and with it the lock"
+    await ours.release_left()
+    assert await theirs.acquire(LEDGER)
+    await ours.release_left()
+    assert await theirs.is_held(LEDGER), "what was given back is not ours to take"
+
+
+async def test_a_lock_that_was_left_is_taken_again_by_its_own_process(server: SimMetadata) -> None:
+    ours = ReplicationLocks(SimMetadataStore(server), "a")
+    assert await ours.acquire(LEDGER)
+    server.away = True
+    await ours.release(LEDGER)
+    server.away = False
+    assert await ours.acquire(LEDGER)
+    await ours.release_left()
+    assert await ours.is_held(LEDGER)
+
+
 # ---- marks
 class _Clock:
     def __init__(self) -> None:

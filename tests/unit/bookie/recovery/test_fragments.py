@@ -1,6 +1,7 @@
 """Which entries a replica must hold and which it lacks: tables, and against a naive model."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -106,7 +107,7 @@ def test_a_union_has_the_same_ids_once(parts: list[tuple[int, int]]) -> None:
     ranges = [(EntryId(first), EntryId(first + more)) for first, more in parts]
     found = union(ranges)
     assert ids(found) == sorted(set(ids(ranges)))
-    assert all(after[0] > before[1] + 1 for before, after in zip(found, found[1:], strict=False))
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(found))
 
 
 def test_another_ledger_under_the_same_id_is_another_instance() -> None:

@@ -1,0 +1,133 @@
+"""`/api/v1/autorecovery/...` and `/api/v1/quire/...`: under-replication as the metadata has it, and its switches.
+
+Answers from any process, since all of it is in the store; BookKeeper's paths and forms, and ours for what it lacks.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError, flag, json_object
+from quire_bookie.env.clock import WallClock
+from quire_bookie.metadata.election import current_leader
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
+from quire_bookie.model import LedgerId
+from quire_bookie.server.process import RunningBookie
+
+_ROOT = "/api/v1/autorecovery"
+_DELAY_S_MAX = 2**31 - 1
+
+
+class RecoveryApi:
+    """The handlers of the cluster's auto-recovery."""
+
+    def __init__(self, store: MetadataStore, clock: WallClock) -> None:
+        self._store = store
+        self._controls = RecoveryControls(store)
+        self._marks = UnderReplication(store, clock)
+        self._notes = UnrecoverableLedgers(store)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get(f"{_ROOT}/status", self._status),
+            web.put(f"{_ROOT}/status", self._set_status),
+            web.get(f"{_ROOT}/list_under_replicated_ledger", self._marked),
+            web.get(f"{_ROOT}/who_is_auditor", self._auditor),
+            web.put(f"{_ROOT}/trigger_audit", self._audit),
+            web.get(f"{_ROOT}/lost_bookie_recovery_delay", self._delay),
+            web.put(f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay),
+            web.get("/api/v1/quire/unrecoverable", self._unrecoverable),
+        ]
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response({"enabled": await self._controls.is_enabled()})
+
+    async def _set_status(self, request: web.Request) -> web.Response:
+        if "enabled" not in request.query:
+            raise RefusedError(400, "the query parameter enabled is missing, e.g. ?enabled=false")
+        await (self._controls.enable() if flag(request, "enabled") else self._controls.disable())
+        return await self._status(request)
+
+    async def _marked(self, request: web.Request) -> web.Response:
+        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper."""
+        wanted = request.query.get("missingreplica")
+        unwanted = request.query.get("excludingmissingreplica")
+        found: dict[str, list[str]] = {}
+        async for page in self._marks.marks():
+            for mark in page:
+                if (wanted is None or wanted in mark.bookies) and (unwanted is None or unwanted not in mark.bookies):
+                    found[str(mark.ledger)] = list(mark.bookies)
+        if not found:
+            raise RefusedError(404, "No under replicated ledgers found")
+        return web.json_response(found if flag(request, "print_missing_replica") else [int(key) for key in found])
+
+    async def _auditor(self, _: web.Request) -> web.Response:
+        leader = await current_leader(self._store)
+        if leader is None:
+            raise RefusedError(404, "No auditor is elected; is auto-recovery running?")
+        return web.json_response({"Auditor": leader})
+
+    async def _audit(self, _: web.Request) -> web.Response:
+        """Writing the delay again is how an auditor, ours or Java's, is asked for an audit."""
+        if await current_leader(self._store) is None:
+            raise RefusedError(409, "nobody is the auditor; start `quire autorecovery`")
+        delay_s = await self._controls.lost_bookie_delay_s()
+        await self._controls.set_lost_bookie_delay_s(0 if delay_s is None else delay_s)
+        return web.json_response({"triggered": True})
+
+    async def _delay(self, _: web.Request) -> web.Response:
+        delay_s = await self._controls.lost_bookie_delay_s()
+        if delay_s is None:
+            raise RefusedError(404, "no delay is set; the first auditor sets its default")
+        return web.json_response({"delay_seconds": delay_s})
+
+    async def _set_delay(self, request: web.Request) -> web.Response:
+        body = await json_object(request)
+        delay_s = body.get("delay_seconds")
+        if isinstance(delay_s, bool) or not isinstance(delay_s, int) or not 0 <= delay_s <= _DELAY_S_MAX:
+            raise RefusedError(400, 'the body needs "delay_seconds": a whole number of seconds, at least 0')
+        await self._controls.set_lost_bookie_delay_s(delay_s)
+        return await self._delay(request)
+
+    async def _unrecoverable(self, _: web.Request) -> web.Response:
+        """What no replica could serve when it was last tried, with the reason."""
+        found = [entry async for page in self._notes.pages() for entry in page]
+        return web.json_response(
+            [
+                {
+                    "ledger": entry.ledger,
+                    "reason": entry.reason,
+                    "since_ms": entry.since_ms,
+                    "last_ms": entry.last_ms,
+                    "attempts": entry.attempts,
+                }
+                for entry in found
+            ]
+        )
+
+
+class LimboApi:
+    """`PUT /api/v1/quire/limbo/end {"ledger": id}`: this bookie holds again what it must hold of a ledger.
+
+    Asked by auto-recovery once every entry is durable here, or by a person. From then on a miss means *no such entry*.
+    """
+
+    def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
+        self._bookie = bookie
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler."""
+        return [web.put("/api/v1/quire/limbo/end", self._end)]
+
+    async def _end(self, request: web.Request) -> web.Response:
+        body = await json_object(request)
+        ledger = body.get("ledger")
+        if isinstance(ledger, bool) or not isinstance(ledger, int) or not 0 <= ledger < 2**63:
+            raise RefusedError(400, 'the body needs "ledger": the id of the ledger')
+        storage = self._bookie().storage
+        await storage.end_limbo(LedgerId(ledger))
+        return web.json_response({"ledger": ledger, "inLimbo": storage.in_limbo})

@@ -1,0 +1,58 @@
+"""The HTTP server of an auto-recovery process: health, its counters, and the cluster's under-replication."""
+
+import socket
+from dataclasses import asdict
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import errors, failure
+from quire_bookie.admin.cluster_api import ClusterApi
+from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.env.clock import WallClock
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.recovery import RunningAutoRecovery
+
+_STOP_TIMEOUT_S = 2.0
+_PREFIX = "quire_autorecovery_"
+
+
+class RecoveryWeb:
+    """`open` serves until `close`."""
+
+    def __init__(self, metadata: MetadataStore, running: RunningAutoRecovery, clock: WallClock) -> None:
+        self._running = running
+        app = web.Application(middlewares=[errors])
+        app.add_routes(
+            [
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._health),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        app.add_routes(RecoveryApi(metadata, clock).routes())
+        app.add_routes(ClusterApi(metadata).routes())
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+
+    async def open(self, listening: socket.socket) -> None:
+        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, listening).start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        if self._running.failed.done():
+            return failure(503, f"it failed: {self._running.failed.result()}")
+        return web.Response(text="ok\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        """Counters since the process began, and the gauges of the last look at the marks."""
+        auditor = self._running.auditor
+        values = asdict(self._running.stats) | {
+            "auditor": int(auditor is not None and auditor.leads),
+            "ledgers_in_progress": len(self._running.workers.busy),
+        }
+        text = "".join(f"{_PREFIX}{name} {value}\n" for name, value in values.items())
+        return web.Response(text=text, content_type="text/plain")

@@ -1,0 +1,111 @@
+"""`quire cluster ...`: the cluster's bookies and its under-replication, asked of any running process over HTTP."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+_RECOVERY = "/api/v1/autorecovery"
+
+
+def register(commands: Commands) -> None:
+    """Add `quire cluster`."""
+    app = new_app("Bookies, lost replicas and auto-recovery of the cluster of a running bookie or auto-recovery.")
+    commands.app.add_typer(app, name="cluster")
+
+    @app.command()
+    def status(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+        """Show bookies, auditor, and how much is under-replicated."""
+        found: dict[str, Any] = get(http, "/api/v1/bookie/cluster_info")
+        found["underReplicatedLedgers"] = len(_marked(http))
+        found["unrecoverableLedgers"] = len(get(http, "/api/v1/quire/unrecoverable"))
+        _show(found, as_json)
+
+    @app.command("under-replicated")
+    def under_replicated(
+        bookie: Annotated[str | None, typer.Option(help="Only ledgers that lack this bookie's replica.")] = None,
+        http: Http = DEFAULT_HTTP,
+        as_json: AsJson = False,
+    ) -> None:
+        """List ledgers that are marked, with the bookies whose replicas are missing or incomplete."""
+        marked = {ledger: bookies for ledger, bookies in _marked(http).items() if bookie is None or bookie in bookies}
+        if as_json:
+            typer.echo(json.dumps(marked, indent=2))
+            return
+        for ledger, bookies in marked.items():
+            typer.echo(f"{ledger}  {', '.join(bookies)}")
+        if not marked:
+            typer.echo("nothing is under-replicated", err=True)
+
+    @app.command()
+    def unrecoverable(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+        """List ledgers of which no replica could serve some entries, with the reason."""
+        found = get(http, "/api/v1/quire/unrecoverable")
+        if as_json:
+            typer.echo(json.dumps(found, indent=2))
+            return
+        for entry in found:
+            since = datetime.fromtimestamp(entry["since_ms"] / 1000, UTC).isoformat(timespec="seconds")
+            typer.echo(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts: {entry['reason']}")
+        if not found:
+            typer.echo("everything that was tried could be restored", err=True)
+
+    @app.command("lost-bookie")
+    def lost_bookie(
+        now: Annotated[bool, typer.Option("--now", help="Do not wait: mark ledgers of missing bookies now.")] = False,
+        delay_s: Annotated[int | None, typer.Option("--delay", min=0, help="Set the delay, in seconds.")] = None,
+        http: Http = DEFAULT_HTTP,
+    ) -> None:
+        """Show or set how long a bookie may be away, or say that the missing ones do not come back."""
+        if delay_s is not None:
+            ask(http, "PUT", f"{_RECOVERY}/lost_bookie_recovery_delay", {"delay_seconds": delay_s})
+        if now:
+            ask(http, "PUT", f"{_RECOVERY}/trigger_audit")
+            typer.echo("the auditor marks the ledgers of every bookie that is missing now")
+            return
+        found = get(http, f"{_RECOVERY}/lost_bookie_recovery_delay")
+        typer.echo(f"a bookie counts as lost after {found['delay_seconds']} s")
+
+    @app.command()
+    def auditor(http: Http = DEFAULT_HTTP) -> None:
+        """Print who the auditor is."""
+        typer.echo(get(http, f"{_RECOVERY}/who_is_auditor")["Auditor"])
+
+    @app.command()
+    def autorecovery(
+        wish: Annotated[str | None, typer.Argument(metavar="[on|off]", help="Switch it; nothing: show it.")] = None,
+        http: Http = DEFAULT_HTTP,
+    ) -> None:
+        """Show or switch auto-recovery of the whole cluster."""
+        if wish not in (None, "on", "off"):
+            raise typer.BadParameter(f"'{wish}' is neither on nor off")
+        if wish is None:
+            found = get(http, f"{_RECOVERY}/status")
+        else:
+            found = ask(http, "PUT", f"{_RECOVERY}/status?enabled={str(wish == 'on').lower()}")
+        typer.echo("on" if found["enabled"] else "off")
+
+
+def _marked(http: str) -> dict[str, list[str]]:
+    """Marked ledgers with their bookies; BookKeeper's answer for none is an error."""
+    try:
+        found: dict[str, list[str]] = get(http, f"{_RECOVERY}/list_under_replicated_ledger?print_missing_replica=true")
+    except RefusedError as refused:
+        if "No under replicated ledgers" in str(refused):
+            return {}
+        raise
+    return found
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    width = max(map(len, found))
+    for key, value in found.items():
+        typer.echo(f"{key:<{width}}  {value}")

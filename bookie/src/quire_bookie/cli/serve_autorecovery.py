@@ -1,0 +1,81 @@
+"""The life of `quire autorecovery`, and of auto-recovery in a bookie's process. A part that dies ends the process."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
+from quire_bookie.cli.client_security_settings import client_security_settings, own_client_security_settings
+from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.process import unless_stopped
+from quire_bookie.cli.recovery_settings import recovery_settings
+from quire_bookie.client import ClientSettings
+from quire_bookie.config import BookieConfig
+from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.recovery import RunningAutoRecovery, start_auto_recovery
+
+log = logging.getLogger("quire.autorecovery")
+
+
+async def serve(config: AutoRecoveryProcessConfig, stop: asyncio.Event) -> int:
+    """Work until `stop` is set, also during the start, or a part fails; the exit code. ConfigError, StartupError."""
+    async with contextlib.AsyncExitStack() as undo:
+        running = await unless_stopped(_start(config, undo), stop)
+        if running is None:
+            return 0
+        asked = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((asked, running.failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        return EXIT_FAILED if running.failed.done() else 0
+
+
+async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitStack) -> RunningAutoRecovery:
+    url = shared_metadata_url(config.metadata, AutoRecoveryProcessConfig.key_of("metadata"))
+    name = config.name or socket.gethostname()
+    listening = None
+    if config.http_port >= 0:
+        from quire_bookie.admin.listening import listen
+
+        listening = listen(config.listen, config.http_port)
+        undo.callback(listening.close)
+    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
+    undo.push_async_callback(metadata.close)
+    running = await start_auto_recovery(
+        recovery_settings(config),
+        metadata=metadata,
+        clock=SystemClock(),
+        chance=SystemChance(),
+        name=name,
+        client_settings=ClientSettings(security=client_security_settings(config)),
+    )
+    undo.push_async_callback(running.stop)
+    if listening is not None:
+        from quire_bookie.admin.listening import port_of
+        from quire_bookie.admin.recovery_web import RecoveryWeb
+
+        web = RecoveryWeb(metadata, running, SystemClock())
+        await web.open(listening)
+        undo.push_async_callback(web.close)
+        log.info("health, metrics and admin: http://%s:%d/healthz, /api/v1", name, port_of(listening))
+    log.info("auto-recovery of the cluster at %s runs as %s", url, name)
+    return running
+
+
+async def start_beside(config: BookieConfig, metadata: MetadataStore, name: str) -> RunningAutoRecovery:
+    """Auto-recovery in a bookie's process, over the bookie's own session."""
+    log.info("auto-recovery runs in this process")
+    return await start_auto_recovery(
+        recovery_settings(config),
+        metadata=metadata,
+        clock=SystemClock(),
+        chance=SystemChance(),
+        name=name,
+        client_settings=ClientSettings(security=own_client_security_settings(config)),
+    )

@@ -1,0 +1,28 @@
+"""The settings of auto-recovery, under BookKeeper's key names where it has one."""
+
+from pydantic import Field
+
+from quire_bookie import limits
+from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.recovery import AutoRecoveryConfig
+
+
+class AutoRecoveryProcessConfig(ClientSecurityConfig, AutoRecoveryConfig):
+    """`quire autorecovery`."""
+
+    metadata: str = Field(
+        "", alias="metadataServiceUri", description="etcd://host:port,host:port: where the cluster's metadata is"
+    )
+    name: str = Field(
+        "", alias="autoRecoveryName", description="what others read in locks and election; default: host name"
+    )
+    listen: str = Field("0.0.0.0", alias="listeningAddress", description="address of the HTTP port")
+    http_port: int = Field(
+        -1, alias="httpServerPort", ge=-1, le=65535, description="health, metrics and admin; -1 turns it off"
+    )
+    metadata_session_timeout_ms: int = Field(
+        int(limits.METADATA_SESSION_TIMEOUT_S * 1000),
+        alias="zkTimeout",
+        ge=1000,
+        description="lease of locks and election in the metadata store, in ms",
+    )
