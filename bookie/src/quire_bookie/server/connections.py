@@ -2,7 +2,8 @@
 
 Answers are collected by `send`; the bookie flushes every connection that got some once per turn of the loop, so the
 answers of a whole journal group leave in one write. Reading pauses for several reasons, counted apart: the client does
-not take our answers, the bookie is full, too many requests are queued, or the connection is about to be closed.
+not take our answers, the bookie is full, too many requests are queued, one buffer brought more than a turn of the loop
+takes, or the connection is about to be closed.
 
 START_TLS is answered here, since it is about the socket: reading stops, the answer leaves in clear, the handshake runs
 on the same socket, and what is answered meanwhile waits for its end. Until the client has done what is asked of it
@@ -30,6 +31,7 @@ PAUSED_BY_ADDS = 2
 PAUSED_BY_REQUESTS = 4
 PAUSED_BY_LOADING = 8
 PAUSED_FOR_GOOD = 16
+PAUSED_BY_TURN = 32
 _JOIN_BYTES_MAX = 64 * 1024
 """Larger answers go out as they are where the transport can: no copy of entries that were read."""
 
@@ -375,7 +377,11 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.write(b"".join(out))
             self._out_bytes = 0
-        if self._closing and self.unanswered <= 0:
+        self.close_if_answered()
+
+    def close_if_answered(self) -> None:
+        """Close if that was asked for and nothing is due any more."""
+        if self._closing and self.unanswered <= 0 and not self._out and self._transport is not None:
             self._transport.close()
 
     def close_when_answered(self) -> None:
