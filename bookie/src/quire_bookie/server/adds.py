@@ -28,7 +28,7 @@ from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.request_bound import ByteBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
-from quire_bookie.wire import server_codec
+from quire_bookie.wire import server_codec, server_v2
 from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
 T = TypeVar("T")
@@ -144,60 +144,69 @@ class Adds:
         gathered = self._gathered
         if gathered:
             self._gathered, self._gathered_bytes = [], 0
-            if self._takes_all:
+            status = self._condition.refuses_add(high_priority=False)
+            if status is not None:
+                for connection, request in gathered:
+                    self._refuse_rows(connection, request, request.rows, status)
+            elif self._has_room:
                 self._take_together(gathered)
             else:
                 for connection, request in gathered:
                     self._handle_rows(connection, request, request.rows)
 
     @property
-    def _takes_all(self) -> bool:
-        """Nothing that is the same for all ledgers stands against normal adds."""
-        condition = self._condition
-        return (
-            condition.poison is None
-            and not condition.read_only
-            and not self._overload.holds_back
-            and self._stats.adds_in_flight_bytes < self._settings.adds_in_flight_bytes_max
-        )
+    def _has_room(self) -> bool:
+        """Normal adds need not wait."""
+        in_flight_bytes_max = self._settings.adds_in_flight_bytes_max
+        return not self._overload.holds_back and self._stats.adds_in_flight_bytes < in_flight_bytes_max
 
     def _take_together(self, gathered: list[tuple[Connection, AddBatch]]) -> None:
-        """Together those runs of which nothing is unusual, the others one by one behind them.
+        """Together those runs of which nothing is unusual, refusals together too, what has to wait behind them.
 
         Of one ledger whatever is usual stays so meanwhile, so that no run of it overtakes another.
         """
         find, under_way = self._cached_ledger, self._under_way
         infos: list[LedgerInfo] = []
         pieces: list[RunPiece] = []
-        unusual: list[tuple[Connection, AddBatch, list[RunRow]]] = []
+        unusual: list[tuple[Connection, AddBatch, list[RunRow], dict[Status, list[RunRow]]]] = []
         entries = size_bytes = 0
         for connection, request in gathered:
             usual: list[RunRow] = []
             apart: list[RunRow] = []
+            refused: dict[Status, list[RunRow]] = {}
             for row in request.rows:
                 info = find(row[0])
-                if (
-                    info is None
-                    or info.fenced
-                    or row[1] < 0
-                    or (under_way and row[0] in under_way)
-                    or not compare_digest(info.master_key, row[4])
-                ):
+                if row[0] < 0 or row[1] < 0:
+                    refused.setdefault(Status.BAD_REQUEST, []).append(row)
+                elif info is None or (under_way and row[0] in under_way):
                     apart.append(row)
+                elif not compare_digest(info.master_key, row[4]):
+                    refused.setdefault(wrong_key_status(info), []).append(row)
+                elif info.fenced:
+                    refused.setdefault(Status.FENCED, []).append(row)
                 else:
                     infos.append(info)
                     usual.append(row)
-            entries += request.entries
-            size_bytes += request.size_bytes
-            if apart:
-                unusual.append((connection, request, apart))
-                entries -= sum(row[2] for row in apart)
-                size_bytes -= sum(map(row_bytes, apart))
-            pieces.append((request.records, usual if apart else request.rows))
+            if apart or refused:
+                unusual.append((connection, request, apart, refused))
+                entries += sum(row[2] for row in usual)
+                size_bytes += sum(map(row_bytes, usual))
+                pieces.append((request.records, usual))
+            else:
+                entries += request.entries
+                size_bytes += request.size_bytes
+                pieces.append((request.records, request.rows))
         if infos:
             self._take_batch(gathered, RunBatch(pieces, entries, size_bytes), infos)
-        for connection, request, apart in unusual:
+        for connection, request, apart, refused in unusual:
+            for status, rows in refused.items():
+                self._refuse_rows(connection, request, rows, status)
             self._handle_rows(connection, request, apart)
+
+    def _refuse_rows(self, connection: Connection, request: AddBatch, rows: list[RunRow], status: Status) -> None:
+        count = sum(row[2] for row in rows)
+        self._stats.adds_failed += count
+        connection.send((server_v2.encode_rows(rows, request.header, status),), count)
 
     def _take_batch(
         self, gathered: list[tuple[Connection, AddBatch]], batch: RunBatch, infos: Sequence[LedgerInfo]

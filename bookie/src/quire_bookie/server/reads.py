@@ -14,6 +14,7 @@ from quire_bookie.limits import (
     READ_RUN_BYTES_PER_TURN,
     READ_RUN_ENTRIES_PER_TURN,
     READ_RUN_GAP_ENTRIES,
+    READ_SHARE_BESIDE_ADDS,
     READS_PER_TURN,
 )
 from quire_bookie.metrics import LatencyHistogram
@@ -63,7 +64,8 @@ class Reads:
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read: now if memory has it, else when it is its turn."""
-        if connection.takes_answers and self._in_turn < READS_PER_TURN and not isinstance(request, ListEntriesRequest):
+        in_turn_max = self._share(READS_PER_TURN)
+        if connection.takes_answers and self._in_turn < in_turn_max and not isinstance(request, ListEntriesRequest):
             if isinstance(request, BatchReadRequest):
                 answer = self._answers.batch_from_memory(request)
             else:
@@ -102,8 +104,9 @@ class Reads:
 
         It ends at the bounds of a turn and of the answers' bytes.
         """
-        end = min(len(run.entries), at + READ_RUN_ENTRIES_PER_TURN - self._in_turn)
-        bytes_max = min(self._settings.socket_write_high_bytes, READ_RUN_BYTES_PER_TURN - self._bytes_in_turn)
+        end = min(len(run.entries), at + self._share(READ_RUN_ENTRIES_PER_TURN) - self._in_turn)
+        bytes_left = self._share(READ_RUN_BYTES_PER_TURN) - self._bytes_in_turn
+        bytes_max = min(self._settings.socket_write_high_bytes, bytes_left)
         if end <= at or bytes_max <= 0 or not connection.takes_answers:
             return 0
         answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
@@ -123,6 +126,19 @@ class Reads:
             self._loop.call_soon(self._next_turn)
         self._in_turn += reads
         self._bytes_in_turn += size_bytes
+
+    def _share(self, whole: int) -> int:
+        """Of what a turn of the loop takes of reads, what it takes now.
+
+        An add waits for several turns: to be appended, for its journal group, for its answer. While some wait, turns
+        are short, so that reads at full speed cost an add little; reads then pay for more turns.
+        """
+        return whole // READ_SHARE_BESIDE_ADDS if self._stats.adds_in_flight_bytes else whole
+
+    @property
+    def _turn_is_full(self) -> bool:
+        entries_max, bytes_max = self._share(READ_RUN_ENTRIES_PER_TURN), self._share(READ_RUN_BYTES_PER_TURN)
+        return self._in_turn >= entries_max or self._bytes_in_turn >= bytes_max
 
     def _next_turn(self) -> None:
         self._in_turn = self._bytes_in_turn = 0
@@ -172,7 +188,7 @@ class Reads:
                     self._normal.submit(connection, rest)
                 elif count := self._answer_run(connection, run, at):
                     at += count
-                elif self._in_turn >= READ_RUN_ENTRIES_PER_TURN or self._bytes_in_turn >= READ_RUN_BYTES_PER_TURN:
+                elif self._turn_is_full:
                     await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
                 else:
                     request = run.request(at)

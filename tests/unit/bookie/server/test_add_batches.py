@@ -175,3 +175,15 @@ async def test_the_bytes_of_what_is_gone_count_for_nothing(scene: Scene) -> None
     scene.journal.settle()
     assert scene.connection.responses() == [AddResponse(Status.OK, ONE, EntryId(1), 1)]
     assert scene.bookie.stats.adds_in_flight_bytes == 0
+
+
+async def test_refusals_of_thousands_of_runs_are_one_answer_each_status(scene: Scene) -> None:
+    await known(scene, ONE, TWO)
+    scene.storage.infos[TWO].fenced = True
+    data = b"".join(adds(number, ledger=TWO) + adds(number, ledger=ONE, key=bytes(20)) for number in range(0, 600, 2))
+    arrive(scene, scene.connection, data)
+    await scene.turn()
+    assert len(scene.connection.sent) == 2
+    assert answered(scene.connection) == {TWO: [Status.FENCED] * 300, ONE: [Status.UNAUTHORIZED] * 300}
+    assert (scene.connection.unanswered, scene.bookie.stats.adds_failed) == (0, 600)
+    assert scene.journal.appended == []

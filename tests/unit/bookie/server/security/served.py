@@ -1,6 +1,7 @@
 """A bookie's port with a handler that says OK to everything, and a client that speaks bytes."""
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +37,8 @@ class Agreeable:
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Answer."""
-        for request in (one for each in requests for one in (each.requests() if isinstance(each, AddBatch) else [each])):
+        apart = (each.requests() if isinstance(each, AddBatch) else [each] for each in requests)
+        for request in itertools.chain.from_iterable(apart):
             self.requests.append(request)
             if isinstance(request, AddRequest):
                 connection.unanswered += len(request.run.entries)
