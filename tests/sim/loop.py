@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import gc
 import heapq
+import inspect
 import logging
 import sys
 import weakref
@@ -173,8 +174,12 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- the end
     def finish(self) -> None:
         """Forget what is left without running it, and close."""
-        for task in asyncio.all_tasks(self):
+        for task in {*asyncio.all_tasks(self), *self._frozen}:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro = task.get_coro()
+            if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                # Its process died before the first step. That runs nothing of it, and says that it is no mistake.
+                coro.close()
         self._ready.clear()  # type: ignore[attr-defined]
         heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
