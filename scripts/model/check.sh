@@ -3,7 +3,7 @@
 #   check.sh                    every run of the table but those named "deep"
 #   check.sh NAME|RULE ...      those whose name or rule is one of these, e.g. check.sh tiny broken "one ack fewer"
 #   TRACE=1 check.sh RULE       prints the history that TLC found
-#   WORKERS=n                   threads of TLC (1)
+#   WORKERS=n, HEAP=6g          threads and memory of TLC (1, 1500m)
 # A run "holds" when TLC has gone through all of its states and no invariant broke; a broken rule must break one. Ends with
 # exit code 0 when every run ended as the table says, 1 when not, 3 when there is no Java to run TLC.
 set -euo pipefail
@@ -75,8 +75,11 @@ while read -r name quorums B N R C P M X U result rule; do
   configure "$quorums" "$B" "$N" "$R" "$C" "$P" "$M" "$X" "$U" "$rule" > "$folder/Ledger.cfg"
   code=0
   # A short run is over before the optimising compiler pays.
-  (cd "$folder" && exec nice java -XX:+UseSerialGC $([ "$name" = deep ] || echo -XX:TieredStopAtLevel=1) "-Xmx${HEAP:-1500m}" "-Djava.io.tmpdir=$folder" \
-    -cp "$jar" tlc2.TLC -workers "${WORKERS:-1}" -deadlock -nowarning -difftrace -metadir "$folder/states" Ledger) > "$folder/out" 2>&1 < /dev/null || code=$?
+  compiler=-XX:TieredStopAtLevel=1
+  [ "$name" != deep ] || compiler=-XX:+TieredCompilation
+  tlc=(java -XX:+UseSerialGC "$compiler" "-Xmx${HEAP:-1500m}" "-Djava.io.tmpdir=$folder" -cp "$jar" tlc2.TLC
+    -workers "${WORKERS:-1}" -deadlock -nowarning -difftrace -metadir "$folder/states" Ledger)
+  (cd "$folder" && exec ${NICE:-nice} "${tlc[@]}") > "$folder/out" 2>&1 < /dev/null || code=$?
   case $code in
     0) got=holds ;;
     12) got=$(sed -n 's/^Error: Invariant \(.*\) is violated.*/\1/p' "$folder/out") ;;
