@@ -15,7 +15,7 @@ import pytest
 pulsar = pytest.importorskip("pulsar")
 
 from tests.support.etcd_cluster import EtcdCluster  # noqa: E402  after the check that there is a client
-from tests.support.etcd_server import free_port  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers, pytest.mark.timeout(600)]
 

@@ -21,8 +21,9 @@ from quire_bookie.metadata.settings import MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import Event, EventKind, SessionState, Watch
 from quire_bookie.model import BookieId
 from quire_bookie.server.registration import BookieRegistration
-from tests.support.etcd_server import EtcdServer, free_port, require_etcd
+from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.golden_etcd import dump, history
+from tests.support.ports import free_port
 from tests.support.tcp_proxy import TcpProxy
 
 SETTINGS = MetadataSettings(session_timeout_s=2, operation_timeout_s=15, connect_timeout_s=5)

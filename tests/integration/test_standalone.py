@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.etcd_server import EtcdServer
-from tests.support.standalone import QUIRE, StandaloneProcess, environment, free_ports
+from tests.support.ports import free_ports
+from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 ANY_PORTS = ("--broker-port", "0", "--http-port", "0", "--bookie-port", "0")
 

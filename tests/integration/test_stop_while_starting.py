@@ -15,7 +15,8 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import BookieId, LedgerId
 from tests.integration.test_bookie_kill import check, write_until
 from tests.support.bookie_world import RawPeer
-from tests.support.etcd_server import EtcdServer, free_port
+from tests.support.etcd_server import EtcdServer
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.etcd_server import EtcdServer, free_port, require_etcd
+from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.ports import free_port
 
 START_TIMEOUT_S = 40
 STOP_TIMEOUT_S = 40

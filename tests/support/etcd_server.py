@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -20,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.ports import free_port
 
 GO_MODULE = "go.etcd.io/etcd/server/v3"
 GO_VERSION = "v3.5.21"
@@ -98,13 +99,6 @@ def _run(command: list[str], work: Path) -> None:
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
         raise subprocess.SubprocessError(f"{' '.join(command)}: {lines[-1]}")
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdServer:

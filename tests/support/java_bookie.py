@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from tests.support.etcd_cluster import EtcdCluster
-from tests.support.etcd_server import free_port
 from tests.support.java_driver import JAVA_OPTIONS, class_path
+from tests.support.ports import free_port
 
 START_TIMEOUT_S = 60
 READY_LINE = "Started component bookie-server"

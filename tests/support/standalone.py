@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,33 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port_range, free_ports
+
 START_TIMEOUT_S = 60.0
 QUIRE = str(Path(sys.executable).parent / "quire")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on at the moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def free_port_range(count: int) -> int:
-    """The first of `count` ports in a row that nothing listens on at the moment."""
-    while True:
-        (first,) = free_ports(1)
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            continue
-        return first
 
 
 class StandaloneProcess:

@@ -8,14 +8,14 @@ The system calls go through ctypes because the standard library has none of them
 `linux/aio_abi.h`.
 """
 
-import asyncio
 import ctypes
 import errno
 import mmap
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from quire_bookie.env.journal_submission import Done, JournalSubmission
 from quire_bookie.limits import JOURNAL_ALIGNMENT_BYTES
 from quire_bookie.model import Buffer
 
@@ -135,11 +135,11 @@ class AioContext:
         return ctypes.addressof(view)
 
 
-class AioJournalFile:
+class AioJournalFile(JournalSubmission):
     """Implements `JournalFile` for a preallocated file. Open and use it on one event loop."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        super().__init__(path)
         self._fd = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         self._event_fd = -1
         try:
@@ -150,28 +150,12 @@ class AioJournalFile:
             if self._event_fd >= 0:
                 os.close(self._event_fd)
             raise
-        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._event_fd, self._wake)
-        self._done: Callable[[BaseException | None], None] | None = None
         self._size = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
 
-    @property
-    def path(self) -> str:
-        """The path it was opened with."""
-        return self._path
-
-    @property
-    def alignment_bytes(self) -> int:
-        """A page, which no device's logical block exceeds."""
-        return JOURNAL_ALIGNMENT_BYTES
-
-    def submit(self, offset: int, buffers: Sequence[Buffer], done: Callable[[BaseException | None], None]) -> None:
+    def submit(self, offset: int, buffers: Sequence[Buffer], done: Done) -> None:
         """Write `buffers` at `offset`; `done` runs on the loop once they are durable or have failed."""
-        assert self._done is None, "one submission is in flight at a time"
-        self._done = done
-        self._idle.clear()
+        self._begin(done)
         try:
             self._size = self._context.start(self._fd, offset, buffers, self._event_fd)
         except OSError as error:
@@ -192,15 +176,9 @@ class AioJournalFile:
         short = OSError(errno.EIO, f"{written} of {self._size} bytes written to {self._path}")
         self._finish(None if written == self._size else short)
 
-    def _finish(self, error: BaseException | None) -> None:
-        done, self._done = self._done, None
-        self._idle.set()
-        if done is not None:
-            done(error)
-
     async def close(self) -> None:
         """Wait for the submission in flight, then release the handle."""
-        await self._idle.wait()
+        await self._settled()
         self._loop.remove_reader(self._event_fd)
         self._context.close()
         os.close(self._event_fd)

@@ -5,21 +5,19 @@ competes with the loop for the interpreter lock: opening such a file lowers the 
 0.5 ms for the whole process (measured: docs/decisions/0002-journal-submit.md).
 """
 
-import asyncio
 import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from quire_bookie.limits import JOURNAL_ALIGNMENT_BYTES
+from quire_bookie.env.journal_submission import Done, JournalSubmission
 from quire_bookie.model import Buffer
 
 SWITCH_INTERVAL_S = 0.0005
 _BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
 
-_Done = Callable[[BaseException | None], None]
-_Job = tuple[int, Sequence[Buffer], _Done]
+_Job = tuple[int, Sequence[Buffer]]
 
 
 def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bool = True) -> None:
@@ -39,42 +37,26 @@ def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bo
         os.fsync(fd)
 
 
-class ThreadJournalFile:
+class ThreadJournalFile(JournalSubmission):
     """Implements `JournalFile` for a preallocated file. Open and use it on one event loop."""
 
     def __init__(self, path: str, *, synced: bool = True) -> None:
-        self._path = path
+        super().__init__(path)
         self._synced = synced
         self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._done: _Done | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._thread = threading.Thread(target=self._work, name="journal-submit", daemon=True)
         self._thread.start()
 
-    @property
-    def path(self) -> str:
-        """The path it was opened with."""
-        return self._path
-
-    @property
-    def alignment_bytes(self) -> int:
-        """A page: what is acknowledged never shares one with what is written later."""
-        return JOURNAL_ALIGNMENT_BYTES
-
-    def submit(self, offset: int, buffers: Sequence[Buffer], done: _Done) -> None:
+    def submit(self, offset: int, buffers: Sequence[Buffer], done: Done) -> None:
         """Write `buffers` at `offset`; `done` runs on the loop once they are durable or have failed."""
-        assert self._done is None, "one submission is in flight at a time"
-        self._done = done
-        self._idle.clear()
-        self._jobs.put((offset, buffers, done))
+        self._begin(done)
+        self._jobs.put((offset, buffers))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            offset, buffers, _ = job
+            offset, buffers = job
             failure: OSError | None = None
             try:
                 write_durably(self._fd, offset, buffers, synced=self._synced)
@@ -85,15 +67,9 @@ class ThreadJournalFile:
             except RuntimeError:
                 return  # the loop is closed: nobody is left to be told
 
-    def _finish(self, error: BaseException | None) -> None:
-        done, self._done = self._done, None
-        self._idle.set()
-        if done is not None:
-            done(error)
-
     async def close(self) -> None:
         """Wait for the submission in flight, then end the thread and release the handle."""
-        await self._idle.wait()
+        await self._settled()
         self._jobs.put(None)
         self._thread.join()  # it has nothing left to do: returns at once
         try:
