@@ -2,8 +2,8 @@
 
 Faults come one by one, so that the writer has something to replace, and in bursts: bookies crash and return, are cut
 off from the writer alone, hang up, stall; the metadata store goes away and leaves outcomes unknown. In half of the runs
-the writer closes the ledger itself, and then every replica that lacks a confirmed entry must be marked. In the others it
-is fenced or dies, and two openers must agree.
+the writer closes the ledger itself, and then every replica that lacks a confirmed entry must be marked. In the others
+it is fenced or dies, and two openers must agree.
 """
 
 import asyncio

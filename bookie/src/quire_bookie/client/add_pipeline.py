@@ -287,6 +287,11 @@ class AddPipeline:
         self._know_living()
         return former
 
+    def keep_nothing_for_vacant(self) -> None:
+        """Whoever may take the vacant positions will not be sent what is under way."""
+        self._give_up(self.vacant)
+        self._release()
+
     def restore(self, positions: Collection[int]) -> None:
         """The replacement came to nothing: the positions are lost as before, and nothing is kept for them."""
         for position in positions:
@@ -353,10 +358,7 @@ class AddPipeline:
     def _drop_laggards(self, waited_s: float) -> None:
         """Give up the replicas that owe an entry for so long for which the others were enough."""
         now_s = self._now_s()
-        for position, vacant in self.vacant.items():
-            if position not in self._given_up and now_s - vacant.since_s >= waited_s:
-                self._given_up.add(position)
-                self._tracker.fail(position)
+        self._give_up([position for position, one in self.vacant.items() if now_s - one.since_s >= waited_s])
         for bookie, position in list(self._living.items()):
             entry = self._tracker.first_unanswered(position)
             if self.error is not None or bookie not in self._living or entry > self._tracker.confirmed:
@@ -372,6 +374,11 @@ class AddPipeline:
 
     def _asked_s(self, bookie: BookieId, run: SentRun) -> float:
         return max(run.sent_s, self._joined_s.get(bookie, 0.0))
+
+    def _give_up(self, vacant: Collection[int]) -> None:
+        for position in set(vacant) - self._given_up:
+            self._given_up.add(position)
+            self._tracker.fail(position)
 
     # ---- inside
     def _owes(self, bookie: BookieId) -> SentRun | None:

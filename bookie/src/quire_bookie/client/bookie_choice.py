@@ -9,7 +9,7 @@ from typing import Protocol
 from quire_bookie.env.chance import Chance
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import BookieId
-from quire_bookie.quorum.placement import choose_ensemble, choose_replacements
+from quire_bookie.quorum.placement import Cluster, SpreadRules, choose_ensemble, choose_replacements, is_spread
 
 
 class Replacements(Protocol):
@@ -34,20 +34,45 @@ class BookieChoice:
         suspects: Callable[[], Collection[BookieId]],
         quarantined: Callable[[], Collection[BookieId]],
         chance: Chance,
+        cluster: Callable[[], Cluster] = Cluster,
+        rules: SpreadRules | None = None,
     ) -> None:
         self._registry = registry
         self._suspects = suspects
         self._quarantined = quarantined
         self._chance = chance
+        self._cluster = cluster
+        self._rules = rules or SpreadRules()
 
     def new_ensemble(self, size: int, write_quorum: int) -> tuple[BookieId, ...]:
-        """NotEnoughBookiesError when fewer are registered as writable."""
+        """NotEnoughBookiesError when fewer are registered as writable, or none satisfy enforced rules of placement."""
         avoid = frozenset(self._suspects()) | frozenset(self._quarantined())
-        return choose_ensemble(self._registry.writable, size, self._chance, avoid=avoid)
+        return choose_ensemble(
+            self._registry.writable,
+            size,
+            self._chance,
+            avoid=avoid,
+            write_quorum=write_quorum,
+            cluster=self._cluster(),
+            rules=self._rules,
+        )
 
     def replacements(
         self, ensemble: Sequence[BookieId], lost: Collection[int], shunned: Collection[BookieId], write_quorum: int
     ) -> dict[int, BookieId]:
         """See Replacements. A bookie that cannot be reached replaces nobody."""
         candidates = self._registry.writable - frozenset(self._suspects()) - frozenset(shunned)
-        return choose_replacements(candidates, ensemble, lost, self._chance, avoid=frozenset(self._quarantined()))
+        return choose_replacements(
+            candidates,
+            ensemble,
+            lost,
+            self._chance,
+            avoid=frozenset(self._quarantined()),
+            write_quorum=write_quorum,
+            cluster=self._cluster(),
+            rules=self._rules,
+        )
+
+    def is_spread(self, ensemble: Sequence[BookieId], write_quorum: int) -> bool:
+        """Whether an ensemble satisfies the rules of placement, enforced or not."""
+        return is_spread(ensemble, write_quorum, self._cluster(), self._rules)

@@ -90,6 +90,7 @@ class EnsembleChanges:
         self._end()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
+        self._pipeline.keep_nothing_for_vacant()
 
     def abort(self) -> None:
         """The writer failed: as `stop`, without waiting. The ledger will end at what is confirmed, or later."""

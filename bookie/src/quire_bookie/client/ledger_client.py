@@ -4,11 +4,13 @@ One client per process is enough: its connections, and what it knows of the book
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.connection import BookieConnection
+from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_reader import LedgerReader
@@ -22,11 +24,13 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import LedgerError, LedgerExistsError, UnauthorizedError
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.quorum.placement import Cluster, SpreadRules
 
 _CREATE_ATTEMPTS_MAX = 100
 
@@ -52,6 +56,7 @@ class LedgerClient:
         clock: WallClock,
         chance: Chance,
         security: ClientSecurity | None = None,
+        racks: RackMap | None = None,
     ) -> None:
         """Use `open`."""
         self._settings = settings
@@ -61,7 +66,20 @@ class LedgerClient:
         self._ids = LedgerIds(metadata)
         self._registry = registry
         self._pool = ConnectionPool(registry.address_of, settings, security)
-        self._bookies = BookieChoice(registry, lambda: self._pool.suspects, lambda: self._pool.quarantined, chance)
+        self._racks = racks
+        self._free_space = (
+            FreeSpace(registry, settings.free_space_interval_s, settings.read_timeout_s)
+            if settings.placement_by_free_space
+            else None
+        )
+        self._bookies = BookieChoice(
+            registry,
+            lambda: self._pool.suspects,
+            lambda: self._pool.quarantined,
+            chance,
+            self._cluster,
+            SpreadRules(settings.placement_racks_min, settings.placement_zones_min, settings.placement_enforced),
+        )
         self._marks = HoleMarks(UnderReplication(metadata, clock))
         self._writers: dict[LedgerId, LedgerWriter] = {}
         self._recovering: dict[LedgerId, tuple[asyncio.Lock, int]] = {}
@@ -79,8 +97,12 @@ class LedgerClient:
         """A client that knows the registered bookies. MetadataUnavailableError. ConfigError: its TLS files."""
         settings = settings or ClientSettings()
         security = await ClientSecurity.open(settings.security, clock)
-        registry = await BookieRegistry.open(metadata)
-        return cls(metadata, registry, settings, clock, chance, security)
+        async with contextlib.AsyncExitStack() as undo:
+            registry = await BookieRegistry.open(metadata)
+            undo.push_async_callback(registry.close)
+            racks = await RackMap.open(metadata)
+            undo.pop_all()
+        return cls(metadata, registry, settings, clock, chance, security, racks)
 
     async def close(self) -> None:
         """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
@@ -88,6 +110,10 @@ class LedgerClient:
             writer.abandon()
         await self._marks.close()
         await self._pool.close()
+        if self._free_space is not None:
+            await self._free_space.close()
+        if self._racks is not None:
+            await self._racks.close()
         await self._registry.close()
 
     # ---- bookies
@@ -193,6 +219,10 @@ class LedgerClient:
         return (await self._nodes.read(ledger)).value
 
     # ---- inside
+    def _cluster(self) -> Cluster:
+        places = {} if self._racks is None else self._racks.places
+        return Cluster(places, {} if self._free_space is None else self._free_space.weights)
+
     async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
         """One recovery of a ledger at a time in this client: answers on one connection name only ledger and entry."""
         ledger = handle.ledger

@@ -10,6 +10,8 @@ from quire_bookie.limits import (
     CONNECT_TIMEOUT_S,
     ENSEMBLE_CHANGES_MAX,
     FRAME_BYTES_MAX,
+    FREE_SPACE_INTERVAL_S,
+    PLACEMENT_RACKS_MIN,
     QUARANTINE_ERRORS,
     QUARANTINE_INTERVAL_S,
     QUARANTINE_S,
@@ -61,6 +63,15 @@ class ClientSettings:
     """So many replicas lost to one bookie within `quarantine_interval_s` keep it out of ensembles; 0: never."""
     quarantine_interval_s: float = QUARANTINE_INTERVAL_S
     quarantine_s: float = QUARANTINE_S
+    placement_racks_min: int = PLACEMENT_RACKS_MIN
+    """Racks over which each write set is spread, as the rack map `/bookies` has them (minNumRacksPerWriteQuorum)."""
+    placement_zones_min: int = 1
+    """The same of zones, the first part of `/zone/rack`."""
+    placement_enforced: bool = False
+    """Make no ensemble and no replacement that breaks the two above (enforceMinNumRacksPerWriteQuorum)."""
+    placement_by_free_space: bool = False
+    """Bookies with more free space get more ledgers (diskWeightBasedPlacementEnabled)."""
+    free_space_interval_s: float = FREE_SPACE_INTERVAL_S
     security: ClientSecuritySettings = field(default_factory=ClientSecuritySettings)
 
     def __post_init__(self) -> None:
@@ -74,6 +85,7 @@ class ClientSettings:
             "slow_replica_s",
             "quarantine_interval_s",
             "quarantine_s",
+            "free_space_interval_s",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not above 0")
@@ -84,6 +96,8 @@ class ClientSettings:
             "read_entries_in_flight_max",
             "recovery_reads_in_flight",
             "slow_replica_bytes_max",
+            "placement_racks_min",
+            "placement_zones_min",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not at least 1")

@@ -1,31 +1,93 @@
-"""Which bookies make an ensemble, and who takes the place of a lost one. Chooses at random; knows no racks yet.
+"""Which bookies make an ensemble, and who takes the place of a lost one. Pure: candidates, places and weights come in.
 
-The choice depends only on the candidates and on what `Chance` returns: candidates are sorted first, because the
-order of a set of strings differs from process to process.
+A place is a path such as `/zone/rack` or `/rack`. The bookies of each write set are spread over zones first, then over
+racks; what is left is chance, by weight. The choice depends only on the arguments and on what `Chance` returns:
+candidates are sorted first, because the order of a set of strings differs from process to process.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.model import BookieId
+from quire_bookie.quorum.write_set import write_sets
+
+DEFAULT_PLACE = "/default-rack"
+_WEIGHT_MULTIPLE_MAX = 3  # of the median: a new, empty bookie must not take all new ledgers
+_ATTEMPTS_MAX = 20  # at an ensemble that satisfies enforced rules; each begins with other bookies
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is known of the bookies. One without a place is in the default rack."""
+
+    places: Mapping[BookieId, str] = field(default_factory=dict)
+    weights: Mapping[BookieId, float] = field(default_factory=dict)
+    """Free bytes, or any other measure; a bookie without one counts as the median. Empty: all are equal."""
+
+    def rack_of(self, bookie: BookieId) -> str:
+        """The whole place: two racks of one name in different zones are different racks."""
+        return self.places.get(bookie, DEFAULT_PLACE)
+
+    def zone_of(self, bookie: BookieId) -> str:
+        """The first part of a place with several; empty for a place without zones."""
+        parts = self.rack_of(bookie).strip("/").split("/")
+        return parts[0] if len(parts) > 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRules:
+    """Over how many racks and zones each write set should be spread, as far as Qw allows."""
+
+    racks_min: int = 1
+    zones_min: int = 1
+    enforce: bool = False
+    """Rather no ensemble, and no replacement, than one that breaks them."""
+
+
+def is_spread(ensemble: Sequence[BookieId], write_quorum: int, cluster: Cluster, rules: SpreadRules) -> bool:
+    """Whether every write set satisfies the rules."""
+    for positions in write_sets(len(ensemble), write_quorum):
+        members = [ensemble[position] for position in positions]
+        if len({cluster.rack_of(bookie) for bookie in members}) < min(write_quorum, rules.racks_min):
+            return False
+        if len({cluster.zone_of(bookie) for bookie in members}) < min(write_quorum, rules.zones_min):
+            return False
+    return True
 
 
 def choose_ensemble(
-    candidates: Collection[BookieId], size: int, chance: Chance, *, avoid: Collection[BookieId] = ()
+    candidates: Collection[BookieId],
+    size: int,
+    chance: Chance,
+    *,
+    avoid: Collection[BookieId] = (),
+    write_quorum: int | None = None,
+    cluster: Cluster = Cluster(),
+    rules: SpreadRules = SpreadRules(),
 ) -> tuple[BookieId, ...]:
-    """`size` distinct candidates in random order; those to avoid only as far as the others do not suffice.
+    """`size` distinct candidates; those to avoid only as far as the others do not suffice. `write_quorum`: default all.
 
-    NotEnoughBookiesError when there are fewer candidates than `size`.
+    NotEnoughBookiesError when there are fewer candidates than `size`, or none that satisfy enforced rules.
     """
-    preferred = sorted(set(candidates) - set(avoid))
-    if len(preferred) >= size:
-        return tuple(chance.sample(preferred, size))
-    rest = sorted(set(candidates) - set(preferred))
-    if len(preferred) + len(rest) < size:
-        raise NotEnoughBookiesError(f"{size} writable bookies are needed, {len(preferred) + len(rest)} are registered")
-    chosen = preferred + chance.sample(rest, size - len(preferred))
-    return tuple(chance.sample(chosen, size))
+    if len(set(candidates)) < size:
+        raise NotEnoughBookiesError(f"{size} writable bookies are needed, {len(set(candidates))} are registered")
+    choice = _Choice(chance, write_quorum or size, cluster, rules)
+    preferred = set(candidates) - set(avoid)
+    for _ in range(_ATTEMPTS_MAX if rules.enforce else 1):
+        for tiers in ((preferred,), (preferred, set(candidates)), (set(candidates),)):
+            chosen = _fill(choice, [None] * size, range(size), tiers)
+            if None in chosen:
+                continue
+            ensemble = tuple(bookie for bookie in chosen if bookie is not None)
+            if not rules.enforce or is_spread(ensemble, choice.write_quorum, cluster, rules):
+                return ensemble
+    raise NotEnoughBookiesError(
+        f"no {size} of the {len(set(candidates))} registered bookies are spread over {rules.racks_min} racks and "
+        f"{rules.zones_min} zones"
+    )
 
 
 def choose_replacements(
@@ -35,19 +97,83 @@ def choose_replacements(
     chance: Chance,
     *,
     avoid: Collection[BookieId] = (),
+    write_quorum: int | None = None,
+    cluster: Cluster = Cluster(),
+    rules: SpreadRules = SpreadRules(),
 ) -> dict[int, BookieId]:
     """For each of the `lost` positions of `ensemble` a candidate that is not in it, as far as there are any.
 
     The former bookie of a position may take it again when it is a candidate, and is preferred: its older entries are
-    there already. Those to avoid only as far as the others do not suffice.
+    there already. Those to avoid only as far as the others do not suffice. Enforced rules leave a position out.
     """
-    chosen: dict[int, BookieId] = {}
+    choice = _Choice(chance, write_quorum or len(ensemble), cluster, rules)
     outside = set(candidates) - set(ensemble)
+    seats: list[BookieId | None] = [None if p in set(lost) else bookie for p, bookie in enumerate(ensemble)]
     for wanted in (set(candidates) - set(avoid), set(candidates)):
-        for position in sorted(set(lost) - chosen.keys()):
-            others = sorted(outside & wanted - set(chosen.values()))
-            if ensemble[position] in wanted:
-                chosen[position] = ensemble[position]
-            elif others:
-                (chosen[position],) = chance.sample(others, 1)
+        for position in sorted(lost):
+            if seats[position] is None and ensemble[position] in wanted:
+                seats[position] = ensemble[position]
+        seats = _fill(choice, seats, sorted(lost), (outside & wanted,))
+    chosen = {position: bookie for position in sorted(lost) if (bookie := seats[position]) is not None}
+    if rules.enforce:
+        for position in list(chosen):
+            changed = [chosen.get(p, bookie) for p, bookie in enumerate(ensemble)]
+            if chosen[position] != ensemble[position] and not is_spread(changed, choice.write_quorum, cluster, rules):
+                del chosen[position]
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    chance: Chance
+    write_quorum: int
+    cluster: Cluster
+    rules: SpreadRules
+
+    def among(self, candidates: list[BookieId]) -> BookieId:
+        """One of the candidates (sorted), by weight."""
+        known = self.cluster.weights
+        if not known:
+            return self.chance.sample(candidates, 1)[0]
+        middle = median(known.values())
+        weights = [max(1.0, min(known.get(one, middle), middle * _WEIGHT_MULTIPLE_MAX)) for one in candidates]
+        mark = self.chance.uniform(0.0, sum(weights))
+        for candidate, weight in zip(candidates, weights, strict=True):
+            mark -= weight
+            if mark <= 0:
+                return candidate
+        return candidates[-1]
+
+
+def _fill(
+    choice: _Choice,
+    seats: Sequence[BookieId | None],
+    positions: Collection[int],
+    tiers: Sequence[Collection[BookieId]],
+) -> list[BookieId | None]:
+    """Fill the empty `positions` as far as possible, with members of an earlier tier before those of a later one."""
+    seats = list(seats)
+    for position in positions:
+        for tier in tiers:
+            free = set(tier) - set(seats)
+            if seats[position] is None and free:
+                seats[position] = choice.among(_least_crowded(choice, seats, position, sorted(free)))
+    return seats
+
+
+def _least_crowded(
+    choice: _Choice, seats: Sequence[BookieId | None], position: int, candidates: list[BookieId]
+) -> list[BookieId]:
+    """The candidates whose zone, then whose rack, is rarest among those that share a write set with `position`."""
+    cluster, size = choice.cluster, len(seats)
+    if not cluster.places:
+        return candidates
+    sharing = [
+        bookie
+        for other, bookie in enumerate(seats)
+        if bookie is not None and min((other - position) % size, (position - other) % size) < choice.write_quorum
+    ]
+    zones = [cluster.zone_of(bookie) for bookie in sharing]
+    racks = [cluster.rack_of(bookie) for bookie in sharing]
+    crowds = [(zones.count(cluster.zone_of(one)), racks.count(cluster.rack_of(one))) for one in candidates]
+    return [one for one, crowd in zip(candidates, crowds, strict=True) if crowd == min(crowds)]

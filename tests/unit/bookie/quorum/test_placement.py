@@ -3,11 +3,13 @@
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.model import BookieId
-from quire_bookie.quorum.placement import choose_ensemble
+from quire_bookie.quorum.placement import Cluster, SpreadRules, choose_ensemble, choose_replacements, is_spread
 
 
 class _Seeded:
@@ -55,3 +57,131 @@ def test_bookies_to_avoid_are_taken_only_when_the_others_do_not_suffice() -> Non
 def test_too_few_candidates_are_refused_with_both_numbers() -> None:
     with pytest.raises(NotEnoughBookiesError, match=r"3 .* 2"):
         choose_ensemble(_bookies("a", "b"), 3, _chance(), avoid=_bookies("a"))
+
+
+# ---- replacements
+_A, _B, _C, _D, _E = (BookieId(name) for name in "abcde")
+
+
+def test_a_replacement_is_never_a_member_that_kept_its_place() -> None:
+    for seed in range(50):
+        chosen = choose_replacements(_bookies("a", "b", "d", "e"), (_A, _B, _C), {2}, _chance(seed))
+        assert chosen in ({2: _D}, {2: _E})
+
+
+def test_several_places_get_distinct_bookies_as_far_as_there_are_any() -> None:
+    for seed in range(50):
+        both = choose_replacements(_bookies("c", "d", "e"), (_A, _B, _C), {0, 1}, _chance(seed))
+        assert both.keys() == {0, 1}
+        assert set(both.values()) == {_D, _E}
+    assert len(choose_replacements(_bookies("c", "d"), (_A, _B, _C), {0, 1}, _chance())) == 1
+    assert choose_replacements(_bookies("c"), (_A, _B, _C), {0, 1}, _chance()) == {}
+
+
+def test_the_former_bookie_is_preferred_for_its_own_place_unless_it_is_to_be_avoided() -> None:
+    for seed in range(20):
+        assert choose_replacements(_bookies("b", "d"), (_A, _B, _C), {1}, _chance(seed)) == {1: _B}
+        avoiding = choose_replacements(_bookies("b", "d"), (_A, _B, _C), {1}, _chance(seed), avoid=_bookies("b"))
+        assert avoiding == {1: _D}
+    assert choose_replacements(_bookies("b"), (_A, _B, _C), {1}, _chance(), avoid=_bookies("b")) == {1: _B}
+
+
+# ---- racks and zones
+def _in_racks(**places: str) -> Cluster:
+    return Cluster({BookieId(name): place for name, place in places.items()})
+
+
+_TWO_RACKS = _in_racks(a="/r1", b="/r1", c="/r1", d="/r2")
+_ZONES = _in_racks(a="/z1/r1", b="/z1/r2", c="/z2/r1", d="/z2/r2", e="/z3/r1", f="/z3/r2")
+
+
+def test_a_lone_rack_is_always_in_the_ensemble_when_two_are_wanted() -> None:
+    rules = SpreadRules(racks_min=2)
+    for seed in range(50):
+        chosen = choose_ensemble(_bookies("a", "b", "c", "d"), 2, _chance(seed), cluster=_TWO_RACKS, rules=rules)
+        assert _D in chosen
+        assert is_spread(chosen, 2, _TWO_RACKS, rules)
+
+
+def test_three_zones_hold_one_bookie_each() -> None:
+    for seed in range(50):
+        chosen = choose_ensemble(_bookies(*"abcdef"), 3, _chance(seed), cluster=_ZONES)
+        assert {_ZONES.zone_of(bookie) for bookie in chosen} == {"z1", "z2", "z3"}
+
+
+def test_racks_of_one_name_in_two_zones_are_two_racks() -> None:
+    assert _ZONES.rack_of(_A) != _ZONES.rack_of(_C)
+    assert _ZONES.zone_of(_A) != _ZONES.zone_of(_C)
+
+
+def test_rules_that_cannot_be_kept_are_a_preference_unless_they_are_enforced() -> None:
+    one_rack = _in_racks(a="/r1", b="/r1", c="/r1")
+    wanted = SpreadRules(racks_min=2)
+    assert len(choose_ensemble(_bookies("a", "b", "c"), 3, _chance(), cluster=one_rack, rules=wanted)) == 3
+    with pytest.raises(NotEnoughBookiesError, match="2 racks"):
+        choose_ensemble(
+            _bookies("a", "b", "c"), 3, _chance(), cluster=one_rack, rules=SpreadRules(racks_min=2, enforce=True)
+        )
+
+
+def test_an_enforced_rule_is_worth_more_than_a_bookie_that_should_be_avoided() -> None:
+    rules = SpreadRules(racks_min=2, enforce=True)
+    for seed in range(20):
+        candidates = _bookies("a", "b", "c", "d")
+        chosen = choose_ensemble(candidates, 2, _chance(seed), avoid={_D}, cluster=_TWO_RACKS, rules=rules)
+        assert _D in chosen
+
+
+def test_an_enforced_rule_leaves_a_place_empty_rather_than_break_it() -> None:
+    rules = SpreadRules(racks_min=2, enforce=True)
+    cluster = _in_racks(a="/r1", b="/r2", c="/r1", d="/r2")
+    replace = {"cluster": cluster, "rules": rules}
+    assert choose_replacements({_C}, (_A, _B), {1}, _chance(), **replace) == {}  # type: ignore[arg-type]
+    assert choose_replacements({_C, _D}, (_A, _B), {1}, _chance(), **replace) == {1: _D}  # type: ignore[arg-type]
+
+
+def test_a_replacement_comes_from_the_zone_that_the_others_lack() -> None:
+    for seed in range(30):
+        chosen = choose_replacements(_bookies("b", "d", "f"), (_A, _C, _E), {1}, _chance(seed), cluster=_ZONES)
+        assert chosen == {1: _D}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), st.data())
+def test_enforced_choices_satisfy_the_rules_or_are_refused(
+    seed: int, size: int, racks: int, data: st.DataObject
+) -> None:
+    write_quorum = data.draw(st.integers(1, size))
+    names = [BookieId(f"b{number}") for number in range(data.draw(st.integers(size, 9)))]
+    cluster = Cluster({name: f"/z{number % 2}/r{number % racks}" for number, name in enumerate(names)})
+    rules = SpreadRules(data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)), enforce=True)
+    chance = _chance(seed)
+    try:
+        chosen = choose_ensemble(names, size, chance, write_quorum=write_quorum, cluster=cluster, rules=rules)
+    except NotEnoughBookiesError:
+        return
+    assert len(set(chosen)) == size
+    assert is_spread(chosen, write_quorum, cluster, rules)
+    lost = {data.draw(st.integers(0, size - 1))}
+    replaced = choose_replacements(
+        names, chosen, lost, chance, avoid=chosen, write_quorum=write_quorum, cluster=cluster, rules=rules
+    )
+    after = [replaced.get(position, bookie) for position, bookie in enumerate(chosen)]
+    assert is_spread(after, write_quorum, cluster, rules)
+
+
+# ---- weights
+def test_a_bookie_with_more_room_gets_more_but_not_more_than_three_medians() -> None:
+    cluster = Cluster(weights={_A: 100.0, _B: 100.0, _C: 100.0, _D: 1e9})
+    chance = _chance()
+    turns = [choose_ensemble(_bookies("a", "b", "c", "d"), 1, chance, cluster=cluster)[0] for _ in range(3000)]
+    assert 0.45 < turns.count(_D) / len(turns) < 0.55
+    assert 0.12 < turns.count(_A) / len(turns) < 0.21
+
+
+def test_a_bookie_of_unknown_room_counts_as_the_median_and_a_full_one_hardly_ever() -> None:
+    cluster = Cluster(weights={_A: 1000.0, _B: 0.0, _C: 1000.0})
+    chance = _chance()
+    turns = [choose_ensemble(_bookies("a", "b", "c", "d"), 1, chance, cluster=cluster)[0] for _ in range(3000)]
+    assert 0.28 < turns.count(_D) / len(turns) < 0.38
+    assert turns.count(_B) < 30
