@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.sim import (
+    autorecovery_scenario,
     bookie_scenario,
     churn_scenario,
     collection_scenario,
@@ -23,6 +24,7 @@ from tests.sim import (
 from tests.sim.loop import SimLoop, simulate
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
+    "autorecovery": autorecovery_scenario.run,
     "bookie": bookie_scenario.run,
     "churn": churn_scenario.run,
     "collection": collection_scenario.run,

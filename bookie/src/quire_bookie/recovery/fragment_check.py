@@ -15,6 +15,7 @@ from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import (
     BookieIoError,
+    BookieProtocolError,
     DigestMismatchError,
     LedgerError,
     NoSuchEntryError,
@@ -103,6 +104,8 @@ class LedgerCheck:
             return ReplicaReport(fragment, position, Health.LIMBO, whole, str(found))
         if isinstance(found, (NoSuchLedgerError, NoSuchEntryError)):
             return ReplicaReport(fragment, position, Health.LACKING, whole, str(found))
+        if isinstance(found, BookieProtocolError) and not damaged:
+            return _judged(fragment, position, failures, ())  # it is too old to list entries: its ends must do
         if isinstance(found, LedgerError) and not isinstance(found, BookieIoError):
             if any(_is_missing(error) for error in failures.values()):
                 return ReplicaReport(fragment, position, Health.LACKING, whole, f"extent unknown: {found}")

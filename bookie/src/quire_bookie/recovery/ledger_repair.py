@@ -109,7 +109,8 @@ class LedgerRepair:
         metadata = stored.value
         handle = self._access.handle(ledger, metadata)
         check = LedgerCheck(self._access, handle, self._check_pace)
-        reports = await check.check(closed_fragments(metadata), listed=frozenset(suspected))
+        # Everybody's list: what made one replica lack entries may have struck another as well.
+        reports = await check.check(closed_fragments(metadata))
         reports = with_limbo(reports)
         bad = [report for report in reports if report.health not in (Health.WHOLE, Health.UNKNOWN)]
         if bad:
@@ -244,7 +245,7 @@ class LedgerRepair:
         self, handle: LedgerHandle, metadata: LedgerMetadata, bookies: set[BookieId]
     ) -> Result | None:
         """What these bookies must hold is there: a miss of theirs says something again."""
-        if metadata.state is not LedgerState.CLOSED:
+        if bookies and metadata.state is not LedgerState.CLOSED:
             return Result(Verdict.WAIT, "open: limbo ends when it is closed")
         for bookie in sorted(bookies):
             try:

@@ -1,0 +1,177 @@
+"""Real bookies on a simulated loop, and ledgers whose replicas hold exactly what a test says. For tests only."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.errors import QuireError
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import LedgerCheck, ReplicaReport
+from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.recovery.ledger_repair import LedgerRepair, Result
+from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.recovery.stats import RecoveryStats
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.metadata import SimMetadataStore
+from tests.sim.world import SimBookie, SimChance, World
+
+T = TypeVar("T")
+LEDGER = LedgerId(7)
+SETTINGS = RecoverySettings(
+    rate_bytes_s=0, operations_s=0, list_timeout_s=2.0, open_ledger_grace_s=5.0, retry_s=(1.0, 8.0), poll_s=2.0
+)
+QUICK = ClientSettings(add_timeout_s=3.0, read_timeout_s=3.0, connect_timeout_s=1.0, suspect_s=4.0)
+
+
+def payload(entry: int) -> bytes:
+    """What entry `entry` of every ledger holds."""
+    return b"entry %d" % entry
+
+
+@dataclass
+class SmallCluster:
+    """A world with what a repair needs."""
+
+    world: World
+    access: ClusterAccess
+    locks: ReplicationLocks
+    repair: LedgerRepair
+    stats: RecoveryStats
+    limbo_ended: list[tuple[BookieId, LedgerId]] = field(default_factory=list)
+
+    @property
+    def bookies(self) -> list[BookieId]:
+        """Their ids, b1 first."""
+        found = [self.world.bookies[host].running for host in sorted(self.world.bookies)]
+        return [running.bookie_id for running in found if running is not None]
+
+    def place(self, bookie: BookieId) -> SimBookie:
+        """Where a bookie runs."""
+        return next(
+            place
+            for place in self.world.bookies.values()
+            if place.running is not None and place.running.bookie_id == bookie
+        )
+
+    async def write(
+        self,
+        held: Mapping[BookieId, range | list[int]],
+        *,
+        last: int,
+        ledger: LedgerId = LEDGER,
+        quorums: tuple[int, int] = (3, 2),
+        state: LedgerState = LedgerState.CLOSED,
+        segments: tuple[Segment, ...] = (),
+    ) -> LedgerMetadata:
+        """A ledger on the first three bookies (or `segments`), whose replicas hold what `held` says."""
+        metadata = LedgerMetadata(
+            ensemble_size=3,
+            write_quorum=quorums[0],
+            ack_quorum=quorums[1],
+            segments=segments or (Segment(EntryId(0), tuple(self.bookies[:3])),),
+            state=state,
+            last_entry=EntryId(last if state is LedgerState.CLOSED else -1),
+            c_token=ledger,
+        )
+        handle = self.access.handle(ledger, metadata)
+        for bookie, entries in held.items():
+            writer = ReplicaWriter(handle, bookie)
+            await writer.store([self.entry(ledger, entry) for entry in entries])
+            writer.close()
+        await self.access.nodes.create(ledger, metadata)
+        return metadata
+
+    def entry(self, ledger: LedgerId, entry: int) -> LedgerEntry:
+        """One entry as its writer would have sent it."""
+        length = sum(len(payload(number)) for number in range(entry + 1))
+        return LedgerEntry(ledger, EntryId(entry), EntryId(entry - 1), length, memoryview(payload(entry)))
+
+    async def held(self, bookie: BookieId, last: int, ledger: LedgerId = LEDGER) -> list[int]:
+        """The entries that a bookie serves, byte for byte as the writer sent them."""
+        place = self.place(bookie)
+        assert place.node is not None and place.running is not None
+        metadata = (await self.access.nodes.read(ledger)).value
+        digest = self.access.handle(ledger, metadata).digest
+        found = []
+        for number in range(last + 1):
+            try:
+                data = await self.world.loop.run_on(place.node, place.running.storage.read(ledger, EntryId(number)))
+            except QuireError:
+                continue
+            wanted = self.entry(ledger, number)
+            head = digest.encode_entry(ledger, wanted.entry_id, wanted.lac, wanted.length, (wanted.payload,))
+            assert bytes(data) == head + payload(number)
+            found.append(number)
+        return found
+
+    async def check(
+        self, ledger: LedgerId = LEDGER, *, listed: frozenset[BookieId] | None = None
+    ) -> list[ReplicaReport]:
+        """A look at a ledger."""
+        metadata = (await self.access.nodes.read(ledger)).value
+        check = LedgerCheck(self.access, self.access.handle(ledger, metadata), Pace(0))
+        return await check.check(closed_fragments(metadata), listed=listed)
+
+    async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER) -> Result:
+        """A repair under the lock, with these bookies marked."""
+        assert await self.locks.acquire(ledger)
+        result = await self.repair.repair(Mark(ledger, bookies, None, 0))
+        await self.locks.release(ledger)
+        return result
+
+    async def lose(self, bookie: BookieId) -> None:
+        """Gone with its disks, and its lease as well."""
+        host = self.place(bookie).host
+        session = self.world.bookies[host].session
+        assert session is not None
+        self.world.crash_bookie(host, "none")
+        session.lease_ran_out()
+        del self.world.bookies[host]
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let registrations be noticed."""
+        await asyncio.sleep(1.0)
+
+
+def run(
+    scenario: Callable[[SmallCluster], Coroutine[Any, Any, T]],
+    *,
+    bookies: int = 4,
+    settings: RecoverySettings = SETTINGS,
+) -> T:
+    """Run a scenario on fresh bookies."""
+
+    async def work(loop: SimLoop) -> T:
+        world = World(loop, 1)
+        await world.start_bookies(bookies)
+        store = SimMetadataStore(world.metadata)
+        access = await ClusterAccess.open(store, settings, QUICK, clock=world.clock, chance=SimChance(3))
+        locks, stats = ReplicationLocks(store, "test"), RecoveryStats()
+        await RecoveryControls(store).ensure_layout()
+        ended: list[tuple[BookieId, LedgerId]] = []
+
+        async def end_limbo(bookie: BookieId, ledger: LedgerId) -> None:
+            place = cluster.place(bookie)
+            assert place.node is not None and place.running is not None
+            await loop.run_on(place.node, place.running.storage.end_limbo(ledger))
+            ended.append((bookie, ledger))
+
+        repair = LedgerRepair(access, locks, end_limbo, stats)
+        cluster = SmallCluster(world, access, locks, repair, stats, ended)
+        try:
+            result = await scenario(cluster)
+        finally:
+            await access.close()
+        assert loop.failures == []
+        return result
+
+    return simulate(work, seed=1)

@@ -1,0 +1,151 @@
+"""The auditor: what it marks and what it leaves alone, the delay, a person's word, and who leads."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from quire_bookie.metadata.election import Election, current_leader
+from quire_bookie.metadata.layout import ledger_path
+from quire_bookie.metadata.recovery_controls import CheckKind, RecoveryControls
+from quire_bookie.model import LedgerId, LedgerState
+from quire_bookie.recovery.auditor import Auditor
+from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
+
+QUIET = replace(SETTINGS, check_interval_s=0, audit_interval_s=0, lost_bookie_delay_s=60)
+
+
+@contextlib.asynccontextmanager
+async def auditing(cluster: SmallCluster) -> AsyncIterator[Auditor]:
+    store = cluster.access.metadata
+    auditor = Auditor(cluster.access, Election(store, "test"), RecoveryControls(store), cluster.stats)
+    task = asyncio.ensure_future(auditor.run())
+    try:
+        await asyncio.sleep(1)
+        yield auditor
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def marked(cluster: SmallCluster) -> dict[LedgerId, tuple[str, ...]]:
+    return {mark.ledger: mark.bookies async for page in cluster.access.marks.marks() for mark in page}
+
+
+async def two_ledgers(cluster: SmallCluster) -> None:
+    a, b, c, _d = cluster.bookies
+    await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2)
+    await cluster.write({}, last=-1, ledger=LedgerId(2**40), state=LedgerState.OPEN)
+    cluster.world.metadata.write(ledger_path(LedgerId(9)), b"no metadata", None)
+
+
+def test_the_ledgers_of_a_lost_bookie_are_marked_after_the_delay() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        async with auditing(cluster) as auditor:
+            assert auditor.leads
+            assert await current_leader(cluster.access.metadata) == "test"
+            await cluster.lose(c)
+            await asyncio.sleep(50)
+            assert await marked(cluster) == {}
+            await asyncio.sleep(20)
+            assert await marked(cluster) == {LEDGER: (c,), LedgerId(2**40): (c,)}
+        assert cluster.stats.ledgers_unreadable > 0, "one that does not parse is passed over, and counted"
+
+    run(scenario, settings=QUIET)
+
+
+def test_a_bookie_that_comes_back_in_time_is_forgiven() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        await two_ledgers(cluster)
+        host = cluster.place(cluster.bookies[2]).host
+        async with auditing(cluster):
+            cluster.world.kill_bookie(host)
+            await asyncio.sleep(30)
+            await cluster.world.start_bookie(host)
+            await asyncio.sleep(120)
+            assert await marked(cluster) == {}
+
+    run(scenario, settings=QUIET)
+
+
+def test_a_persons_word_marks_at_once() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        async with auditing(cluster):
+            await cluster.lose(c)
+            controls = RecoveryControls(cluster.access.metadata)
+            assert await controls.lost_bookie_delay_s() == 60
+            await controls.set_lost_bookie_delay_s(60)
+            await asyncio.sleep(2)
+            assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
+
+    run(scenario, settings=QUIET)
+
+
+def test_nothing_is_marked_while_it_is_switched_off() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        controls = RecoveryControls(cluster.access.metadata)
+        await controls.disable()
+        async with auditing(cluster):
+            await cluster.lose(c)
+            await asyncio.sleep(100)
+            assert await marked(cluster) == {}
+            await controls.enable()
+            await asyncio.sleep(80)
+            assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
+
+    run(scenario, settings=QUIET)
+
+
+def test_a_check_of_all_ledgers_marks_holes_and_never_silence() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _d = cluster.bookies
+        await cluster.write({a: range(9), b: range(9), c: [0, 1, 2, 8]}, last=8)
+        await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2, ledger=LedgerId(8))
+        async with auditing(cluster):
+            await asyncio.sleep(5)
+            assert await marked(cluster) == {LEDGER: (c,)}
+            controls = RecoveryControls(cluster.access.metadata)
+            assert await controls.last_check_ms(CheckKind.ALL_LEDGERS) is not None
+            cluster.world.kill_bookie(cluster.place(b).host)
+            checks = cluster.stats.checks
+            await asyncio.sleep(8)
+        assert checks == 1, "not before the interval is over"
+        assert cluster.stats.ledgers_checked == 2
+
+    run(scenario, settings=replace(QUIET, check_interval_s=3600.0))
+
+
+def test_silence_during_a_check_is_counted_and_not_marked() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2)
+        cluster.world.kill_bookie(cluster.place(b).host)
+        async with auditing(cluster):
+            await asyncio.sleep(4)
+            assert await marked(cluster) == {}
+        assert cluster.stats.replicas_unknown >= 1
+
+    run(scenario, settings=replace(QUIET, check_interval_s=3600.0))
+
+
+def test_one_leads_and_the_next_takes_over_without_forgetting_the_delay() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        async with auditing(cluster) as auditor:
+            await cluster.lose(c)
+            await asyncio.sleep(30)
+            cluster.access.metadata.expire()  # type: ignore[attr-defined]
+            await asyncio.sleep(20)
+            assert auditor.leads and cluster.stats.elections_won == 2
+            await asyncio.sleep(15)
+            assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
+
+    run(scenario, settings=QUIET)

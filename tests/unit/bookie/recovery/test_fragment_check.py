@@ -1,0 +1,114 @@
+"""What a check says of replicas that are whole, gone, incomplete, in limbo or silent."""
+
+from dataclasses import replace
+
+from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.recovery.fragment_check import Health
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.wire.digest import Digest
+from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
+
+
+def test_replicas_that_hold_everything_are_whole() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        await cluster.write(dict.fromkeys(cluster.bookies[:3], range(20)), last=19)
+        assert {report.health for report in await cluster.check()} == {Health.WHOLE}
+
+    run(scenario)
+
+
+def test_a_hole_in_the_middle_is_found_by_the_list_of_entries() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write({a: range(20), b: range(20), c: [*range(5), *range(9, 20)]}, last=19)
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[a].health, reports[b].health) == (Health.WHOLE, Health.WHOLE)
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((5, 8),))
+        unlisted = await cluster.check(listed=frozenset())
+        assert {report.health for report in unlisted} == {Health.WHOLE}, "only ends are read then"
+
+    run(scenario)
+
+
+def test_a_missing_end_is_found_without_the_list_and_its_extent_with_it() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write({a: range(20), b: range(20), c: range(15)}, last=19)
+        reports = {report.bookie: report for report in await cluster.check(listed=frozenset())}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((15, 19),))
+
+    run(scenario)
+
+
+def test_a_bookie_that_never_had_the_ledger_lacks_all_of_it() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write({a: range(4), b: range(4)}, last=3)
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((0, 3),))
+
+    run(scenario)
+
+
+def test_only_the_entries_of_its_write_sets_are_missed_of_a_position() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        held = {a: [0, 2, 3, 5], b: [0, 1, 3, 4], c: [1, 2, 4, 5]}
+        await cluster.write(held, last=5, quorums=(2, 2))
+        assert {report.health for report in await cluster.check()} == {Health.WHOLE}
+
+    run(scenario)
+
+
+def test_a_bookie_that_is_not_registered_is_gone() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
+        await cluster.lose(c)
+        reports = {report.bookie: report.health for report in await cluster.check()}
+        assert reports == {a: Health.WHOLE, b: Health.WHOLE, c: Health.GONE}
+
+    run(scenario)
+
+
+def test_silence_is_unknown_and_never_missing() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
+        host = cluster.place(c).host
+        cluster.world.kill_bookie(host)  # its lease still runs
+        reports = {report.bookie: report.health for report in await cluster.check()}
+        assert reports == {a: Health.WHOLE, b: Health.WHOLE, c: Health.UNKNOWN}
+
+    run(scenario)
+
+
+def test_limbo_is_told_from_missing() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
+        place = cluster.place(c)
+        assert place.node is not None and place.running is not None
+        await cluster.world.loop.run_on(place.node, place.running.storage.enter_limbo([LedgerId(100)]))
+        reports = {report.bookie: report.health for report in await cluster.check()}
+        assert reports == {a: Health.WHOLE, b: Health.WHOLE, c: Health.LIMBO}
+        assert LEDGER <= 100
+
+    run(scenario)
+
+
+def test_an_entry_with_a_wrong_digest_is_found_when_all_are_verified() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        metadata = await cluster.write(dict.fromkeys((a, b), range(6)), last=5)
+        handle = replace(cluster.access.handle(LEDGER, metadata), digest=Digest(DigestType.DUMMY, b""))
+        good = ReplicaWriter(cluster.access.handle(LEDGER, metadata), c)
+        await good.store([cluster.entry(LEDGER, entry) for entry in (0, 1, 2, 4, 5)])
+        good.close()
+        bad = ReplicaWriter(handle, c)
+        await bad.store([cluster.entry(LEDGER, 3)])
+        bad.close()
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((EntryId(3), EntryId(3)),))
+
+    run(scenario, settings=replace(SETTINGS, verified_share=1.0))

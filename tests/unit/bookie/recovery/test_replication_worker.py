@@ -1,0 +1,174 @@
+"""Workers and marks: what goes, what stays, what is tried again when."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.under_replication import ReplicationLocks, lock_path
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
+from quire_bookie.model import LedgerId
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.recovery.replication_worker import Attempts, ReplicationWorkers
+from tests.sim.metadata import SimMetadataStore
+from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
+
+
+@contextlib.asynccontextmanager
+async def working(cluster: SmallCluster) -> AsyncIterator[ReplicationWorkers]:
+    controls = RecoveryControls(cluster.access.metadata)
+    workers = ReplicationWorkers(cluster.access, cluster.repair, cluster.locks, controls, cluster.stats)
+    task = asyncio.ensure_future(workers.run())
+    try:
+        yield workers
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_marked_ledger_is_repaired_and_its_mark_taken_away() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(9)), last=8)
+        await cluster.lose(c)
+        async with working(cluster):
+            await cluster.access.marks.mark(LEDGER, [c])
+            await asyncio.sleep(5)
+            assert await cluster.access.marks.read(LEDGER) is None
+            assert await cluster.held(d, 8) == list(range(9))
+        assert cluster.stats.ledgers_repaired == 1
+        assert lock_path(LEDGER) not in cluster.world.metadata.nodes
+
+    run(scenario)
+
+
+def test_the_mark_of_a_deleted_ledger_goes_with_its_note() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        notes = UnrecoverableLedgers(cluster.access.metadata)
+        await notes.note(LEDGER, "gone", 1)
+        await cluster.access.marks.mark(LEDGER, [cluster.bookies[0]])
+        async with working(cluster):
+            await asyncio.sleep(3)
+        assert await cluster.access.marks.read(LEDGER) is None
+        assert [page async for page in notes.pages()] == []
+
+    run(scenario)
+
+
+def test_what_no_replica_has_is_noted_and_comes_off_the_list_when_it_is_there_again() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write({key: [0, 1, 3] for key in (a, b, c)}, last=3)
+        notes = UnrecoverableLedgers(cluster.access.metadata)
+        await cluster.access.marks.mark(LEDGER, [c])
+        async with working(cluster):
+            await asyncio.sleep(3)
+            (page,) = [page async for page in notes.pages()]
+            assert page[0].ledger == LEDGER and "the first is 2" in page[0].reason
+            assert await cluster.access.marks.read(LEDGER) is not None
+            writer = ReplicaWriter(cluster.access.handle(LEDGER, metadata), a)
+            await writer.store([cluster.entry(LEDGER, 2)])
+            writer.close()
+            await asyncio.sleep(20)
+            assert await cluster.access.marks.read(LEDGER) is None
+            assert [page async for page in notes.pages()] == []
+            assert await cluster.held(b, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_nobody_works_while_it_is_switched_off() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _d = cluster.bookies
+        await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
+        controls = RecoveryControls(cluster.access.metadata)
+        await controls.disable()
+        await cluster.access.marks.mark(LEDGER, [c])
+        async with working(cluster):
+            await asyncio.sleep(10)
+            assert await cluster.held(c, 3) == [0, 1]
+            await controls.enable()
+            await asyncio.sleep(3)
+            assert await cluster.held(c, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_a_ledger_that_another_process_has_is_left_to_it() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _d = cluster.bookies
+        await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
+        theirs = ReplicationLocks(SimMetadataStore(cluster.world.metadata), "java")
+        assert await theirs.acquire(LEDGER)
+        await cluster.access.marks.mark(LEDGER, [c])
+        async with working(cluster):
+            await asyncio.sleep(10)
+            assert await cluster.held(c, 3) == [0, 1]
+            await theirs.release(LEDGER)
+            await asyncio.sleep(5)
+            assert await cluster.held(c, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_a_mark_made_during_the_work_stays_and_is_worked_on() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
+        repair = cluster.repair.repair
+        looks = 0
+
+        async def repair_and_mark(mark: object) -> object:
+            nonlocal looks
+            looks += 1
+            result = await repair(mark)  # type: ignore[arg-type]
+            if looks == 1:
+                await cluster.access.marks.mark(LEDGER, [c])
+            return result
+
+        cluster.repair.repair = repair_and_mark  # type: ignore[method-assign, assignment]
+        await cluster.access.marks.mark(LEDGER, [c])
+        async with working(cluster):
+            await asyncio.sleep(5)
+        assert looks == 2
+        assert await cluster.access.marks.read(LEDGER) is None
+
+    run(scenario)
+
+
+def test_a_store_that_is_away_is_waited_out() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
+        await cluster.access.marks.mark(LEDGER, [c])
+        cluster.world.metadata.away = True
+        async with working(cluster):
+            await asyncio.sleep(5)
+            cluster.world.metadata.away = False
+            await asyncio.sleep(10)
+            assert await cluster.held(c, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_waits_double_up_to_a_bound_and_a_change_of_bookies_hurries() -> None:
+    attempts = Attempts((10.0, 35.0))
+    ledger = LedgerId(1)
+    assert attempts.is_due(ledger, 0.0)
+    waits = []
+    now_s = 0.0
+    for _ in range(4):
+        attempts.failed(ledger, now_s)
+        wait_s = attempts.next_due_s(now_s)
+        assert wait_s is not None and not attempts.is_due(ledger, now_s + wait_s - 0.1)
+        waits.append(wait_s)
+        now_s += wait_s
+        assert attempts.is_due(ledger, now_s)
+    assert waits == [10.0, 20.0, 35.0, 35.0]
+    attempts.failed(ledger, now_s)
+    attempts.hurry(now_s + 3)
+    assert attempts.next_due_s(now_s) == 10.0, "never sooner than the first wait"
+    attempts.hurry(now_s + 20)
+    assert attempts.is_due(ledger, now_s + 20)
+    attempts.settled(ledger)
+    assert attempts.next_due_s(now_s) is None
