@@ -43,6 +43,8 @@ _LIST_FRAME_BYTES = 64
 """More than a list's frame has beside the list."""
 
 _ANY_SIZE = 1 << 62
+_JOINED_ENTRY_BYTES_MAX = 4096
+"""Copying smaller answers together costs less than writing them one by one."""
 _LAST_ID = EntryId((1 << 63) - 1)
 
 
@@ -215,6 +217,8 @@ class ReadAnswers:
             answers += server_v2.encode_read(run.origin, ledger, entry, Status.OK, data)
             size_bytes += READ_ANSWER_BYTES + len(data)
             at += 1
+        if len(answers) > 2 and size_bytes < _JOINED_ENTRY_BYTES_MAX * len(answers):
+            answers = [b"".join(answers)]
         return answers, at - start
 
     def _cached(self, info: LedgerInfo, entry: EntryId) -> Buffer | None:
