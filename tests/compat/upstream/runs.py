@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.upstream.key_files import write_key_files
 from tests.support.etcd_server import require_etcd
 from tests.support.java_driver import JAVA_OPTIONS, SCRIPTS
 
@@ -56,10 +57,13 @@ def run_class(name: str, without: frozenset[str], folder: Path, timeout_s: float
 
     Logs of the JVM, the bookies and etcd stay in `folder`. AssertionError when the class does not come to its end.
     """
+    keys = folder / "keys"
+    write_key_files(keys)
     forks = "\n".join([sys.executable, str(HERE / "bookie_forks.py")])
     command = ["java", "-Xmx1g", *OPTIONS, f"-Dquire.forks={forks}", f"-Dquire.etcd={require_etcd()}"]
     command += [f"-Dquire.folder={folder}", f"-Dquire.patience={PATIENCE}", f"-Djava.io.tmpdir={folder}"]
-    command += ["-cp", class_path(), "dev.quire.upstream.Run", PACKAGE + name, *sorted(without)]
+    command += ["-cp", f"{keys}:{class_path()}", "dev.quire.upstream.Run", PACKAGE + name, "-"]
+    command += sorted(without)
     with (folder / "java.log").open("ab") as log:
         java = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=folder, start_new_session=True

@@ -10,6 +10,9 @@ ZOOKEEPER = "talks to ZooKeeper itself; the cluster's metadata is in etcd"
 ON_OUR_FILES = "starts a Java bookie on the files of the bookie it killed; ours have a format of their own"
 DRIVER = "tests what the ZooKeeper metadata driver answers; the one for etcd answers otherwise, on Java bookies too"
 JAVA_BOOKIE = "looks into the Java bookie in its own JVM"
+JAVA_PLUGIN = "loads an authentication provider of its own, a Java class, into the bookie"
+REFUSED = "starts a bookie whose key is not that of its certificate and sees handshakes fail; ours refuses to start"
+JAVA_STORES = "its key files are in Java's own forms (JKS, PKCS12), which ours refuses by name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +55,43 @@ SUITES: dict[str, Suite] = {
     "client.TestReadLastConfirmedLongPoll": Suite(),
     "test.BookieReadWriteTest": Suite(core=True),
     "test.ConditionalSetTest": Suite(core=True),
+    "client.BookieRecoveryTest": Suite(),
+    "client.ConcurrentV2RecoveryTest": Suite(),
+    "client.ExplicitLacTest": Suite(core=True),
+    "client.TestBatchedRead": Suite(core=True),
+    "client.TestGetBookieInfoTimeout": Suite(),
+    "client.TestLedgerChecker": Suite(),
+    "client.TestLedgerFragmentReplication": Suite(),
+    "client.TestPendingReadLacOp": Suite(),
+    "client.TestReadLastEntry": Suite(),
+    "client.TestReadTimeout": Suite(),
+    "client.TestTryReadLastConfirmed": Suite(),
+    "client.api.ExplicitLACWithWriteHandleAPITest": Suite(),
+    "client.api.LedgerMetadataTest": Suite(),
+    "client.TestParallelRead": Suite(),
+    "client.TestSequenceRead": Suite(),
+    "test.ReadOnlyBookieTest": Suite(
+        excluded={
+            "testBookieContinueWritingIfMultipleLedgersPresent": JAVA_BOOKIE,
+            "testBookieShouldServeAsReadOnly": JAVA_BOOKIE,
+            "testBookieShouldTurnWritableFromReadOnly": JAVA_BOOKIE,
+            "testBookieShutdownIfReadOnlyModeNotEnabled": JAVA_BOOKIE,
+        },
+    ),
+    "tls.TestTLS": Suite(
+        excluded={
+            "[0]": JAVA_STORES,
+            "[3]": JAVA_STORES,
+            "[4]": JAVA_STORES,
+            "[5]": JAVA_STORES,
+            "[6]": JAVA_STORES,
+            "testBookieAuthPluginDenyAccessToClientWithoutTLS": JAVA_PLUGIN,
+            "testBookieAuthPluginDenyAccesstoClientWithoutTLSAuthentication": JAVA_PLUGIN,
+            "testBookieAuthPluginDenyAccessToClientWithoutTLSAuthenticationLocal": JAVA_PLUGIN,
+            "testBookieAuthPluginRequireClientTLSAuthentication": JAVA_PLUGIN,
+            "testBookieAuthPluginRequireClientTLSAuthenticationLocal": JAVA_PLUGIN,
+            "testKeyMismatchFailure": REFUSED,
+            "testRefreshDurationForBookieCerts": REFUSED,
+        },
+    ),
 }

@@ -57,6 +57,7 @@ final class BookieProcess {
             Long least = LEAST.get(key);
             lines.put(key, least != null && Long.parseLong(value) < least ? least.toString() : value);
         }
+        lines.computeIfPresent("tlsEnabledProtocols", (key, value) -> value.replace(",TLSv1.1", "")); // ours has no 1.1
         lines.put("metadataServiceUri", etcd.getMetadataServiceUri().replace("metadata-store:etcd:http:", "etcd:"));
         lines.put("listeningAddress", "127.0.0.1");
         lines.putIfAbsent("advertisedAddress", "127.0.0.1");

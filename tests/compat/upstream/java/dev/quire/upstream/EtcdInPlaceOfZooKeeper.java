@@ -13,6 +13,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.bookkeeper.test.ZooKeeperCluster;
+import org.apache.commons.io.FileUtils;
 import org.apache.zookeeper.ZooKeeper;
 import org.mockito.Mockito;
 
@@ -57,6 +58,9 @@ public final class EtcdInPlaceOfZooKeeper implements ZooKeeperCluster {
     @Override
     public void killCluster() throws Exception {
         stopCluster();
+        if (data != null) {
+            FileUtils.deleteDirectory(data); // 128 MB each
+        }
     }
 
     @Override

@@ -29,6 +29,7 @@ import org.apache.bookkeeper.proto.BookieServer;
 import org.apache.bookkeeper.replication.Auditor;
 import org.apache.bookkeeper.replication.AutoRecoveryMain;
 import org.apache.bookkeeper.replication.ReplicationWorker;
+import org.apache.bookkeeper.tls.SecurityException;
 import org.apache.bookkeeper.util.PortManager;
 import org.apache.zookeeper.ZooKeeper;
 import org.junit.After;
@@ -464,7 +465,11 @@ public abstract class BookKeeperClusterTestCase {
 
     private ServerTester started(ServerTester tester) throws Exception {
         openClient();
-        tester.getServer().start();
+        try {
+            tester.getServer().start();
+        } catch (IOException e) {
+            throw tester.getConfiguration().getTLSProviderFactoryClass() == null ? e : new SecurityException(e.getMessage());
+        }
         BookieId id = tester.getServer().getBookieId(); // a process of ours has one only now
         Future<?> registered = tester.getConfiguration().isForceReadOnlyBookie()
                 ? bkc.waitForReadOnlyBookie(id) : bkc.waitForWritableBookie(id);
