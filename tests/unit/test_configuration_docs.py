@@ -62,7 +62,16 @@ def test_every_setting_is_described_as_the_model_has_it(section: str) -> None:
 
 def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     described = (DOCS / "cli.md").read_text()
-    for command in ("standalone", "bookie start", "broker start", "produce", "consume", "topic list", "config show"):
+    for command in (
+        "standalone",
+        "bookie start",
+        "broker start",
+        "autorecovery",
+        "produce",
+        "consume",
+        "topic list",
+        "config show",
+    ):
         assert f"quire {command}" in described
         assert run([*command.split(), "--help"]) == 0
         for flag in re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out):
