@@ -7,7 +7,7 @@ import pytest
 
 from quire_bookie.server.connections import PAUSED_BY_ADDS, PAUSED_BY_REQUESTS, Connection, OpenConnections
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire.messages import Request
+from quire_bookie.wire.messages import ReadRun, Request
 
 
 class Handler:
@@ -21,8 +21,9 @@ class Handler:
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Take requests."""
-        connection.unanswered += len(requests)
-        self.requests += requests
+        for request in requests:
+            self.requests += request.requests() if isinstance(request, ReadRun) else [request]
+        connection.unanswered += sum(len(each.entries) if isinstance(each, ReadRun) else 1 for each in requests)
 
     def flush_soon(self, connection: Connection) -> None:
         """Remember."""
