@@ -33,7 +33,7 @@ from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
 T = TypeVar("T")
 _GATHERED_BYTES_MAX: Final = 256 * 1024
-"""So much of a turn is taken together: more would leave the rest of a chunk of the write cache unused."""
+"""So much of a turn is taken together, or one buffer: more would leave much of a chunk of the write cache unused."""
 _LOADING_BYTES: Final = 4096
 """What an add that waits for the state of its ledger is charged beside its entries: the task that loads it."""
 
@@ -127,6 +127,8 @@ class Adds:
 
         Whoever handles a request of another kind calls that first, so that nothing overtakes an add.
         """
+        if self._gathered_bytes + request.size_bytes > _GATHERED_BYTES_MAX:
+            self.settle()
         if not self._gathered:
             self._loop.call_soon(self._end_turn)
         self._gathered.append((connection, request))

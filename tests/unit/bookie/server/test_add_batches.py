@@ -187,3 +187,16 @@ async def test_refusals_of_thousands_of_runs_are_one_answer_each_status(scene: S
     assert answered(scene.connection) == {TWO: [Status.FENCED] * 300, ONE: [Status.UNAUTHORIZED] * 300}
     assert (scene.connection.unanswered, scene.bookie.stats.adds_failed) == (0, 600)
     assert scene.journal.appended == []
+
+
+async def test_buffers_that_are_too_much_together_are_taken_one_after_the_other_and_in_order(scene: Scene) -> None:
+    await known(scene, ONE)
+    other = FakeConnection()
+    arrive(scene, scene.connection, adds(1, 5000, ledger=ONE))
+    assert scene.journal.appended == []
+    arrive(scene, other, adds(5001, 5000, ledger=ONE))
+    assert len(scene.journal.appended) == 1
+    await scene.turn()
+    assert len(scene.journal.appended) == 2
+    scene.journal.settle()
+    assert answered(scene.connection) == answered(other) == {ONE: [Status.OK] * 5000}
