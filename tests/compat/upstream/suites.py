@@ -6,11 +6,13 @@ the README beside this file told: the same harness with Java bookies fails it to
 
 from dataclasses import dataclass, field
 
+CLIENT_RACE = "now and then hits a race in the Java client: closing it while an add is answered uses a recycled object"
 ZOOKEEPER = "talks to ZooKeeper itself; the cluster's metadata is in etcd"
 ON_OUR_FILES = "starts a Java bookie on the files of the bookie it killed; ours have a format of their own"
 DRIVER = "tests what the ZooKeeper metadata driver answers; the one for etcd answers otherwise, on Java bookies too"
 JAVA_BOOKIE = "looks into the Java bookie in its own JVM"
 JAVA_PLUGIN = "loads an authentication provider of its own, a Java class, into the bookie"
+LOOPBACK = "takes the machine's own host name for a bookie, which fails where that is a loopback address"
 REFUSED = "starts a bookie whose key is not that of its certificate and sees handshakes fail; ours refuses to start"
 JAVA_STORES = "its key files are in Java's own forms (JKS, PKCS12), which ours refuses by name"
 
@@ -27,21 +29,29 @@ SUITES: dict[str, Suite] = {
     "bookie.BookieDeferredSyncTest": Suite(core=True),
     "client.BookKeeperTest": Suite(
         excluded={
+            "testCloseDuringOp": CLIENT_RACE,
             "testConstructionNotConnectedExplicitZk": ZOOKEEPER,
             "testLedgerDeletionIdempotency": DRIVER,
             "testZKConnectionLossForLedgerCreation": ZOOKEEPER,
         },
     ),
+    "client.BookieRecoveryTest": Suite(),
     "client.BookieWriteLedgerTest": Suite(
         excluded={
             "testReadLacNotSameWithMetadataLedgerReplication": ZOOKEEPER,
             "testWriteAndReadStats": ON_OUR_FILES,
         },
     ),
+    "client.ConcurrentV2RecoveryTest": Suite(),
+    "client.ExplicitLacTest": Suite(core=True),
     "client.LedgerCloseTest": Suite(
         excluded={"testLedgerCheckerShouldnotSelectInvalidLastFragments": ON_OUR_FILES},
     ),
     "client.LedgerRecoveryTest": Suite(core=True, excluded={"testEnsembleChangeDuringRecovery": ON_OUR_FILES}),
+    "client.TestAddEntryQuorumTimeout": Suite(),
+    "client.TestBatchedRead": Suite(core=True),
+    "client.TestDelayEnsembleChange": Suite(),
+    "client.TestDisableEnsembleChange": Suite(),
     "client.TestFencing": Suite(
         excluded={
             "testConcurrentFenceAndDeleteLedger": JAVA_BOOKIE,
@@ -50,26 +60,28 @@ SUITES: dict[str, Suite] = {
             "testWriteAfterDeleted": JAVA_BOOKIE,
         },
     ),
-    "client.TestPiggybackLAC": Suite(core=True),
-    "client.TestReadLastConfirmedAndEntry": Suite(core=True),
-    "client.TestReadLastConfirmedLongPoll": Suite(),
-    "test.BookieReadWriteTest": Suite(core=True),
-    "test.ConditionalSetTest": Suite(core=True),
-    "client.BookieRecoveryTest": Suite(),
-    "client.ConcurrentV2RecoveryTest": Suite(),
-    "client.ExplicitLacTest": Suite(core=True),
-    "client.TestBatchedRead": Suite(core=True),
     "client.TestGetBookieInfoTimeout": Suite(),
     "client.TestLedgerChecker": Suite(),
     "client.TestLedgerFragmentReplication": Suite(),
+    "client.TestParallelRead": Suite(),
     "client.TestPendingReadLacOp": Suite(),
+    "client.TestPiggybackLAC": Suite(core=True),
+    "client.TestReadLastConfirmedAndEntry": Suite(core=True),
+    "client.TestReadLastConfirmedLongPoll": Suite(),
     "client.TestReadLastEntry": Suite(),
     "client.TestReadTimeout": Suite(),
+    "client.TestSequenceRead": Suite(),
+    "client.TestSpeculativeBatchRead": Suite(excluded={"testSequenceReadLocalEnsemble": LOOPBACK}),
+    "client.TestSpeculativeRead": Suite(excluded={"testSequenceReadLocalEnsemble": LOOPBACK}),
     "client.TestTryReadLastConfirmed": Suite(),
     "client.api.ExplicitLACWithWriteHandleAPITest": Suite(),
     "client.api.LedgerMetadataTest": Suite(),
-    "client.TestParallelRead": Suite(),
-    "client.TestSequenceRead": Suite(),
+    "test.AsyncLedgerOpsTest": Suite(),
+    "test.BookieFailureTest": Suite(core=True),
+    "test.BookieReadWriteTest": Suite(core=True),
+    "test.CloseTest": Suite(core=True),
+    "test.ConditionalSetTest": Suite(core=True),
+    "test.MultipleThreadReadTest": Suite(),
     "test.ReadOnlyBookieTest": Suite(
         excluded={
             "testBookieContinueWritingIfMultipleLedgersPresent": JAVA_BOOKIE,

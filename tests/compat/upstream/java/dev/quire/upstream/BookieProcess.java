@@ -16,7 +16,8 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /** One `quire bookie start` with the settings that an upstream test gave its Java bookie, under the same keys. */
 final class BookieProcess {
-    private static final int START_SECONDS = 40;
+    private static final int START_SECONDS = 60;
+    private static final int STARTS = 5;
     /** Keys whose values in these tests are below what a bookie of ours takes, and the least that it takes. */
     private static final Map<String, Long> LEAST = Map.of(
             "dbStorage_writeCacheMaxSizeMb", 24L, "journalMaxSizeMB", 32L, "logSizeLimit", 16L << 20);
@@ -37,9 +38,24 @@ final class BookieProcess {
         this.etcd = etcd;
     }
 
+    /** Somebody's outgoing connection may have taken the port since it was found free: a few times more, then. */
     void start() throws IOException, InterruptedException {
-        write();
-        process = Child.startBookie(file, new File(file.getPath() + ".log"), LISTENS, START_SECONDS);
+        for (int left = STARTS; ; left--) {
+            write();
+            try {
+                process = Child.startBookie(file, new File(file.getPath() + ".log"), LISTENS, START_SECONDS);
+                break;
+            } catch (IOException e) {
+                if (left == 0 || !e.getMessage().contains("Address already in use")) {
+                    throw e;
+                }
+            }
+            if (id == null) {
+                settings.setBookiePort(Harness.freePort());
+            } else {
+                Thread.sleep(1000);
+            }
+        }
         id = process.found().group(1);
         httpPort = Integer.parseInt(process.found().group(2));
     }
