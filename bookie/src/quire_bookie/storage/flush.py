@@ -25,7 +25,9 @@ from quire_bookie.storage.write_cache import CacheHalf
 
 ENTRIES_PER_TURN: Final = 2048
 """After so many entries the loop gets a turn: encoding them takes 1 to 2 ms."""
-KEYS_PER_GET: Final = 512
+BLOCK_AS_ENTRIES: Final = 24
+"""What a block costs beside its entries, in entries: with 10,000 ledgers of a few entries each that is the cost."""
+KEYS_PER_GET: Final = 256
 
 
 class Flush:
@@ -90,7 +92,7 @@ class Flush:
             if len(lows) != len(taken):  # with gaps
                 lows = [entry & BLOCK_MASK for entry in taken]
             segments.append(BlockSegment(writer.log, base, lows, sizes[start:end]))
-            self._since_turn += end - start
+            self._since_turn += end - start + BLOCK_AS_ENTRIES
             start = end
             if writer.pending_bytes >= PIECE_BYTES:
                 await self._logs.drain(writer)
