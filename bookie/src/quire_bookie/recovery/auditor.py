@@ -36,6 +36,8 @@ _log = logging.getLogger("quire.recovery.auditor")
 _LEADER_CHECK_S = 10.0
 _DISABLED_POLL_S = 10.0
 _LEDGERS_AT_ONCE = 8
+_NOTICE_ATTEMPTS, _NOTICE_PAUSE_S = 20, 0.5
+_READ_ONLY_FOLDER = layout.READ_ONLY.rpartition("/")[2]
 
 
 class LeadershipLostError(MetadataError):
@@ -134,9 +136,11 @@ class Auditor:
             self._wake.clear()
             await self._enabled()
             delay_s = await self._delay_s()
+            at_once, self._at_once = self._at_once, False
+            if at_once:
+                await self._notice_registrations()
             known = named | frozenset(await Cookies(self._access.metadata).bookies())
             self._lost.saw(known, self._access.registered, loop.time())
-            at_once, self._at_once = self._at_once, False
             lost = self._lost.lost(0, loop.time()) if at_once else self._lost.to_audit(delay_s, loop.time())
             if lost:
                 await self.audit(lost)
@@ -149,6 +153,15 @@ class Auditor:
                 if interval_s and self._lost.next_s(delay_s, loop.time()) is None:
                     self._lost.audit_again()
                     named = await self._named()
+
+    async def _notice_registrations(self) -> None:
+        """Until the registrations that are followed are those of the store: a person may know of a loss before us."""
+        for _ in range(_NOTICE_ATTEMPTS):
+            writable = set(await self._access.metadata.children(layout.AVAILABLE)) - {_READ_ONLY_FOLDER}
+            read_only = await self._access.metadata.children(layout.READ_ONLY)
+            if writable | set(read_only) == self._access.registered:
+                return
+            await asyncio.sleep(_NOTICE_PAUSE_S)
 
     async def _delay_s(self) -> float:
         try:

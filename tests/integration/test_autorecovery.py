@@ -1,0 +1,121 @@
+"""Auto-recovery with real processes, disks and etcd: a bookie dies for good, and its replicas come up elsewhere."""
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.model import BookieId, EntryId
+from tests.support.etcd_server import EtcdServer, require_etcd
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+BOOKIE = ("--set", "journalMaxSizeMB=32", "--set", "zkTimeout=3000", "--advertise", "127.0.0.1", "--port", "0")
+
+
+@asynccontextmanager
+async def quire(ready: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A `quire` process that has logged `ready`; killed when left."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *arguments),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    lines = process.stderr
+    log: list[str] = []
+
+    async def wait() -> None:
+        while line := (await lines.readline()).decode():
+            log.append(line)
+            if re.search(ready, line):
+                return
+        raise AssertionError("".join(log))
+
+    draining = None
+    try:
+        await asyncio.wait_for(wait(), 60)
+        draining = asyncio.ensure_future(lines.read())
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        if draining is not None:
+            await draining
+
+
+async def test_the_replicas_of_a_dead_bookie_come_up_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    etcd = EtcdServer(require_etcd(), tmp_path / "etcd")
+    etcd.start()
+    try:
+        await asyncio.wait_for(_scenario(etcd.url, tmp_path), 150)
+    finally:
+        etcd.stop()
+
+
+async def _scenario(url: str, folder: Path) -> None:
+    async with AsyncExitStack() as undo:
+        bookies = []
+        for number in range(5):
+            arguments = ("bookie", "start", "--metadata", url, "--data", f"{folder}/b{number}", *BOOKIE)
+            bookies.append(await undo.enter_async_context(quire("clients reach it", *arguments)))
+        recovery = ("autorecovery", "--metadata", url, "--name", "ar", "--set", "lostBookieRecoveryDelay=600")
+        process = await undo.enter_async_context(quire("runs as ar", *recovery))
+        store = await open_metadata_store(url, MetadataSettings())
+        undo.push_async_callback(store.close)
+        client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())
+        undo.push_async_callback(client.close)
+        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        for number in range(200):
+            await writer.append(b"%d" % number * 100)
+        await writer.close()
+        before = (await client.read_metadata(writer.ledger_id)).segments[0].ensemble
+        await _lose_one_of(before, bookies, store)
+        await RecoveryControls(store).set_lost_bookie_delay_s(600)  # a person's word: it does not come back
+        after = before
+        while after == before:
+            await asyncio.sleep(0.2)
+            after = (await client.read_metadata(writer.ledger_id)).segments[0].ensemble
+        assert len(set(after)) == 3 and len(set(after) & set(before)) == 2
+        marks = UnderReplication(store, SystemClock())
+        while await marks.read(writer.ledger_id) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        reader = await client.open_ledger(writer.ledger_id, recover=False)
+        entries = await reader.read(EntryId(0), EntryId(199))
+        assert [bytes(entry.payload) for entry in entries] == [b"%d" % number * 100 for number in range(200)]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        assert await store.get("/ledgers/underreplication/leader") is None
+
+
+async def _lose_one_of(
+    ensemble: tuple[BookieId, ...], bookies: list[asyncio.subprocess.Process], store: MetadataStore
+) -> None:
+    """Kill the first bookie, or the second when the first holds nothing, and wait until it is no longer registered."""
+    registry = await BookieRegistry.open(store)
+    try:
+        for process in bookies[:2]:
+            before = registry.writable
+            process.kill()
+            while registry.writable == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            if (before - registry.writable) & set(ensemble):
+                return
+    finally:
+        await registry.close()
