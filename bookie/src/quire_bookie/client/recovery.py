@@ -172,7 +172,10 @@ class _Copying:
         if self._pipeline.error is not None:
             return
         parts = (found.payload,)
-        head = handle.digest.encode_entry(handle.ledger, entry, self._pipeline.confirmed, found.length, parts)
+        # The LAC that was found, not what is re-added since: a re-add vouches for no other re-add. Another recovery may
+        # have closed the ledger before these entries (model: "re-adds vouch for re-adds").
+        lac = EntryId(self._first - 1)
+        head = handle.digest.encode_entry(handle.ledger, entry, lac, found.length, parts)
         frames = v2_adds(handle.master_key, [(head, *parts)], recovery=True, high_priority=True)
         self._pipeline.push(b"".join(frames), 1, found.length)
 

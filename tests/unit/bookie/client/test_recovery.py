@@ -104,6 +104,30 @@ def test_an_entry_on_one_replica_is_kept_when_the_others_cannot_deny_it() -> Non
     run(scenario)
 
 
+def test_re_added_entries_carry_the_lac_that_was_found_and_vouch_for_no_other_re_add() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = lambda request: -1.0
+        writer.submit([b"a", b"b", b"c"])  # on one replica: recovery finds and re-adds them
+        await asyncio.sleep(1)
+        re_added: list[tuple[int, int]] = []
+
+        def watch(request: Asked) -> None:
+            if isinstance(request, AddRequest) and request.recovery:
+                for entry, data in enumerate(request.run.entries, request.run.first):
+                    re_added.append((entry, int.from_bytes(bytes(data[16:24]), "big", signed=True)))
+
+        for holder in _holders(cluster, writer)[1:]:
+            holder.fault = watch
+        reader = await _recover(cluster, writer)
+        assert (await _contents(reader))[3:] == [b"a", b"b", b"c"]
+        assert {3, 4, 5} <= {entry for entry, _ in re_added}
+        assert len({lac for _, lac in re_added}) == 1
+
+    run(scenario)
+
+
 def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_that_was_confirmed() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 5)
