@@ -1,6 +1,7 @@
 """Recovery against bookies in memory: what was confirmed stays, the old writer is finished, gaps end the ledger."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from quire_bookie.errors import LedgerFencedError, QuorumError, UnauthorizedErro
 from quire_bookie.metadata.under_replication import mark_path
 from quire_bookie.model import DigestType, EntryId, LedgerState
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
-from tests.unit.bookie.client.cluster import Cluster, Listener, run
+from tests.unit.bookie.client.cluster import QUICK, Cluster, Listener, run
 from tests.unit.bookie.client.fake_bookie import Asked, FakeBookie
 
 _ALL_QUORUMS = [(1, 1, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 1)]
@@ -120,7 +121,8 @@ def test_re_added_entries_carry_the_lac_that_was_found_and_vouch_for_no_other_re
 
         for holder in _holders(cluster, writer)[1:]:
             holder.fault = watch
-        reader = await _recover(cluster, writer)
+        one_by_one = await cluster.client(replace(QUICK, recovery_reads_in_flight=1))
+        reader = await one_by_one.open_ledger(writer.ledger_id, recover=True)
         assert (await _contents(reader))[3:] == [b"a", b"b", b"c"]
         assert {3, 4, 5} <= {entry for entry, _ in re_added}
         assert len({lac for _, lac in re_added}) == 1
