@@ -27,6 +27,7 @@ class Suite:
 
 SUITES: dict[str, Suite] = {
     "bookie.BookieDeferredSyncTest": Suite(core=True),
+    "client.BookKeeperCloseTest": Suite(),
     "client.BookKeeperTest": Suite(
         excluded={
             "testCloseDuringOp": CLIENT_RACE,
@@ -50,6 +51,7 @@ SUITES: dict[str, Suite] = {
     "client.LedgerRecoveryTest": Suite(core=True, excluded={"testEnsembleChangeDuringRecovery": ON_OUR_FILES}),
     "client.TestAddEntryQuorumTimeout": Suite(),
     "client.TestBatchedRead": Suite(core=True),
+    "client.TestBookieHealthCheck": Suite(),
     "client.TestDelayEnsembleChange": Suite(),
     "client.TestDisableEnsembleChange": Suite(),
     "client.TestFencing": Suite(
@@ -66,6 +68,7 @@ SUITES: dict[str, Suite] = {
     "client.TestParallelRead": Suite(),
     "client.TestPendingReadLacOp": Suite(),
     "client.TestPiggybackLAC": Suite(core=True),
+    "client.TestReadEntryListener": Suite(),
     "client.TestReadLastConfirmedAndEntry": Suite(core=True),
     "client.TestReadLastConfirmedLongPoll": Suite(),
     "client.TestReadLastEntry": Suite(),
@@ -74,13 +77,18 @@ SUITES: dict[str, Suite] = {
     "client.TestSpeculativeBatchRead": Suite(excluded={"testSequenceReadLocalEnsemble": LOOPBACK}),
     "client.TestSpeculativeRead": Suite(excluded={"testSequenceReadLocalEnsemble": LOOPBACK}),
     "client.TestTryReadLastConfirmed": Suite(),
+    "client.TestWatchEnsembleChange": Suite(excluded={"testWatchMetadataRemoval": DRIVER}),
     "client.api.ExplicitLACWithWriteHandleAPITest": Suite(),
     "client.api.LedgerMetadataTest": Suite(),
+    "proto.ClientSocketDisconnectTest": Suite(),
+    "replication.AuditorCheckAllLedgersTaskTest": Suite(),
     "test.AsyncLedgerOpsTest": Suite(),
     "test.BookieFailureTest": Suite(core=True),
+    "test.BookieJournalRollingTest": Suite(),
     "test.BookieReadWriteTest": Suite(core=True),
     "test.CloseTest": Suite(core=True),
     "test.ConditionalSetTest": Suite(core=True),
+    "test.LedgerCreateDeleteTest": Suite(excluded={"testCreateLedgerWithZKException": DRIVER}),
     "test.MultipleThreadReadTest": Suite(),
     "test.ReadOnlyBookieTest": Suite(
         excluded={
