@@ -155,7 +155,7 @@ def cpu_seconds(pid: int) -> float:
 async def warm_up(options: argparse.Namespace, port: int) -> None:
     """Fill the write cache and the first journal files, whose memory and blocks are used again from then on."""
     writer = Writer([options.ledgers * options.ledgers_each], 1024, WARM_UP_ENTRIES)
-    await asyncio.get_running_loop().create_connection(lambda: writer, "127.0.0.1", port)  # type: ignore[arg-type,return-value]
+    await asyncio.get_running_loop().create_connection(lambda: writer, "127.0.0.1", port)
     writer.send(1000)
     await writer.stopped.wait()
 

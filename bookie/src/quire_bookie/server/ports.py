@@ -61,7 +61,7 @@ class StoragePort(Protocol):
         ...
 
     def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch, /) -> None:
-        """Take the entries of several runs, `infos` in the order of their rows. TooManyRequestsError: none was taken."""
+        """Take several runs' entries, `infos` in the order of their rows. TooManyRequestsError: none was taken."""
         ...
 
     def fence(self, info: LedgerInfo, /) -> None:

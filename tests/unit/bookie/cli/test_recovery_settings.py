@@ -28,7 +28,7 @@ def test_every_field_is_listed_here() -> None:
 
 @pytest.mark.parametrize("field", sorted(OTHER))
 def test_a_field_changes_the_settings(field: str) -> None:
-    assert recovery_settings(AutoRecoveryConfig()) != recovery_settings(
+    assert recovery_settings(AutoRecoveryConfig.model_validate({})) != recovery_settings(
         AutoRecoveryConfig.model_validate({field: OTHER[field]})
     )
 

@@ -116,7 +116,13 @@ async def test_without_a_journal_a_batch_is_answered_in_the_next_step() -> None:
 def test_a_group_keeps_the_order_of_runs_batches_and_records_whatever_their_size() -> None:
     for size in (1, 3000, 20_000):
         large = run_of(1, b"l" * size, b"m" * size, ledger=8)
-        items = [fence_record(large.ledger), batch_of([large], [RUNS[0]]), RUNS[1], batch_of([RUNS[2]]), large]
+        items: list[Run | RunBatch | bytes] = [
+            fence_record(large.ledger),
+            batch_of([large], [RUNS[0]]),
+            RUNS[1],
+            batch_of([RUNS[2]]),
+            large,
+        ]
         parts = encode_items(items, 9, 9 * size)
         records = list(decode_body(b"".join(parts)))
         runs = [record.run for record in records if isinstance(record, EntryRecord)]

@@ -1,7 +1,7 @@
 """Real bookies on a simulated loop, and ledgers whose replicas hold exactly what a test says. For tests only."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -63,7 +63,7 @@ class SmallCluster:
 
     async def write(
         self,
-        held: Mapping[BookieId, range | list[int]],
+        held: Mapping[BookieId, Sequence[int]],
         *,
         last: int,
         ledger: LedgerId = LEDGER,

@@ -40,11 +40,12 @@ async def test_another_connection_gets_its_turn_meanwhile(scene: Scene) -> None:
     arrive(scene, scene.connection, read_lacs(MANY))
     arrive(scene, other, read_lacs(1))
     assert other.sent == []
-    behind = list(scene.bookie._behind)
+    behind: list[object] = list(scene.bookie._behind)
     scene.bookie._next_turn()
     scene.bookie._next_turn()
     assert behind == [scene.connection, other]
-    assert list(scene.bookie._behind) == [scene.connection]
+    left: list[object] = list(scene.bookie._behind)
+    assert left == [scene.connection]
 
 
 async def test_adds_that_arrive_behind_what_waits_stay_behind_it_and_in_order(scene: Scene) -> None:

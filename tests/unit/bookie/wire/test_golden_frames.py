@@ -9,6 +9,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.wire import client_codec, server_codec, server_v3
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.messages import (
+    AddBatch,
     AddRequest,
     AddResponse,
     AuthRequest,
@@ -24,6 +25,7 @@ from quire_bookie.wire.messages import (
     ReadLacResponse,
     ReadRequest,
     ReadResponse,
+    ReadRun,
     RefusedRequest,
     Request,
     Response,
@@ -153,6 +155,7 @@ def key_of_request(request: Request) -> object:
             return "auth"
         case RefusedRequest():
             return None
+    assert not isinstance(request, AddBatch | ReadRun)  # only where batches are asked for
     assert isinstance(request.origin, V3Origin)
     return request.origin.transaction
 
