@@ -113,16 +113,20 @@ class UnderReplication:
         wanted = sorted(set(bookies))
         path = mark_path(ledger)
         unknown: MetadataUnknownError | None = None
+        tried = ABSENT
         for _ in range(_CONFLICTS_MAX):
             node = await self._store.get(path)
             known = self._known(ledger, node)
             new = [bookie for bookie in wanted if known is None or bookie not in known.bookies]
-            if known is not None and not new and (not again or unknown is not None):
+            # Of unknown outcome, but the version is another one: whoever read the mark before cannot take it away.
+            written = unknown is not None and known is not None and known.version != tried
+            if known is not None and not new and (not again or written):
                 return unknown is not None
+            tried = ABSENT if node is None else node.version
             marked_ms = self._clock.now_ms() if known is None else known.marked_ms
             value = encode_mark([*(known.bookies if known else ()), *new], marked_ms)
             try:
-                await self._store.put(path, value, expected=ABSENT if node is None else node.version)
+                await self._store.put(path, value, expected=tried)
                 return True
             except BadVersionError:
                 continue  # somebody marked it, or took the mark away: see what holds now
@@ -163,6 +167,12 @@ class UnderReplication:
         path = mark_path(mark.ledger)
         unknown: MetadataUnknownError | None = None
         for _ in range(METADATA_UNKNOWN_RETRIES):
+            # A mark made anew begins with version 0 again: only its content tells it from the one that was read.
+            node = await self._store.get(path)
+            if node is None:
+                return True
+            if self._known(mark.ledger, node) != mark:
+                return False
             try:
                 await self._store.delete(path, expected=mark.version)
                 return True

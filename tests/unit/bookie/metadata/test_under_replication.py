@@ -202,6 +202,66 @@ async def test_a_mark_whose_writing_stayed_unknown_is_there_when_mark_returns(se
         server.remove(mark_path(LEDGER))
 
 
+class _LosingStore(SimMetadataStore):
+    """Loses the next writes: their outcome is unknown. `done`: they were carried out all the same."""
+
+    lose = 0
+    done = False
+
+    async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        version = expected or 0
+        if self.done or not self.lose:
+            version = await super().put(key, value, expected=expected, ephemeral=ephemeral)
+        self._lost()
+        return version
+
+    async def delete(self, key: str, *, expected: int | None = None) -> None:
+        if self.done or not self.lose:
+            await super().delete(key, expected=expected)
+        self._lost()
+
+    def _lost(self) -> None:
+        if self.lose:
+            self.lose -= 1
+            raise MetadataUnknownError("lost")
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_mark_made_again_is_a_new_version_whatever_became_of_a_lost_write(
+    server: SimMetadata, done: bool
+) -> None:
+    store = _LosingStore(server)
+    marks = UnderReplication(store, _Clock())
+    await marks.mark(LEDGER, [A])
+    seen = await marks.read(LEDGER)
+    store.lose, store.done = 1, done
+    assert await marks.mark(LEDGER, [A])
+    assert store.lose == 0 and seen is not None
+    assert not await marks.remove(seen), "an entry may be lacking that nobody has looked for"
+
+
+async def test_a_removal_that_was_done_unheard_does_not_take_the_next_mark_with_it(server: SimMetadata) -> None:
+    class Again(_LosingStore):
+        async def delete(self, key: str, *, expected: int | None = None) -> None:
+            try:
+                await super().delete(key, expected=expected)
+            except MetadataUnknownError:
+                await theirs.mark(LEDGER, [A])
+                raise
+
+    clock = _Clock()
+    theirs = UnderReplication(SimMetadataStore(server), clock)
+    await theirs.mark(LEDGER, [A])
+    store = Again(server)
+    ours = UnderReplication(store, clock)
+    seen = await ours.read(LEDGER)
+    store.lose, store.done = 1, True
+    clock.ms += 5
+    assert seen is not None and not await ours.remove(seen)
+    found = await theirs.read(LEDGER)
+    assert found is not None and found.version == seen.version == 0
+
+
 async def test_a_mark_goes_only_unchanged(server: SimMetadata) -> None:
     marks = UnderReplication(SimMetadataStore(server), _Clock())
     await marks.mark(LEDGER, [A])
