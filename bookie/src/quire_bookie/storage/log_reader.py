@@ -148,7 +148,9 @@ class LogReader:
             if extent.ids:
                 info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
                 extent.window_bytes = reach if reach > WINDOW_BYTES_MIN else 0
-                if info.rewrites == rewrites:  # else an id was stored again: these may be the older bytes of it
+                # Else an id was stored again, and these may be the older bytes of it; or the ledger was deleted, and
+                # they must not be there when it is revived.
+                if info.rewrites == rewrites and not info.deleted:
                     self._cache.add(extent)
                     shared = extent
             if damage is not None:

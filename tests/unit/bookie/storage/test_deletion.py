@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,44 @@ async def test_blocks_that_a_crash_left_behind_a_tombstone_do_not_come_back_with
     await held_again(store, 1)
     store = await store.restart()
     await held_again(store, 1)
+    await store.storage.close()
+
+
+async def test_a_read_that_joined_another_before_a_deletion_keeps_nothing_of_what_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = await open_store()
+    await store.put_ids(1, range(10))
+    await store.storage.flush()
+    files, commits = store.storage._logs.files, store.storage._commits
+    read, commit = files.read, commits.commit
+    reads, tombstone = asyncio.Event(), asyncio.Event()
+
+    async def slow_read(*place: int) -> bytes:
+        await reads.wait()
+        return await read(*place)
+
+    async def slow_commit(*args: Any, **more: Any) -> None:
+        await tombstone.wait()
+        await commit(*args, **more)
+
+    monkeypatch.setattr(files, "read", slow_read)
+    monkeypatch.setattr(commits, "commit", slow_commit)
+    reading = [asyncio.ensure_future(store.read(1, 3)) for _ in range(2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    deleting = asyncio.ensure_future(delete_copy(store))
+    info = await store.ledger(1)
+    while not info.deleted:
+        await asyncio.sleep(0)
+    reads.set()  # the first brings nothing into the cache; the second now reads by itself, and the index still tells
+    assert [type(error) for error in await asyncio.gather(*reading, return_exceptions=True)] == [NoSuchLedgerError] * 2
+    tombstone.set()
+    assert await deleting and await store.storage.revive_copy(ONE, KEY)
+    await held_again(store)
+    await store.put_ids(1, [3], version=1)
+    await store.storage.flush()
+    await held_again(store, 3)
     await store.storage.close()
 
 
