@@ -77,12 +77,16 @@ class LogAges:
         self._ages = array("Q")
         self.newest = 0
         """The highest age so far; `UNKNOWN_AGE` when one is not known."""
+        self.newest_known = 0
+        """The highest one that is."""
         for run in runs:
             self.add(run)
 
     def add(self, run: AgeRun) -> None:
         """The next run, ascending."""
         self.newest = max(self.newest, run.age)
+        if run.age != UNKNOWN_AGE:
+            self.newest_known = max(self.newest_known, run.age)
         if not self._ages or self._ages[-1] != run.age:
             self._offsets.append(run.offset)
             self._ages.append(run.age)

@@ -64,6 +64,8 @@ from quire_bookie.storage.rebuilt_blocks import BLOCKS_PER_COMMIT, Rank, Rebuilt
 LOST_BLOCKS_MAX: Final = 65_536
 """A ledger that lost something in a wider range than this is in limbo by itself: marking each block costs too much."""
 STATES_PER_COMMIT: Final = 4096
+HIDDEN_FLUSHES_MAX: Final = 1 << 40
+"""More than there can have been since the newest one that damaged logs still show."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes walked so far and all bytes."""
@@ -251,8 +253,7 @@ class _Rebuild:
         if flush:
             ages.add(AgeRun(flush[0].offset, UNKNOWN_AGE))
         self._take(log, [found for found in flush if found.offset < durable])
-        if ages.newest != UNKNOWN_AGE:
-            self._newest_flush = max(self._newest_flush, commit_of_age(ages.newest))
+        self._newest_flush = max(self._newest_flush, commit_of_age(ages.newest_known))
         if not sealed:
             self._forget_torn_tail(walked.path, durable)
         self._judge(log, walked, account, sealed, ages.newest)
@@ -397,14 +398,15 @@ class _Rebuild:
         await self._mark_lost()
         await self._commit_states()
         # What is flushed from now on must be newer than every flush that left records. Without a proof the commits are
-        # counted anew, as in a new index: then their ages begin above a floor.
+        # counted anew, as in a new index, and damage hides ages: then those to come begin above a floor, far enough
+        # above what is known that nothing which turns up later is newer.
         number = 1 if self._proof is None else max(self._proof.number, self._newest_flush) + 1
         next_log = max((*self._paths, *self._named, 0)) + 1
         puts = [(log_key(state.log), encode_log_state(state)) for state in self._log_states]
         if limbo.number:
             puts.append((LIMBO_KEY, encode_limbo(limbo)))
-        if self._proof is None:
-            puts.append((AGES_KEY, encode_age_floor(self._newest_flush)))
+        if self._proof is None or self.report.damage:
+            puts.append((AGES_KEY, encode_age_floor(self._newest_flush + HIDDEN_FLUSHES_MAX)))
         uuid = self._uuid or self._chance.token(16)
         puts.append((STORE_KEY, encode_store_state(StoreState(uuid, number, next_log))))
         await self._index.commit(puts, sync=True)

@@ -150,6 +150,55 @@ async def test_after_a_rebuild_without_a_proof_newer_flushes_are_still_newer() -
     await store.storage.close()
 
 
+async def test_after_a_rebuild_without_a_proof_a_lost_footer_does_not_hide_how_new_the_others_are() -> None:
+    store = await open_store()
+    for entry in range(6):
+        await store.put_ids(1, [entry])
+        await store.storage.flush()
+    await store.put_ids(1, [5], version=1)
+    await store.storage.close()
+    (path,) = log_paths(store.disk)
+    content = store.disk.content(path)
+    store.disk.corrupt(path, content.index(b"\xff" * 16, content.index(body_of(1, 2))) + 20)
+    await store.disk.remove(f"{DIRECTORY}/{PROOF_NAME}")
+    await rebuild(store.disk, accept_limbo=True, bounds=[LedgerId(1)])
+    again = await open_store(store.disk)
+    assert await again.read(1, 5) == body_of(1, 5, version=1)
+    await again.put_ids(1, [5], version=2)
+    await again.storage.close()
+    await rebuild(store.disk, accept_limbo=True)
+    again = await open_store(store.disk)
+    assert await again.read(1, 5) == body_of(1, 5, version=2)
+    await again.storage.close()
+
+
+async def test_a_log_that_comes_back_after_a_rebuild_without_it_holds_nothing_newer() -> None:
+    store = await open_store(directories=(A, B))
+    for entry in (0, 1):
+        await store.put_ids(1, [entry])
+        await store.storage.flush()
+    for ledger in range(10, 20):  # each a commit to the index, so that the next flush is much newer
+        await store.put_ids(ledger, [0])
+        await store.storage.delete_ledger(LedgerId(ledger))
+    await store.put_ids(1, [5], version=1)
+    await store.storage.close()
+    disk, home = store.disk, store.storage.home
+    path = next(path for path in log_paths(disk) if body_of(1, 5, version=1) in disk.content(path))
+    missing = disk.content(path)
+    await disk.remove(path)
+    await disk.remove(f"{home}/{PROOF_NAME}")
+    await rebuild(disk, accept_limbo=True, bounds=[LedgerId(20)], directories=(A, B), home=home)
+    again = await open_store(disk, directories=(A, B))
+    await again.put_ids(1, [5], version=2)
+    await again.storage.close()
+    assert not await disk.exists(path)
+    await disk.replace_file(path, missing)
+    await rebuild(disk, accept_limbo=True, directories=(A, B), home=home)
+    again = await open_store(disk, directories=(A, B))
+    assert await again.read(1, 5) == body_of(1, 5, version=2)
+    await again.storage.close()
+
+
 async def test_of_two_copies_whose_ages_are_lost_none_is_taken_for_the_newer_one() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
