@@ -139,5 +139,6 @@ async def _store_one(writer: ReplicaWriter, entries: Sequence[LedgerEntry]) -> N
 async def _reap(under_way: "set[asyncio.Task[None]]") -> None:
     done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
     under_way -= done
-    for task in done:
-        task.result()
+    failed = [error for task in done if (error := task.exception()) is not None]  # several may fail in one step
+    if failed:
+        raise failed[0]
