@@ -274,6 +274,7 @@ class EntryLogs:
         try:
             header = await self._check_header(state)
             spans, chain, ages = await self._spans_of(state)
+            await self._check_counted(state)
             file = await self._disk.open(path)
             size = await file.size()
             if size < state.durable_bytes:
@@ -287,6 +288,18 @@ class EntryLogs:
             await file.truncate(state.durable_bytes)
             await file.sync()
         self.flushed.adopt(LogWriter(file, header, state, spans, chain, ages))
+
+    async def _check_counted(self, state: LogState) -> None:
+        """What no footer counts would be in no map either, and nobody would know that the log must stay for it. A
+        rebuild of the index leaves such a log, where the last footer was damaged. DamagedError.
+        """
+        end = log_format.LOG_HEADER_BYTES
+        if state.pointer:
+            head = await self.files.read(state.log, state.pointer, RECORD_HEADER_BYTES)
+            end = state.pointer + log_format.record_size(head)
+            end += log_format.padding_to(end, log_format.LOG_ALIGNMENT_BYTES)
+        if end < state.durable_bytes:
+            raise DamagedError(self.path(state.log), end, "what was written from here on is counted by no footer")
 
     async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int, AgeTable]:
         """Add up the footers, from the last one back; how many there were; and their ages, the first one's aside."""

@@ -67,3 +67,27 @@ async def test_of_two_files_of_one_log_a_person_takes_one_away() -> None:
     for directories in ([DIRECTORY, "/data/second"], ["/data/second", DIRECTORY]):
         with pytest.raises(StartupError, match="are the same entry log"):
             await rebuild(store.disk, directories=directories)
+
+
+async def test_a_log_whose_last_footer_was_damaged_stays_for_what_no_map_counts() -> None:
+    store = await open_store()
+    await store.put_ids(1, range(5))
+    await store.storage.flush()
+    await store.put_ids(2, range(5))
+    await store.storage.close()
+    (path,) = log_paths(store.disk)
+    content = store.disk.content(path)
+    store.disk.corrupt(path, content.index(b"\xff" * 16, content.index(body_of(2, 4))) + 20)
+    report = await rebuild(store.disk, accept_limbo=True)
+    assert report.limbo
+    store = await open_store(store.disk)
+    await store.put_ids(3, [0])
+    await store.storage.flush()
+    store.storage._logs.flushed.leave_log()
+    await store.put_ids(4, [0])
+    await store.storage.flush()
+    for ledger in (1, 3):
+        await store.storage.delete_ledger(LedgerId(ledger))
+    await store.storage.drop_dead_logs()
+    assert [await store.read(2, entry) for entry in range(5)] == [body_of(2, entry) for entry in range(5)]
+    await store.storage.close()
