@@ -406,7 +406,7 @@ class _Rebuild:
         if limbo.number:
             puts.append((LIMBO_KEY, encode_limbo(limbo)))
         if self._proof is None or self.report.damage:
-            puts.append((AGES_KEY, encode_age_floor(self._newest_flush + HIDDEN_FLUSHES_MAX)))
+            puts.append((AGES_KEY, encode_age_floor(max(0, self._newest_flush + HIDDEN_FLUSHES_MAX - number))))
         uuid = self._uuid or self._chance.token(16)
         puts.append((STORE_KEY, encode_store_state(StoreState(uuid, number, next_log))))
         await self._index.commit(puts, sync=True)
