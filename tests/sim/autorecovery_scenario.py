@@ -2,28 +2,36 @@
 
 Two auto-recovery processes run the production code of auditor and workers beside writers, through crashes of anything,
 partitions and lost answers of the metadata store. In the end every ledger is readable with its bytes, every fragment
-names distinct registered bookies, each of which itself serves what it must hold, and no mark is left.
+names distinct registered bookies, each of which itself serves what it must hold, and no mark is left. Every run then
+has a bookie come up with an empty disk, and another one lost for good: nobody but auto-recovery can make that whole.
 """
 
 import asyncio
+import random
 from dataclasses import dataclass, field
 
 from quire_bookie.client import LedgerWriter
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieUnavailableError, QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.cookies import Cookies
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
-from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.recovery.fragments import Fragment, closed_fragments
 from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
 from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.storage_folders import CURRENT, FolderState, StorageFolders, stamp
 from quire_bookie.wire.digest import Digest
+from tests.sim.disk import SimDisk
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import Node, SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.world import SimBookie, SimChance, SimClient, World
+from tests.sim.world import BOOKIE_PORT, DATA_DIR, SimBookie, SimChance, SimClient, World
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
 """One bookie may be lost with its disk, so an acknowledgement needs two."""
@@ -108,18 +116,89 @@ def lose(world: World, host: str) -> None:
     del world.bookies[host]
 
 
+async def wipe(world: World, host: str) -> None:
+    """Its disk is silently an empty one that passes for its own: it has no ledger, and does not know of any loss."""
+    place = world.bookies[host]
+    assert place.running is not None
+    stored = await Cookies(SimMetadataStore(world.metadata)).read(place.running.bookie_id)
+    assert stored is not None
+    world.crash_bookie(host, "none")
+    disk = place.disk = SimDisk(chance=random.Random(world.chance.randrange(1 << 30)), latency_s=0.0005)
+    settings = BookieSettings(DATA_DIR, port=BOOKIE_PORT, advertise=host)
+    folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
+    for path in folders.places():
+        await disk.make_dirs(f"{path}/{CURRENT}")
+        await stamp(disk, folders, path, stored.value, FolderState.NEW)
+    await world.start_bookie(host)
+
+
+async def holders(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> list[str]:
+    """The hosts of which some ledger expects entries."""
+    nodes = LedgerNodes(SimMetadataStore(world.metadata))
+    named = set()
+    for ledger in ledgers:
+        for fragment in closed_fragments((await nodes.read(ledger)).value):
+            named.update(b for position, b in enumerate(fragment.ensemble) if fragment.ends(position) is not None)
+    return sorted(
+        host for host, place in world.bookies.items() if place.running is not None and place.running.bookie_id in named
+    )
+
+
+async def lasting_damage(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> None:
+    """An emptied bookie is filled where it is; one that is lost for good is replaced, by a new one if need be."""
+    world.bookies["b9"] = SimBookie("b9", SimDisk(chance=random.Random(world.chance.randrange(1 << 30))))
+    await world.start_bookie("b9")
+    hosts = await holders(world, ledgers)
+    if not hosts:
+        return  # not one entry was confirmed
+    early: list[str] = []
+    guard = asyncio.ensure_future(watch_replacements(world, ledgers, early))
+    await asyncio.sleep(0.1)
+    await wipe(world, world.chance.choice(hosts))
+    assert await whole(world, ledgers), "an empty bookie stands for a replica that it does not have"
+    await settle(world, ledgers)
+    lose(world, world.chance.choice(await holders(world, ledgers)))
+    assert await whole(world, ledgers), "a bookie that is lost stands for a replica"
+    await settle(world, ledgers)
+    if guard.done():
+        guard.result()
+    guard.cancel()
+    if early:
+        raise HistoryError(f"a bookie took a place before it had what belongs there: {early}")
+
+
+async def watch_replacements(world: World, ledgers: dict[LedgerId, LedgerHistory], early: list[str]) -> None:
+    """Look, at the moment at which metadata names a bookie for a closed fragment, whether it has all of it."""
+    store = SimMetadataStore(world.metadata)
+    nodes = LedgerNodes(store)
+    named = {ledger: closed_fragments((await nodes.read(ledger)).value) for ledger in ledgers}
+    async for event in await store.watch(f"{layout.ROOT}/"):
+        ledger = layout.ledger_of_path(event.key)
+        if ledger not in ledgers:
+            continue
+        metadata = decode_ledger_metadata(world.metadata.nodes[event.key].value)
+        fragments = closed_fragments(metadata)
+        fresh = [fragment for fragment in fragments if fragment not in named[ledger]]
+        before = {fragment.first: set(fragment.ensemble) for fragment in named[ledger]}
+        named[ledger] = fragments
+        for fragment in fresh:
+            for position, bookie in enumerate(fragment.ensemble):
+                if bookie not in before.get(fragment.first, ()):
+                    trouble = await hole(world, ledger, metadata, fragment, position, ledgers[ledger])
+                    early += [trouble] if trouble else []
+
+
 async def whole(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> str:
     """What is not whole yet, for a person; empty when everything is."""
     store = SimMetadataStore(world.metadata)
     marks = [mark.ledger async for page in UnderReplication(store, world.clock).marks() for mark in page]
     if marks:
         return f"marked: {marks}"
-    places = {place.running.bookie_id: place for place in world.bookies.values() if place.running is not None}
     for ledger, history in ledgers.items():
         metadata = (await LedgerNodes(store).read(ledger)).value
         if metadata.state is not LedgerState.CLOSED:
             return f"ledger {ledger} is {metadata.state.name}"
-        trouble = await holes(world, ledger, metadata, places, history)
+        trouble = await holes(world, ledger, metadata, history)
         if trouble:
             return trouble
     return ""
@@ -129,28 +208,44 @@ async def holes(
     world: World,
     ledger: LedgerId,
     metadata: LedgerMetadata,
-    places: dict[BookieId, SimBookie],
     history: LedgerHistory,
 ) -> str:
     """Which replica does not hold what it must; HistoryError for wrong bytes."""
-    digest = Digest(metadata.digest_type, metadata.password)
     for fragment in closed_fragments(metadata):
         if len(set(fragment.ensemble)) != len(fragment.ensemble):
             raise HistoryError(f"ledger {ledger}: a bookie stands for two replicas: {fragment}")
-        for position, bookie in enumerate(fragment.ensemble):
-            place = places.get(bookie)
-            if place is None or place.node is None or place.running is None:
-                return f"ledger {ledger}: {bookie} is not there: {fragment}"
-            for first, last in fragment.stored(position):
-                for entry in range(first, last + 1):
-                    reading = place.running.storage.read(ledger, EntryId(entry))
-                    try:
-                        data = await world.loop.run_on(place.node, reading)
-                    except QuireError as error:
-                        return f"ledger {ledger} entry {entry} at {bookie}: {error}"
-                    payload = bytes(digest.decode_entry(data, ledger, EntryId(entry)).payload)
-                    if payload != history.submitted[entry]:
-                        raise HistoryError(f"ledger {ledger} entry {entry} at {bookie} has other bytes")
+        for position in range(len(fragment.ensemble)):
+            trouble = await hole(world, ledger, metadata, fragment, position, history)
+            if trouble:
+                return trouble
+    return ""
+
+
+async def hole(
+    world: World,
+    ledger: LedgerId,
+    metadata: LedgerMetadata,
+    fragment: Fragment,
+    position: int,
+    history: LedgerHistory,
+) -> str:
+    """What a replica does not hold of what it must; HistoryError for wrong bytes."""
+    digest = Digest(metadata.digest_type, metadata.password)
+    bookie = fragment.ensemble[position]
+    running = [place for place in world.bookies.values() if place.running is not None]
+    place = next((one for one in running if one.running is not None and one.running.bookie_id == bookie), None)
+    if place is None or place.node is None or place.running is None:
+        return f"ledger {ledger}: {bookie} is not there: {fragment}"
+    for first, last in fragment.stored(position):
+        for entry in range(first, last + 1):
+            reading = place.running.storage.read(ledger, EntryId(entry))
+            try:
+                data = await world.loop.run_on(place.node, reading)
+            except QuireError as error:
+                return f"ledger {ledger} entry {entry} at {bookie}: {error}"
+            payload = bytes(digest.decode_entry(data, ledger, EntryId(entry)).payload)
+            if payload != history.submitted[entry]:
+                raise HistoryError(f"ledger {ledger} entry {entry} at {bookie} has other bytes")
     return ""
 
 
@@ -222,6 +317,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     for ledger, history in ledgers.items():
         await recover(world, reading, ledger, history, "reader")
     await settle(world, ledgers)
+    await lasting_damage(world, ledgers)
     for ledger, history in ledgers.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
         await world.on(reading, read_all(reader, history, "after"))

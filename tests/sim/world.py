@@ -26,6 +26,7 @@ from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 T = TypeVar("T")
 BOOKIE_PORT = 3181
+DATA_DIR = "/data"
 
 
 class SimClock:
@@ -135,7 +136,7 @@ class World:
             return SimIndexStore(place.disk, path)
 
         settings = BookieSettings(
-            "/data",
+            DATA_DIR,
             port=BOOKIE_PORT,
             advertise=place.host,
             journal=self.journal_settings,

@@ -139,6 +139,7 @@ class Auditor:
             at_once, self._at_once = self._at_once, False
             if at_once:
                 await self._notice_registrations()
+                named = await self._named()  # ledgers made since, on a bookie whose cookie is gone as well
             known = named | frozenset(await Cookies(self._access.metadata).bookies())
             self._lost.saw(known, self._access.registered, loop.time())
             lost = self._lost.lost(0, loop.time()) if at_once else self._lost.to_audit(delay_s, loop.time())

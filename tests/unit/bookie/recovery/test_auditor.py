@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from quire_bookie.metadata.election import Election, current_leader
-from quire_bookie.metadata.layout import ledger_path
+from quire_bookie.metadata.layout import cookie_path, ledger_path
 from quire_bookie.metadata.recovery_controls import CheckKind, RecoveryControls
 from quire_bookie.model import LedgerId, LedgerState
 from quire_bookie.recovery.auditor import Auditor
@@ -82,6 +82,20 @@ def test_a_persons_word_marks_at_once() -> None:
             await controls.set_lost_bookie_delay_s(60)
             await asyncio.sleep(2)
             assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
+
+    run(scenario, settings=QUIET)
+
+
+def test_a_persons_word_finds_a_new_ledger_of_a_bookie_without_a_cookie() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        async with auditing(cluster):
+            await cluster.write({}, last=-1, state=LedgerState.OPEN)
+            cluster.world.metadata.remove(cookie_path(c))
+            await cluster.lose(c)
+            await RecoveryControls(cluster.access.metadata).set_lost_bookie_delay_s(60)
+            await asyncio.sleep(2)
+            assert await marked(cluster) == {LEDGER: (c,)}
 
     run(scenario, settings=QUIET)
 
