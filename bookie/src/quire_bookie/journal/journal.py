@@ -305,7 +305,8 @@ class Journal:
         if self._keeper is not None:
             self._wake.set()
             await self._keeper
-        for file in [*self._retired, self._writer.take_file(), self._writer.take_prepared()]:
+        writer = self._writer
+        for file in [*self._retired, writer.take_file(), writer.take_prepared(), writer.take_opening()]:
             if file is not None:
                 await file.close()
         self._retired.clear()

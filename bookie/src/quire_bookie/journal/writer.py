@@ -129,6 +129,7 @@ class GroupWriter:
         self._file: JournalFile | None = None
         self._prepared: JournalFile | None = None
         self._prepared_bytes = 0
+        self._opening: JournalFile | None = None
         self._end_bytes = 0
         self._position = JournalPosition(0, 0, 0)
         self._items: list[Item] = []
@@ -346,6 +347,7 @@ class GroupWriter:
         """Write the header of the next generation; `done` follows when it is durable and the file in use."""
         file, self._prepared = self._prepared, None
         assert file is not None
+        self._opening = file
         old = self._position
         header = FileHeader(
             uuid=self._uuid,
@@ -357,6 +359,7 @@ class GroupWriter:
         )
 
         def durable(error: BaseException | None) -> None:
+            self._opening = None
             full_file, self._file = self._file, file
             if full_file is not None:
                 self._retired(full_file)
@@ -418,4 +421,9 @@ class GroupWriter:
     def take_file(self) -> JournalFile | None:
         """Give the file in use back, to close it."""
         file, self._file = self._file, None
+        return file
+
+    def take_opening(self) -> JournalFile | None:
+        """Give back the file whose header is being written, to close it: that waits for the write."""
+        file, self._opening = self._opening, None
         return file

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
 
 from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.disk import JournalFile
 from quire_bookie.errors import ConfigError, DamagedError, DiskFullError, JournalPoisonedError, StorageError
 from quire_bookie.journal import (
     EntryRecord,
@@ -16,7 +18,7 @@ from quire_bookie.journal import (
     MasterKeyRecord,
 )
 from quire_bookie.model import LedgerId
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimDisk, SimJournalFile
 from tests.support.journals import FOLDER, LEDGER, SMALL, Answers, entries_of, open_journal, run_of
 
 
@@ -382,4 +384,38 @@ async def test_more_than_the_configured_bytes_in_the_queue_is_said_and_not_refus
     assert journal.is_full
     await append_and_wait(journal, 2, b"x")
     assert not journal.is_full
+    await journal.close()
+
+
+async def test_a_start_cancelled_while_its_header_is_written_is_closed_only_after_that() -> None:
+    disk = SimDisk(latency_s=0.001)
+    journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
+    await journal.read(lambda _: None)
+    opened: list[SimJournalFile] = []
+    begun = asyncio.Event()
+    open_file = disk.open_journal
+
+    async def noted(path: str, *, synced: bool = True) -> JournalFile:
+        file = await open_file(path, synced=synced)
+        assert isinstance(file, SimJournalFile)
+        opened.append(file)
+        submit = file.submit
+
+        def noted_submit(*args: Any) -> None:
+            submit(*args)
+            begun.set()
+
+        file.submit = noted_submit  # type: ignore[method-assign]
+        return file
+
+    disk.open_journal = noted  # type: ignore[method-assign]
+    starting = asyncio.ensure_future(journal.start())
+    await begun.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await journal.close()
+    assert [file._in_flight for file in opened] == [False], "whoever starts next would read beside the write"
+    journal, records, summary = await open_journal(disk)
+    assert not records and not summary.torn
     await journal.close()
