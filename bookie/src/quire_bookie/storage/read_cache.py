@@ -140,7 +140,11 @@ class ReadCache:
 
     def forget(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
         """Drop what may hold an older copy of entries that were stored again."""
-        for block in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+        low, high = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
+        if high - low >= len(self._by_block):  # whoever stores ids far apart must not cost a look at each between them
+            self._drop_where(lambda each: each.ledger == ledger and each.ids[0] <= last and each.ids[-1] >= first)
+            return
+        for block in range(low, high + 1):
             for extent in list(self._by_block.get((ledger, block), ())):
                 if extent.ids[0] <= last and extent.ids[-1] >= first:
                     self._drop(extent)

@@ -78,6 +78,15 @@ def test_whatever_is_added_it_stays_within_its_bytes_and_forgets_to_nothing(
     assert (len(cache), cache.charged_bytes, cache._recent_bytes, cache._by_block) == (0, 0, 0, {})
 
 
+def test_entries_that_lie_far_apart_are_forgotten_without_a_look_at_everything_between() -> None:
+    cache = ReadCache(LIMIT)
+    for ledger, first in ((1, 0), (1, 1 << 61), (2, 5), (1, (1 << 62) + 300)):
+        cache.add(extent(ledger, first, 10, 100))
+    cache.forget(LedgerId(1), EntryId(3), EntryId(1 << 62))
+    assert kept(cache, 1) == 1 and kept(cache, 2) == 1
+    assert cache.find(LedgerId(1), EntryId((1 << 62) + 305)) is not None
+
+
 def test_what_it_charges_is_what_it_takes_for_small_entries_too() -> None:
     for size, entries in ((10, 1000), (100, 1000), (1000, 100), (1, 1)):
         cache = ReadCache(4_000_000)
