@@ -405,7 +405,7 @@ async def test_a_start_cancelled_while_its_header_is_written_is_closed_only_afte
             submit(*args)
             begun.set()
 
-        file.submit = noted_submit  # type: ignore[method-assign]
+        file.submit = noted_submit  # type: ignore[assignment, method-assign]
         return file
 
     disk.open_journal = noted  # type: ignore[method-assign]
