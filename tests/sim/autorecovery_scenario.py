@@ -135,7 +135,7 @@ async def wipe(world: World, host: str) -> None:
 async def holders(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> list[str]:
     """The hosts of which some ledger expects entries."""
     nodes = LedgerNodes(SimMetadataStore(world.metadata))
-    named = set()
+    named: set[BookieId] = set()
     for ledger in ledgers:
         for fragment in closed_fragments((await nodes.read(ledger)).value):
             named.update(b for position, b in enumerate(fragment.ensemble) if fragment.ends(position) is not None)

@@ -1,14 +1,17 @@
 """Reads of one ledger, closed or still being written. Never fences and never changes anything.
 
 An open ledger is readable up to the last add confirmed that its bookies are known to have;
-`read_last_add_confirmed` asks them again, and notices when the ledger was closed.
+`read_last_add_confirmed` asks them again, and notices when the ledger was closed. Whoever holds the entries may change
+under a reader: its writer and auto-recovery replace bookies. What no replica gives is therefore asked of those that the
+metadata names by then.
 """
 
 from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.moved_replicas import find_moved
 from quire_bookie.client.range_read import RangeReader
-from quire_bookie.errors import LedgerClosedError, NoSuchEntryError
+from quire_bookie.errors import LedgerClosedError, LedgerError, NoSuchEntryError
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 
 
@@ -70,6 +73,14 @@ class LedgerReader:
             raise NoSuchEntryError(
                 f"entries {first} to {last} of ledger {self.ledger_id}: it can be read up to {self._lac}"
             )
+        try:
+            return await self._range.read(self._metadata, first, last, bytes_max)
+        except LedgerError:
+            moved = await find_moved(self._handle, self._metadata)
+            if moved is None:
+                raise
+            # Only its segments: `read_last_add_confirmed` is what notices a close.
+            self._metadata = moved
         return await self._range.read(self._metadata, first, last, bytes_max)
 
     async def read_last_add_confirmed(self) -> EntryId:

@@ -192,6 +192,31 @@ def test_a_repair_of_older_segments_is_merged() -> None:
     run(scenario, bookies=5)
 
 
+def test_a_writer_reads_older_segments_from_where_they_were_repaired_to() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer, _ = await _writer(client)
+        await writer.append(b"before")
+        await asyncio.sleep(0.5)
+        held = cluster.bookies[writer.metadata.segments[0].ensemble[0]].ledgers[writer.ledger_id]
+        for bookie in writer.metadata.segments[0].ensemble:
+            cluster.kill_bookie(bookie)
+            await writer.append(b"more")
+            await asyncio.sleep(2)
+        found = _stored(cluster, writer.ledger_id)
+        assert not set(found.segments[0].ensemble) & set(found.segments[-1].ensemble)
+        for bookie in found.segments[-1].ensemble:
+            cluster.bookies[bookie].ledgers[writer.ledger_id].entries[0] = held.entries[0]
+        repaired = replace(found.segments[0], ensemble=found.segments[-1].ensemble)
+        moved = replace(found, segments=(repaired, *found.segments[1:]))
+        cluster.metadata.write(layout.ledger_path(writer.ledger_id), encode_ledger_metadata(moved), None)
+        (entry,) = await writer.read(EntryId(0), EntryId(0))
+        assert bytes(entry.payload) == b"before"
+        await writer.append(b"and on")
+        assert (await writer.close()).segments == moved.segments
+
+    run(scenario, bookies=6)
+
+
 def test_several_failures_and_a_replacement_that_fails_too() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client, (3, 3, 2))

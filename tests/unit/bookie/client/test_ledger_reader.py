@@ -1,6 +1,7 @@
 """Reads against bookies in memory, some of them damaged, silent or dead."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from quire_bookie.errors import (
     NoSuchEntryError,
     QuorumError,
 )
-from quire_bookie.model import EntryId, LedgerState
+from quire_bookie.metadata.layout import ledger_path
+from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
+from quire_bookie.model import EntryId, LedgerState, Segment
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
 from tests.unit.bookie.client.cluster import Cluster, run
 from tests.unit.bookie.client.fake_bookie import FakeBookie
@@ -74,6 +77,29 @@ def test_a_closed_ledger_is_read_in_order_and_in_part(quorums: tuple[int, int, i
         assert _payloads(await reader.read(EntryId(99), EntryId(99))) == written[99:]
 
     run(scenario, bookies=5)
+
+
+def test_a_reader_follows_its_ledger_to_other_bookies() -> None:
+    """As auto-recovery moves it, replica by replica, while the reader stays open for months."""
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        written = [b"%d" % i for i in range(30)]
+        writer = await _written(client, written)
+        reader = await _reader(client, writer)
+        assert _payloads(await reader.read(EntryId(0), EntryId(9))) == written[:10]
+        others = [bookie for bookie in cluster.bookies if bookie not in writer.metadata.segments[0].ensemble]
+        for bookie in writer.metadata.segments[0].ensemble:
+            for other in others:
+                cluster.bookies[other].ledgers[writer.ledger_id] = cluster.bookies[bookie].ledgers[writer.ledger_id]
+            cluster.kill_bookie(bookie)
+        with pytest.raises(BookieUnavailableError):
+            await reader.read(EntryId(0), EntryId(29))
+        moved = replace(writer.metadata, segments=(Segment(EntryId(0), tuple(others)),))
+        cluster.metadata.write(ledger_path(writer.ledger_id), encode_ledger_metadata(moved), None)
+        assert _payloads(await reader.read(EntryId(0), EntryId(29))) == written
+        assert reader.metadata == moved
+
+    run(scenario, bookies=6)
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
