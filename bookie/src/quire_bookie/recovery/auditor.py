@@ -206,7 +206,8 @@ class Auditor:
         missing = {bookie for segment in metadata.segments for bookie in segment.ensemble} & set(lost)
         if not missing - self._access.registered:
             return False  # they came back while the ledgers were gone through
-        self._stats.marks_made += await self._access.marks.mark(ledger, missing, again=False)
+        # Also where they are named already: a worker that looked before the loss must not take that mark away.
+        self._stats.marks_made += await self._access.marks.mark(ledger, missing)
         return True
 
     def _read(self, node: Node) -> tuple[LedgerId, LedgerMetadata] | None:

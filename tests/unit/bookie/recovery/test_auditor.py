@@ -57,6 +57,21 @@ def test_the_ledgers_of_a_lost_bookie_are_marked_after_the_delay() -> None:
     run(scenario, settings=QUIET)
 
 
+def test_a_loss_outlives_the_removal_of_an_older_mark_of_the_same_bookie() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        await cluster.access.marks.mark(LEDGER, [c])
+        seen = await cluster.access.marks.read(LEDGER)
+        assert seen is not None
+        async with auditing(cluster):
+            await cluster.lose(c)
+            await asyncio.sleep(70)
+        assert not await cluster.access.marks.remove(seen), "who found the replica whole looked before it was lost"
+
+    run(scenario, settings=QUIET)
+
+
 def test_a_bookie_that_comes_back_in_time_is_forgiven() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         await two_ledgers(cluster)
