@@ -107,25 +107,27 @@ def test_acknowledgements_go_on_while_the_change_waits_for_the_metadata() -> Non
 
 
 def test_nothing_the_lost_bookie_alone_completed_counts_in_the_new_segment() -> None:
-    """3/3/2: B holds the entry, A is silent, C is lost after B; without the void B would count for the new segment."""
+    """3/3/2: B holds the entry and is lost; then A has it as well. B is no bookie of the entry's segment any more."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
         a, b, c = writer.metadata.segments[0].ensemble
-        cluster.bookies[a].fault = _adds(-1.0)
-        cluster.bookies[c].fault = _adds(-1.0)
+        (spare,) = _outsiders(cluster, writer)
+        cluster.bookies[a].fault = _adds(2.5)
+        for silent in (c, spare):
+            cluster.bookies[silent].fault = _adds(-1.0)
         writer.submit([b"one"])
         await asyncio.sleep(0.5)
         assert listener.confirmed == [0], "one acknowledgement of two"
-        cluster.bookies[b].hang_up()
         writer.submit([b"two"])
         cluster.bookies[b].stop()
         cluster.bookies[b].hang_up()
-        await asyncio.sleep(2.5)
-        assert b not in writer.metadata.segments[-1].ensemble
-        assert writer.metadata.segments[-1].first_entry == 1
-        assert listener.confirmed == [0], "only the new bookie has the entry: what B had is void"
+        await asyncio.sleep(2.3)
+        assert writer.metadata.segments[-1] == Segment(EntryId(1), (a, spare, c))
+        for bookie in (a, b):
+            assert 1 in cluster.bookies[bookie].ledgers[writer.ledger_id].entries
+        assert listener.confirmed == [0], "A alone has the entry: what B had is void"
 
     run(scenario, bookies=4)
 
