@@ -277,6 +277,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a regular expression that the names of the cases contain")
     parser.add_argument("--ours", action="store_true", help="leave the Java bookies out")
     parser.add_argument("--event-loop", default="auto", help="of our bookies: auto, asyncio or uvloop")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of our bookies; journalWriteData=false with acknowledgeDataLossRisk=true shows what client and "
+        "machine allow",
+    )
     parser.add_argument("--folder", default=os.environ.get("QUIRE_BENCH_DIR"), help="on the disk to measure")
     parser.add_argument("--json", type=Path, help="also write every measurement to this file")
     parser.add_argument("--list", action="store_true", help="name the cases and end")
@@ -287,7 +295,7 @@ def main() -> None:
     plan = Plan(4, 2, 1) if options.quick else Plan(options.seconds, options.warmup, options.rounds)
     cases = [case for case in CASES if re.search(options.only, case.name)]
     with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=options.folder) as folder:
-        sides: list[Side] = [QuireSide(Path(folder) / "quire", options.event_loop)]
+        sides: list[Side] = [QuireSide(Path(folder) / "quire", options.event_loop, options.set)]
         if not options.ours:
             sides.append(JavaSide(Path(folder) / "java"))
         measured: Measured = {}

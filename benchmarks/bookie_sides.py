@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.servers import PEERS, cpu_seconds
@@ -157,9 +158,11 @@ class QuireSide(Side):
 
     name = "quire"
 
-    def __init__(self, folder: Path, event_loop: str = "auto") -> None:
+    def __init__(self, folder: Path, event_loop: str = "auto", changed: Sequence[str] = ()) -> None:
+        """`changed`: KEY=VALUE settings that are not their default."""
         super().__init__(folder)
         self._event_loop = event_loop
+        self._changed = changed
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, int] = {}
 
@@ -171,6 +174,7 @@ class QuireSide(Side):
         command = [str(Path(sys.executable).parent / "quire"), "bookie", "start", "--advertise", "127.0.0.1"]
         command += ["--metadata", f"etcd://127.0.0.1:{self.etcd_port}", "--data", str(folder / "data")]
         command += ["--port", str(port), "--event-loop", self._event_loop]
+        command += [argument for setting in self._changed for argument in ("--set", setting)]
         begun = time.monotonic()
         log_path = folder / "log"
         with log_path.open("wb") as log:
