@@ -71,28 +71,32 @@ async def test_the_replicas_of_a_dead_bookie_come_up_elsewhere(tmp_path: Path) -
 
 async def _scenario(url: str, folder: Path) -> None:
     async with AsyncExitStack() as undo:
-        bookies = []
-        for number in range(5):
-            arguments = ("bookie", "start", "--metadata", url, "--data", f"{folder}/b{number}", *BOOKIE)
-            bookies.append(await undo.enter_async_context(quire("clients reach it", *arguments)))
-        recovery = ("autorecovery", "--metadata", url, "--name", "ar", "--set", "lostBookieRecoveryDelay=600")
-        process = await undo.enter_async_context(quire("runs as ar", *recovery))
         store = await open_metadata_store(url, MetadataSettings())
         undo.push_async_callback(store.close)
+        bookies: dict[BookieId, asyncio.subprocess.Process] = {}
+        for number in range(4):
+            arguments = ("bookie", "start", "--metadata", url, "--data", f"{folder}/b{number}", *BOOKIE)
+            process = await undo.enter_async_context(quire("clients reach it", *arguments))
+            (bookie,) = await _writable(store) - set(bookies)
+            bookies[bookie] = process
+        recovery = ("autorecovery", "--metadata", url, "--name", "ar", "--set", "lostBookieRecoveryDelay=600")
+        process = await undo.enter_async_context(quire("runs as ar", *recovery))
         client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())
         undo.push_async_callback(client.close)
-        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        before = list(bookies)[:3]
+        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, bookies=before)
         for number in range(200):
             await writer.append(b"%d" % number * 100)
         await writer.close()
-        before = (await client.read_metadata(writer.ledger_id)).segments[0].ensemble
-        await _lose_one_of(before, bookies, store)
+        bookies[before[0]].kill()
+        while before[0] in await _writable(store):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         await RecoveryControls(store).set_lost_bookie_delay_s(600)  # a person's word: it does not come back
-        after = before
-        while after == before:
+        after: tuple[BookieId, ...] = tuple(before)
+        while before[0] in after:
             await asyncio.sleep(0.2)
             after = (await client.read_metadata(writer.ledger_id)).segments[0].ensemble
-        assert len(set(after)) == 3 and len(set(after) & set(before)) == 2
+        assert after == (list(bookies)[3], *before[1:])
         marks = UnderReplication(store, SystemClock())
         while await marks.read(writer.ledger_id) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
@@ -104,18 +108,9 @@ async def _scenario(url: str, folder: Path) -> None:
         assert await store.get("/ledgers/underreplication/leader") is None
 
 
-async def _lose_one_of(
-    ensemble: tuple[BookieId, ...], bookies: list[asyncio.subprocess.Process], store: MetadataStore
-) -> None:
-    """Kill the first bookie, or the second when the first holds nothing, and wait until it is no longer registered."""
+async def _writable(store: MetadataStore) -> set[BookieId]:
     registry = await BookieRegistry.open(store)
     try:
-        for process in bookies[:2]:
-            before = registry.writable
-            process.kill()
-            while registry.writable == before:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-            if (before - registry.writable) & set(ensemble):
-                return
+        return set(registry.writable)
     finally:
         await registry.close()
