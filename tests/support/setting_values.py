@@ -50,3 +50,16 @@ STORAGE: dict[str, Any] = {
     "add_wait_ms": 444,
 }
 """What `quire bookie` and `quire standalone` share."""
+RECOVERY: dict[str, Any] = {
+    "recovery_workers": 3,
+    "recovery_audits": False,
+    "lost_bookie_delay_s": 7,
+    "replication_rate_bytes": 12345,
+    "auditor_operations_per_second": 5.5,
+    "auditor_check_interval_s": 61,
+    "auditor_bookie_check_interval_s": 62,
+    "auditor_verification_percentage": 25,
+    "open_ledger_grace_ms": 1500,
+    "recovery_retry_ms": 2500,
+}
+"""Of auto-recovery."""

@@ -11,7 +11,7 @@ from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, me
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
-from tests.support.setting_values import STORAGE
+from tests.support.setting_values import RECOVERY, STORAGE
 
 SERVING: dict[str, Any] = {
     "ensemble_size": 5,
@@ -42,12 +42,17 @@ SERVING: dict[str, Any] = {
     "max_pending_publishes_per_connection": 22,
     "publish_buffer_mb": 77,
 }
-STANDALONE: dict[str, Any] = STORAGE | {
-    "max_frame_size_bytes": 6 << 20,
-    "data": "/somewhere",
-    "bookies": 3,
-    "bookie_port": 2323,
-}
+STANDALONE: dict[str, Any] = (
+    STORAGE
+    | RECOVERY
+    | {
+        "auto_recovery": False,
+        "max_frame_size_bytes": 6 << 20,
+        "data": "/somewhere",
+        "bookies": 3,
+        "bookie_port": 2323,
+    }
+)
 ELSEWHERE = {"journal_submit", "metadata", "acknowledge_data_loss_risk", "journal_group_wait_ms"}
 
 
