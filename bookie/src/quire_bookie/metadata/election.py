@@ -18,6 +18,7 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 
@@ -48,7 +49,7 @@ class Election:
 
     async def win(self) -> None:
         """Return once this process leads. Waits out a store that is away."""
-        watch = await self._watch()
+        watch = await patient_watch(self._store, LEADER, _log.info)
         try:
             changed = asyncio.Event()
             following = asyncio.ensure_future(self._follow(watch, changed))
@@ -107,16 +108,6 @@ class Election:
             return await self.still_leads()
         except MetadataError:
             return False
-
-    async def _watch(self) -> Watch:
-        low, high = METADATA_RETRY_BACKOFF_S
-        while True:
-            try:
-                return await self._store.watch(LEADER)
-            except MetadataError as error:
-                _log.info("cannot follow the election now: %s", error)
-                await asyncio.sleep(low)
-                low = min(2 * low, high)
 
     async def _follow(self, watch: Watch, changed: asyncio.Event) -> None:
         async for _ in watch:

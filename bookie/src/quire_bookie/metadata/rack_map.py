@@ -12,8 +12,8 @@ import json
 import logging
 
 from quire_bookie.env.background import start_background
-from quire_bookie.errors import MetadataError, MetadataFormatError
-from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.following import patiently
 from quire_bookie.metadata.store import MetadataStore, Watch
 from quire_bookie.model import BookieId
 
@@ -68,16 +68,7 @@ class RackMap:
 
     async def _follow(self) -> None:
         async for _ in self._watch:
-            low, high = METADATA_RETRY_BACKOFF_S
-            delay_s = low
-            while True:
-                try:
-                    await self._load()
-                    break
-                except MetadataError as error:
-                    _log.warning("cannot read %s, will try again: %s", RACK_MAP, error)
-                    await asyncio.sleep(delay_s)
-                    delay_s = min(delay_s * 2, high)
+            await patiently(self._load, f"read {RACK_MAP}", _log.warning)
 
     async def _load(self) -> None:
         node = await self._store.get(RACK_MAP)

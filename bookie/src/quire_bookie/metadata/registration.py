@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from quire_bookie.env.background import start_background
-from quire_bookie.errors import MetadataError, MetadataFormatError
-from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.following import patiently
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
 from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
 from quire_bookie.model import BookieId
@@ -42,6 +43,8 @@ class BookieRegistry:
         self._read_only: dict[BookieId, BookieServiceInfo] = {}
         self._last_known: dict[BookieId, BookieServiceInfo] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._behind = False
+        """A change was not taken in yet."""
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -98,27 +101,19 @@ class BookieRegistry:
 
     async def _follow(self) -> None:
         async for event in self._watch:
-            low, high = METADATA_RETRY_BACKOFF_S
-            delay = low
-            while True:
-                try:
-                    await self._apply(event)
-                    break
-                except MetadataError as error:
-                    _log.warning("cannot read registrations, will try again: %s", error)
-                    # Whatever else changed meanwhile is read with it.
-                    event = Event(EventKind.RESYNC, _PREFIX)
-                    await asyncio.sleep(delay)
-                    delay = min(delay * 2, high)
+            await patiently(partial(self._apply, event), "read registrations", _log.warning)
 
     async def _apply(self, event: Event) -> None:
-        if event.kind is EventKind.RESYNC:
+        # After an attempt that failed all is read: whatever else changed meanwhile comes with it.
+        behind, self._behind = self._behind, True
+        if behind or event.kind is EventKind.RESYNC:
             await self._load()
         elif bookie_of_path(event.key) is not None:
             node = None if event.kind is EventKind.DELETED else await self._store.get(event.key)
             changed = self._set(event.key, node)
             if changed:
                 self._tell()
+        self._behind = False
 
     async def _load(self) -> None:
         found: dict[str, Node] = {}

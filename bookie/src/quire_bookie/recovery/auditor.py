@@ -18,13 +18,13 @@ from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.election import Election
+from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, RecoveryControls
 from quire_bookie.metadata.store import EventKind, Node
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.following import patient_watch
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
@@ -110,7 +110,7 @@ class Auditor:
 
     async def _follow(self) -> None:
         """A person's word, and the switch."""
-        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/")
+        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY and event.kind is EventKind.MODIFIED:

@@ -10,11 +10,6 @@ class Pace:
         self._per_s = per_s
         self._next_s = 0.0
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether it ever makes anybody wait."""
-        return self._per_s > 0
-
     async def take(self, units: float) -> None:
         """Wait for the turn of `units`. They count as used even when the caller is cancelled meanwhile."""
         if self._per_s <= 0:

@@ -10,12 +10,12 @@ import logging
 
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
+from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.following import patient_watch
 from quire_bookie.recovery.ledger_repair import LedgerRepair, Result, Verdict
 from quire_bookie.recovery.stats import RecoveryStats
 
@@ -104,7 +104,7 @@ class ReplicationWorkers:
 
     async def _follow(self) -> None:
         """Wake the workers when marks or the switch change."""
-        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/")
+        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
             async for event in watch:
                 if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):

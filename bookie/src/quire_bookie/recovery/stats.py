@@ -22,7 +22,6 @@ class RecoveryStats:
     unrecoverable_noted: int = 0
     elections_won: int = 0
     audits: int = 0
-    audits_failed: int = 0
     marks_made: int = 0
     checks: int = 0
     """Of all ledgers, ended."""
