@@ -15,7 +15,7 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
 from tests.sim.history import HistoryError, LedgerHistory
-from tests.sim.ledger_scenario import read_all, recover, write
+from tests.sim.ledger_scenario import read_all, take_over, write
 from tests.sim.loop import SimLoop
 from tests.sim.world import SimClient, World, insist
 
@@ -50,17 +50,8 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
         await _close(world, writing, writer, history)
     else:
         await asyncio.sleep(chance.uniform(0.5, seconds))
-        if chance.random() < 0.3:
-            world.kill_client(writing)
-        recoveries = [
-            asyncio.ensure_future(recover(world, client, writer.ledger_id, history, name))
-            for client, name in ((opening, "opener"), (other, "other"))
-        ]
-        await faults
-        await asyncio.gather(*recoveries)
-        if not writing.node.dead:
-            await feeding
-            await asyncio.sleep(30)  # answers that are still under way must not confirm anything any more
+        openers = {"opener": opening, "other": other}
+        await take_over(world, writing, openers, writer.ledger_id, history, feeding, faults)
     reader = await insist(
         lambda: world.on(opening, opening.ledgers.open_ledger(writer.ledger_id, recover=True)), seconds=300
     )

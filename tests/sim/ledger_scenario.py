@@ -1,6 +1,7 @@
 """Three bookies, a writer, recovering openers: whatever crashes, nothing confirmed is lost and one end is agreed on."""
 
 import asyncio
+from collections.abc import Mapping
 
 from quire_bookie.client import LedgerReader, LedgerWriter
 from quire_bookie.errors import LedgerError, QuireError
@@ -72,19 +73,32 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
         world.disturb(["writer", "opener", "other", "b1", "b2", "b3"], seconds, down_at_most=2)
     )
     await asyncio.sleep(world.chance.uniform(0.5, seconds))
+    openers = {"opener": opening, "other": other}
+    await take_over(world, writing, openers, writer.ledger_id, history, feeding, faults)
+    history.check()
+    return history
+
+
+async def take_over(
+    world: World,
+    writing: SimClient,
+    openers: Mapping[str, SimClient],
+    ledger: LedgerId,
+    history: LedgerHistory,
+    feeding: "asyncio.Task[None]",
+    faults: "asyncio.Future[None]",
+) -> None:
+    """The writer dies, perhaps; all openers recover its ledger at once, amid the faults."""
     if world.chance.random() < 0.3:
         world.kill_client(writing)
     recoveries = [
-        asyncio.ensure_future(recover(world, client, writer.ledger_id, history, name))
-        for client, name in ((opening, "opener"), (other, "other"))
+        asyncio.ensure_future(recover(world, client, ledger, history, name)) for name, client in openers.items()
     ]
     await faults
     await asyncio.gather(*recoveries)
     if not writing.node.dead:
         await feeding
         await asyncio.sleep(30)  # answers that are still under way must not confirm anything any more
-    history.check()
-    return history
 
 
 async def recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory, who: str) -> None:

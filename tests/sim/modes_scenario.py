@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tests.sim.disk import Survival
 from tests.sim.history import LedgerHistory
-from tests.sim.ledger_scenario import recover, write
+from tests.sim.ledger_scenario import take_over, write
 from tests.sim.loop import SimLoop
 from tests.sim.world import World
 
@@ -37,17 +37,8 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     feeding = world.on(writing, write(world, writing, writer, history, begun + seconds))
     faults = asyncio.ensure_future(disturb(world, risky, begun + seconds))
     await asyncio.sleep(world.chance.uniform(0.5, seconds))
-    if world.chance.random() < 0.3:
-        world.kill_client(writing)
-    recoveries = [
-        asyncio.ensure_future(recover(world, client, writer.ledger_id, history, name))
-        for client, name in ((opening, "opener"), (other, "other"))
-    ]
-    await faults
-    await asyncio.gather(*recoveries)
-    if not writing.node.dead:
-        await feeding
-        await asyncio.sleep(30)  # answers that are still under way must not confirm anything any more
+    openers = {"opener": opening, "other": other}
+    await take_over(world, writing, openers, writer.ledger_id, history, feeding, faults)
     history.check()
     return history
 

@@ -1,8 +1,6 @@
 """The steps of reads over whole buffers: one set of tests for plain and native ones, and that both agree."""
 
-import importlib
 from array import array
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,30 +12,15 @@ from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.wire import client_codec, server_v2, v2
 from quire_bookie.wire.messages import Status, V2Origin
+from tests.support.bulk_steps import both as steps_of
+from tests.support.bulk_steps import native
 
 LEDGER = LedgerId(7)
 SALT = 99
 HEADER = v2.answer_header(v2.VERSION, v2.READ)
 
 
-def native() -> ModuleType | None:
-    """The native module, where it is built and has these steps."""
-    try:
-        found = importlib.import_module("quire_bookie.bulk._native")
-    except ImportError:
-        return None
-    return found if hasattr(found, "take_reads") else None
-
-
-both = pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(plain_reads, id="plain"),
-        pytest.param(
-            native(), id="native", marks=pytest.mark.skipif(native() is None, reason="not built: `make native`")
-        ),
-    ],
-)
+both = steps_of(plain_reads, "take_reads")
 
 
 def read_frame(ledger: int, entry: int, *, flags: int = 0) -> bytes:
@@ -224,7 +207,7 @@ def test_places_outside_of_the_bytes_give_nothing_of_the_neighbourhood(steps: An
 # both alike
 
 
-@pytest.mark.skipif(native() is None, reason="not built: `make native`")
+@pytest.mark.skipif(native("take_reads") is None, reason="not built: `make native`")
 @given(
     st.dictionaries(st.integers(0, 40), st.binary(max_size=60), max_size=20),
     st.lists(st.integers(-2, 45), max_size=30),
@@ -235,7 +218,7 @@ def test_places_outside_of_the_bytes_give_nothing_of_the_neighbourhood(steps: An
 def test_native_and_plain_steps_agree(
     bodies: dict[int, bytes], wanted: list[int], at: int, count_max: int, bytes_max: int
 ) -> None:
-    other: Any = native()
+    other: Any = native("take_reads")
     records = Records(bodies)
     arguments = (*records.all, HEADER, LEDGER, array("q", wanted), at, count_max, bytes_max)
     assert other.read_replies(*arguments) == plain_reads.read_replies(*arguments)
@@ -244,10 +227,10 @@ def test_native_and_plain_steps_agree(
         assert other.batch_bodies(*batch) == plain_reads.batch_bodies(*batch)
 
 
-@pytest.mark.skipif(native() is None, reason="not built: `make native`")
+@pytest.mark.skipif(native("take_reads") is None, reason="not built: `make native`")
 @given(st.lists(st.integers(-2, 3), max_size=12), st.data())
 def test_native_and_plain_take_the_same_reads_of_damaged_frames(ids: list[int], data: st.DataObject) -> None:
-    other: Any = native()
+    other: Any = native("take_reads")
     frames = bytearray(b"".join(read_frame(7, entry) for entry in ids))
     for _ in range(data.draw(st.integers(0, 3))):
         if frames:

@@ -1,9 +1,7 @@
 """The steps over adds of many ledgers: one set of tests for the plain ones and the native ones, and that both agree."""
 
-import importlib
 import struct
 from array import array
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,35 +12,13 @@ from quire_bookie.bulk import plain
 from quire_bookie.journal.records import EntryRecord, decode_body
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.wire import v2
+from tests.support.bulk_steps import KEY, add_frame, native
+from tests.support.bulk_steps import both as steps_of
 
 FRAME_MAX = 1 << 20
-KEY = bytes(range(20))
 
 
-def native() -> ModuleType | None:
-    """The native module, where it is built."""
-    try:
-        return importlib.import_module("quire_bookie.bulk._native")
-    except ImportError:
-        return None
-
-
-both = pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(plain, id="plain"),
-        pytest.param(
-            native(), id="native", marks=pytest.mark.skipif(native() is None, reason="not built: `make native`")
-        ),
-    ],
-)
-
-
-def add_frame(ledger: int, entry: int, lac: int, payload: bytes, *, key: bytes = KEY, flags: int = 0) -> bytes:
-    """One V2 add."""
-    body = b"".join(number.to_bytes(8, "big", signed=True) for number in (ledger, entry, lac, 0)) + payload
-    head = v2.header_word(v2.ADD, flags).to_bytes(4, "big") + key
-    return (len(head) + len(body)).to_bytes(4, "big") + head + body
+both = steps_of(plain)
 
 
 def runs_in(records: bytes) -> list[Run]:

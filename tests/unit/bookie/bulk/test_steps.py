@@ -1,13 +1,11 @@
 """The steps over whole buffers: one set of tests for the plain ones and the native ones, and that both agree."""
 
-import importlib
 import mmap
 import os
 import struct
 import subprocess
 import sys
 from array import array
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,36 +18,13 @@ from quire_bookie.journal import records
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage import log_format
 from quire_bookie.wire import v2
+from tests.support.bulk_steps import add_frame, native
+from tests.support.bulk_steps import both as steps_of
 
 FRAME_MAX = 1 << 20
-KEY = bytes(range(20))
 
 
-def native() -> ModuleType | None:
-    """The native module, where it is built."""
-    try:
-        return importlib.import_module("quire_bookie.bulk._native")
-    except ImportError:
-        return None
-
-
-both = pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(plain, id="plain"),
-        pytest.param(
-            native(), id="native", marks=pytest.mark.skipif(native() is None, reason="not built: `make native`")
-        ),
-    ],
-)
-
-
-def add_frame(ledger: int, entry: int, lac: int, payload: bytes, *, key: bytes = KEY, flags: int = 0) -> bytes:
-    """One V2 add."""
-    body = ledger.to_bytes(8, "big") + entry.to_bytes(8, "big") + lac.to_bytes(8, "big", signed=True)
-    body += (0).to_bytes(8, "big") + payload
-    head = v2.header_word(v2.ADD, flags).to_bytes(4, "big") + key
-    return (len(head) + len(body)).to_bytes(4, "big") + head + body
+both = steps_of(plain)
 
 
 # take_adds
