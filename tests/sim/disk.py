@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
+from quire_bookie.env.journal_submission import Done, JournalSubmission
 from quire_bookie.errors import DiskFullError
 from quire_bookie.model import Buffer
 
@@ -444,47 +445,34 @@ class SimFile:
         await self._disk.pause()
 
 
-class SimJournalFile:
+class SimJournalFile(JournalSubmission):
     """Implements `JournalFile`."""
 
     def __init__(self, disk: SimDisk, path: str, inode: _Inode, synced: bool = True) -> None:
+        super().__init__(path)
         self._disk = disk
-        self._path = path
         self._inode = inode
         self._synced = synced
-        self._in_flight = False
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def path(self) -> str:
-        """The path it was opened with."""
-        return self._path
 
     @property
     def alignment_bytes(self) -> int:
         """One sector."""
         return SECTOR_BYTES
 
-    def submit(self, offset: int, buffers: Sequence[Buffer], done: Callable[[BaseException | None], None]) -> None:
+    def submit(self, offset: int, buffers: Sequence[Buffer], done: Done) -> None:
         """Durable when `done(None)` runs. A death while in flight tears the bytes by sector."""
         data = b"".join(buffers)
-        assert not self._in_flight, "one submission is in flight at a time"
         assert offset % SECTOR_BYTES == 0 and len(data) % SECTOR_BYTES == 0, "unaligned submission"
         assert offset + len(data) <= len(self._inode.current), "submission past the end of a preallocated file"
-        self._in_flight = True
-        self._idle.clear()
+        self._begin(done)
         if not self._disk.crashed:  # what a dead process still does must not touch what its heir has
             self._inode.unsynced.append((offset, data))
             self._inode.in_flight = (offset, data, self._synced)
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._disk._delay_s(), self._complete, offset, data, done)
+        self._loop.call_later(self._disk._delay_s(), self._complete, offset, data)
 
-    def _complete(self, offset: int, data: bytes, done: Callable[[BaseException | None], None]) -> None:
-        self._in_flight = False
-        self._idle.set()
+    def _complete(self, offset: int, data: bytes) -> None:
         if self._disk.crashed:
-            done(SimCrashError("the simulated process has crashed"))
+            self._finish(SimCrashError("the simulated process has crashed"))
             return
         try:
             died = self._disk.step("submit", self._path)
@@ -493,21 +481,21 @@ class SimJournalFile:
             if self._disk.short_writes and not self._disk.crashed:
                 _put(self._inode.current, offset, data[: len(data) // 2])
                 _put(self._inode.durable, offset, data[: len(data) // 2])
-            done(error)
+            self._finish(error)
             return
         if died:
-            done(SimCrashError(self._path))
+            self._finish(SimCrashError(self._path))
             return
         self._inode.in_flight = None
         _put(self._inode.current, offset, data)
         if self._synced:
             self._inode.unsynced.remove((offset, data))
             _put(self._inode.durable, offset, data)
-        done(None)
+        self._finish(None)
 
     async def close(self) -> None:
         """Wait until nothing is in flight; what was not synced is, as with `SimFile.sync`."""
-        await self._idle.wait()
+        await self._settled()
         if not self._synced and self._inode.unsynced:
             if self._disk.step("sync", self._path):
                 raise SimCrashError(self._path)

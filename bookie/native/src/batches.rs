@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use crate::buffers::{new_bytes, Buffer};
-use crate::{be_i32, be_i64, put, ADD_FIXED_BYTES, ADD_HEAD_BYTES, ENTRIES_KIND, ENTRY_HEADER_BYTES, LENGTH_BYTES};
-use crate::{PLACE_SIZE_BITS, PREFIX_BYTES, RUN_HEAD_BYTES, VIEW_BYTES_MIN};
+use crate::{be_i32, be_i64, put, put_reply, ADD_FIXED_BYTES, ADD_HEAD_BYTES, ENTRIES_KIND, ENTRY_HEADER_BYTES, LENGTH_BYTES};
+use crate::{PLACE_SIZE_BITS, PREFIX_BYTES, REPLY_BYTES, RUN_HEAD_BYTES, VIEW_BYTES_MIN};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-const REPLY_BYTES: usize = 28;
 const KEY_BYTES: usize = 20;
 
 struct Row {
@@ -199,11 +198,7 @@ pub fn row_replies(py: Python<'_>, length: i32, header: u32, code: i32, rows: &B
         let mut slots = out.chunks_exact_mut(REPLY_BYTES);
         for (ledger, first, count) in &found {
             for (index, answer) in slots.by_ref().take(*count).enumerate() {
-                answer[0..4].copy_from_slice(&length.to_be_bytes());
-                answer[4..8].copy_from_slice(&header.to_be_bytes());
-                answer[8..12].copy_from_slice(&code.to_be_bytes());
-                answer[12..20].copy_from_slice(&ledger.to_be_bytes());
-                answer[20..28].copy_from_slice(&(first + index as i64).to_be_bytes());
+                put_reply(answer, length as u32, header, code, *ledger, first + index as i64);
             }
         }
         Ok(())

@@ -24,6 +24,7 @@ const PLACE_KEPT: i64 = 1 << 62;
 const CHUNK_BYTES: usize = 1 << 20;
 const RUN_HEAD_BYTES: usize = 32;
 const ENTRIES_KIND: u8 = 1;
+const REPLY_BYTES: usize = 28;
 
 fn be_i32(data: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(data[at..at + 4].try_into().unwrap())
@@ -84,20 +85,25 @@ fn take_adds(
     Ok((position, size_bytes, lac))
 }
 
+/// What every V2 answer about an entry begins with, `REPLY_BYTES` of it.
+fn put_reply(out: &mut [u8], length: u32, header: u32, code: i32, ledger: i64, entry: i64) {
+    out[0..4].copy_from_slice(&length.to_be_bytes());
+    out[4..8].copy_from_slice(&header.to_be_bytes());
+    out[8..12].copy_from_slice(&code.to_be_bytes());
+    out[12..20].copy_from_slice(&ledger.to_be_bytes());
+    out[20..28].copy_from_slice(&entry.to_be_bytes());
+}
+
 /// One answer of `length` bytes for each entry from `first` on; see `plain.add_replies`.
 #[pyfunction]
 fn add_replies(py: Python<'_>, length: i32, header: u32, code: i32, ledger: i64, first: i64, count: usize) -> PyResult<Py<PyAny>> {
     if count > 1 && i64::try_from(count - 1).ok().and_then(|more| first.checked_add(more)).is_none() {
         return Err(PyValueError::new_err("answers beyond the highest id"));
     }
-    let size = count.checked_mul(28).ok_or_else(|| PyValueError::new_err("too many answers"))?;
+    let size = count.checked_mul(REPLY_BYTES).ok_or_else(|| PyValueError::new_err("too many answers"))?;
     new_bytes(py, size, |out| {
-        for (index, answer) in out.chunks_exact_mut(28).enumerate() {
-            answer[0..4].copy_from_slice(&length.to_be_bytes());
-            answer[4..8].copy_from_slice(&header.to_be_bytes());
-            answer[8..12].copy_from_slice(&code.to_be_bytes());
-            answer[12..20].copy_from_slice(&ledger.to_be_bytes());
-            answer[20..28].copy_from_slice(&(first + index as i64).to_be_bytes());
+        for (index, answer) in out.chunks_exact_mut(REPLY_BYTES).enumerate() {
+            put_reply(answer, length as u32, header, code, ledger, first + index as i64);
         }
         Ok(())
     })

@@ -1,15 +1,12 @@
 //! Reads: requests out of a buffer, and stored records into answers. See `plain` for what each step means.
 
 use crate::buffers::{new_bytes, Buffer};
-use crate::{be_i64, RECORD_HEAD_BYTES};
+use crate::{be_i64, put_reply, LENGTH_BYTES, RECORD_HEAD_BYTES, REPLY_BYTES};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 
 const READ_FRAME_BYTES: usize = 24;
 const READ_PREFIX_BYTES: usize = 16;
-const REPLY_HEAD_BYTES: usize = 28;
-const REPLY_FIXED_BYTES: usize = 24;
-const LENGTH_BYTES: usize = 4;
 
 /// The int64s of a buffer in the machine's order.
 struct Numbers(Buffer);
@@ -164,7 +161,7 @@ pub fn read_replies(
     let (mut size, mut guess) = (0usize, 0usize);
     while found.len() < count_max && at + found.len() < wanted.len() && (size < bytes_max || found.is_empty()) {
         let Some(index) = stretch.find(wanted.at(at + found.len()), guess) else { break };
-        size += REPLY_HEAD_BYTES + stretch.size(index)?;
+        size += REPLY_BYTES + stretch.size(index)?;
         found.push(index);
         guess = index + 1;
     }
@@ -172,14 +169,11 @@ pub fn read_replies(
         let mut end = 0;
         for index in &found {
             let body = stretch.body(*index)?;
-            let answer = &mut out[end..end + REPLY_HEAD_BYTES + body.len()];
+            let answer = &mut out[end..end + REPLY_BYTES + body.len()];
             end += answer.len();
-            answer[0..4].copy_from_slice(&((REPLY_FIXED_BYTES + body.len()) as u32).to_be_bytes());
-            answer[4..8].copy_from_slice(&header.to_be_bytes());
-            answer[8..12].fill(0);
-            answer[12..20].copy_from_slice(&ledger.to_be_bytes());
-            answer[20..28].copy_from_slice(&stretch.ids.at(*index).to_be_bytes());
-            answer[REPLY_HEAD_BYTES..].copy_from_slice(body);
+            let length = (REPLY_BYTES - LENGTH_BYTES + body.len()) as u32;
+            put_reply(answer, length, header, 0, ledger, stretch.ids.at(*index));
+            answer[REPLY_BYTES..].copy_from_slice(body);
         }
         Ok(())
     })?;

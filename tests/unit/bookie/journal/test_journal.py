@@ -415,7 +415,7 @@ async def test_a_start_cancelled_while_its_header_is_written_is_closed_only_afte
     with pytest.raises(asyncio.CancelledError):
         await starting
     await journal.close()
-    assert [file._in_flight for file in opened] == [False], "whoever starts next would read beside the write"
+    assert [file._done for file in opened] == [None], "whoever starts next would read beside the write"
     journal, records, summary = await open_journal(disk)
     assert not records and not summary.torn
     await journal.close()
