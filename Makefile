@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
 
-.PHONY: run test env bytecode lint sim native bench bench-bookie clean peers model
+.PHONY: run test env bytecode lint sim native bench bench-bookie bench-ledger clean peers model
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -53,6 +53,9 @@ native: env
 
 bench-bookie: bytecode
 	$(UV) run --no-sync python -m benchmarks.bench_bookie $(ARGS)
+
+bench-ledger: bytecode
+	$(UV) run --no-sync python -m benchmarks.ledger_bench $(ARGS)
 
 peers:
 	scripts/peers/fetch.sh

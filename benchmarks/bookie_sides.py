@@ -197,6 +197,12 @@ class QuireSide(Side):
         """Of the one process."""
         return self._processes[number].pid
 
+    def bookie_id(self, number: int) -> str:
+        """As its log says it."""
+        found = re.search(r"bookie (\S+) listens on", (self.folder / f"bookie{number}" / "log").read_text())
+        assert found is not None, "a bookie that serves has said so"
+        return found[1]
+
     def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
         """Its folders."""
         data = self.folder / f"bookie{number}" / "data"
