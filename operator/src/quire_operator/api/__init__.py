@@ -1,0 +1,5 @@
+"""The resources of `quire.dev/v1alpha1` as values, and the CRDs that are generated from them. Knows no cluster."""
+
+GROUP = "quire.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"

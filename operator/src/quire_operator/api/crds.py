@@ -1,0 +1,180 @@
+"""The CRDs, generated from the models: `python -m quire_operator.api.crds --check|--write [FOLDER]`.
+
+The files in `operator/crds` are committed; a test says when they are stale. Nothing is written by hand there.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from quire_operator.api import GROUP, VERSION
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.fields import ApiModel
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.structural import structural_schema
+
+FOLDER = Path(__file__).resolve().parents[3] / "crds"
+_HEAD = "# Generated from quire_operator.api by `python -m quire_operator.api.crds --write`; do not edit.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`; with a priority only under `-o wide`."""
+
+    name: str
+    kind: str
+    path: str
+    priority: int = 0
+    help: str = ""
+
+    def rendered(self) -> dict[str, Any]:
+        """As it stands in a CRD."""
+        found: dict[str, Any] = {"name": self.name, "type": self.kind, "jsonPath": self.path}
+        if self.help:
+            found["description"] = self.help
+        return found | ({"priority": self.priority} if self.priority else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a CRD has beside its schema."""
+
+    model: type[ApiModel]
+    kind: str
+    plural: str
+    short: tuple[str, ...]
+    columns: tuple[Column, ...]
+    scale: dict[str, str] | None = None
+
+
+def _truth(condition: str) -> str:
+    return f'.status.conditions[?(@.type=="{condition}")].status'
+
+
+AGE = Column("Age", "date", ".metadata.creationTimestamp")
+
+KINDS = (
+    Kind(
+        Bookie,
+        "Bookie",
+        "bookies",
+        ("bk",),
+        (
+            Column("Phase", "string", ".status.phase"),
+            Column("Desired", "integer", ".spec.replicas"),
+            Column("Ready", "integer", ".status.ready"),
+            Column("Writable", "integer", ".status.writable"),
+            Column("Safe", "string", _truth("FullyReplicated"), help="Every ledger has all of its replicas."),
+            Column("Lacking", "integer", ".status.underReplicated.count", help="Ledgers that lack a replica."),
+            Column("Unreadable", "integer", ".status.unrecoverable", help="Ledgers of which no replica can be read."),
+            Column("Used%", "integer", ".status.capacity.usedPercent"),
+            Column("Operation", "string", ".status.operation.type", 1),
+            Column("Step", "string", ".status.operation.step", 1),
+            Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
+            AGE,
+        ),
+        {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    ),
+    Kind(
+        ManagedLedger,
+        "ManagedLedger",
+        "managedledgers",
+        ("ml",),
+        (
+            Column("Namespace", "string", ".spec.namespace"),
+            Column("State", "string", ".status.state"),
+            Column("Ready", "string", _truth("Ready")),
+            Column("Safe", "string", _truth("FullyReplicated"), help="Every ledger has all of its replicas."),
+            Column("Topics", "integer", ".status.topicCount"),
+            Column("Backlog", "integer", ".status.backlog", help="Entries of the cursor that is furthest behind."),
+            Column("Service", "string", ".status.serviceUrl", 1),
+            Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
+            AGE,
+        ),
+    ),
+)
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition as a manifest."""
+    subresources: dict[str, Any] = {"status": {}}
+    if kind.scale is not None:
+        subresources["scale"] = kind.scale
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": list(kind.short),
+                "categories": ["quire"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _root_schema(kind.model)},
+                    "subresources": subresources,
+                    "additionalPrinterColumns": [column.rendered() for column in kind.columns],
+                }
+            ],
+        },
+    }
+
+
+def _root_schema(model: type[ApiModel]) -> dict[str, Any]:
+    """`metadata` may say nothing but its type at the root; the API server knows the rest."""
+    schema = structural_schema(model)
+    for name in ("apiVersion", "kind"):
+        schema["properties"][name] = {"type": "string"}
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def rendered(kind: Kind) -> str:
+    """The file's text."""
+    return _HEAD + yaml.safe_dump(crd(kind), sort_keys=True, width=120, allow_unicode=True)
+
+
+def files(folder: Path) -> dict[Path, str]:
+    """Each file and what must stand in it."""
+    return {folder / f"{kind.plural}.{GROUP}.yaml": rendered(kind) for kind in KINDS}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files, or say which are stale (exit code 1)."""
+    parser = argparse.ArgumentParser(prog="python -m quire_operator.api.crds", description="The CRDs from the models.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", action="store_true", help="exit code 1 when a file is not what the models say")
+    what.add_argument("--write", action="store_true", help="write the files")
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    given = parser.parse_args(arguments)
+    wanted = files(given.folder)
+    if given.write:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        for path, text in wanted.items():
+            path.write_text(text)
+        return 0
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{path}: stale; run `python -m quire_operator.api.crds --write`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

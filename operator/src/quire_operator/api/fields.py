@@ -1,0 +1,125 @@
+"""What the models of the resources are made of: the base class, CEL rules, and fields with the API server's marks.
+
+Shapes only; never a default of a particular resource. Lengths are bounded everywhere, because the API server estimates
+what a CEL rule costs by the bounds of what it looks at and refuses a CRD above its limit.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
+from pydantic_core import CoreSchema
+
+from quire_operator.api.quantities import DURATION_PATTERN, QUANTITY_PATTERN, VALUE_LENGTH_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One CEL rule of a CRD: an object of which `rule` is false is refused with `message`.
+
+    A rule that names `oldSelf` is a transition rule: judged at updates only. `field` is where an error points to,
+    relative to the model that has the rule (`.storage`).
+    """
+
+    rule: str
+    message: str
+    field: str = ""
+
+    def rendered(self) -> dict[str, str]:
+        """As it stands in `x-kubernetes-validations`."""
+        found = {"rule": self.rule, "message": self.message}
+        return found | ({"fieldPath": self.field} if self.field else {})
+
+
+class ApiModel(BaseModel):
+    """A part of a resource: camelCase outside, immutable, what it does not know is left out.
+
+    The API server prunes unknown fields before the operator sees them; a newer CRD under an older operator must not
+    stop it, so they are ignored here.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.RULES:
+            schema["x-kubernetes-validations"] = [rule.rendered() for rule in cls.RULES]
+        return schema
+
+    def plain(self) -> dict[str, Any]:
+        """As it stands in a manifest: camelCase, without what is not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def section(kind: type[ApiModel], description: str, rules: tuple[Rule, ...] = ()) -> Any:
+    """A field whose default is the part with all of its defaults.
+
+    In the CRD it is `default: {}`: the API server then fills the defaults inside.
+    """
+    extra: dict[str, Any] = {"default": {}}
+    if rules:
+        extra["x-kubernetes-validations"] = [rule.rendered() for rule in rules]
+    return Field(default_factory=kind, description=description, json_schema_extra=extra)
+
+
+def part(kind: type[ApiModel], description: str) -> Any:
+    """A field whose default is the part with all of its defaults, here only: the API server adds nothing."""
+    return Field(default_factory=kind, description=description)
+
+
+def keyed(by: str, at_most: int, description: str) -> Any:
+    """A list whose items are told apart by a field, which the API server keeps unique; merged item by item."""
+    marks: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [by]}
+    return Field(default=(), max_length=at_most, description=description, json_schema_extra=marks)
+
+
+def names(at_most: int, description: str, default: tuple[str, ...] = ()) -> Any:
+    """A list of strings without repetitions."""
+    return Field(
+        default=default,
+        max_length=at_most,
+        description=description,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+
+
+def _as_text(value: object) -> object:
+    """Quantities may be written as bare numbers."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length=VALUE_LENGTH_MAX)]
+"""Bytes as Kubernetes writes them: `500Mi`, `2Gi`, `1T`."""
+
+Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN, max_length=VALUE_LENGTH_MAX)]
+"""Hours, minutes, seconds: `168h`, `1h30m`, `500ms`."""
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+"""Per cent of a whole."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+"""The name of another object in the same namespace."""
+
+Label = Annotated[str, StringConstraints(max_length=253)]
+"""Key or value of a label or an annotation, or a short text."""
+
+Message = Annotated[str, StringConstraints(max_length=4096)]
+"""A sentence for people."""
+
+Timestamp = Annotated[
+    str, WithJsonSchema({"type": "string", "format": "date-time"}), StringConstraints(min_length=1, max_length=64)
+]
+"""RFC 3339, in UTC."""
+
+Resource = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"x-kubernetes-int-or-string": True})]
+"""An amount of cpu, memory or another resource."""
+
+Whole = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
+"""A count that may be large."""
+
+AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+"""What the API server keeps as it is and checks elsewhere."""

@@ -1,0 +1,46 @@
+"""A step that takes long, as kept in `.status.operation`: an operator that starts goes on from here. Shapes only."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from quire_operator.api.fields import ApiModel, Label, Message, Timestamp, Whole
+
+
+class OperationType(StrEnum):
+    """One at a time per pool."""
+
+    DRAIN = "Drain"
+    ROLL = "Roll"
+    EXPAND = "Expand"
+
+
+class Step(StrEnum):
+    """Where an operation is. Which steps an operation has, and their order, stands in `plan`."""
+
+    READ_ONLY = "ReadOnly"
+    COPYING = "Copying"
+    VERIFYING = "Verifying"
+    REMOVING_COOKIE = "RemovingCookie"
+    SHRINKING = "Shrinking"
+    RELEASING_CLAIMS = "ReleasingClaims"
+    WAITING = "Waiting"
+    REPLACING = "Replacing"
+    SETTLING = "Settling"
+    RESIZING_CLAIMS = "ResizingClaims"
+    ORPHANING = "Orphaning"
+    RECREATING = "Recreating"
+
+
+class Operation(ApiModel):
+    """What is under way."""
+
+    type: OperationType = Field(description="What is done.")
+    step: Step = Field(description="Where it is.")
+    started_at: Timestamp = Field(description="When it began.")
+    step_started_at: Timestamp = Field(description="When this step began.")
+    attempt: Whole = Field(1, description="How often this step has been begun.")
+    pod: Label | None = Field(None, description="The pod it is about.")
+    bookie: Label | None = Field(None, description="The id of the bookie it is about.")
+    target: Label | None = Field(None, description="What it leads to: a number of replicas, a revision, a size.")
+    message: Message | None = Field(None, description="What it waits for, in a sentence.")
