@@ -30,7 +30,10 @@ READ_CACHE_BYTES = 64 * MIB
 INDEX_CACHE_BYTES = 64 * MIB
 READ_AHEAD_BYTES = 1 * MIB
 ENTRY_LOG_BYTES_MAX = 1024 * MIB
-ENTRY_LOG_WRITE_BYTES = 1 * MIB
+ENTRY_LOG_STRETCH_BYTES = 1 * MIB  # of records that are encoded, or read for compaction, in one go
+import os
+ENTRY_LOG_WRITE_BYTES = int(os.environ.get("WB","4")) * MIB  # a write that extends a file costs 0.2 ms of CPU whatever its size
+ENTRY_LOG_WRITES_MAX = int(os.environ.get("WN","1"))  # of that size, under way at once for one flush: memory, and threads of the disk
 FLUSH_INTERVAL_S = 60.0
 INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
 LEDGER_STATES_MAX = 100_000  # cached in memory
@@ -119,6 +122,12 @@ HOLE_MARKS_PATIENCE_S = 2.0  # a client that is closed waits so long for marks t
 RECOVERY_READS_IN_FLIGHT = 16
 READ_WINDOW_BYTES = 4 * MIB  # single reads under way for one range, by the expected size of their answers
 READ_ENTRIES_IN_FLIGHT_MAX = 256  # the same by count
+SPECULATIVE_READ_FIRST_S = 2.0  # firstSpeculativeReadTimeout: then a second replica is asked as well
+SPECULATIVE_READ_GROWTH = 2.0  # of the wait, with each further replica
+SPECULATIVE_READ_MAX_S = 5.0  # the longest such wait
+REPLICA_SLOW_S = 0.01  # a replica that answers faster is never put behind others for its latency
+REPLICA_LATENCY_REMEMBERED_S = 30.0  # of a replica that is not asked any more
+READ_FAILURE_AVOIDED_S = 10.0  # a replica that failed a read is asked last for so long
 SUSPECT_BOOKIE_S = 30.0  # a bookie that could not be reached is avoided for new ledgers for so long
 TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
 
@@ -138,6 +147,10 @@ AUDITOR_BOOKIE_CHECK_INTERVAL_S = 86_400.0  # between two looks for lost bookies
 ENTRY_LIST_TIMEOUT_S = 10.0  # for the list of a ledger's entries at one bookie
 LACKING_RANGES_MAX = 10_000  # of one replica; more are taken together
 CHECK_READS_AT_ONCE = 16  # of one replica that a check has under way
+DRAINS_MAX = 100  # bookies that are emptied, or wait for it, at the same time
+DRAIN_TICK_S = 10.0  # between two looks at drains; longer where a look takes long
+DRAIN_MARKS_MAX = 10_000  # ledgers of a leaving bookie that are marked at a time
+DRAIN_NAMED_MAX = 20  # ledgers that one reason against a drain names
 
 # Metadata
 METADATA_SESSION_TIMEOUT_S = 30.0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
 
@@ -88,6 +89,11 @@ class Links(Protocol):
     @property
     def suspects(self) -> Collection[BookieId]:
         """Bookies that could not be reached a moment ago."""
+        ...
+
+    @property
+    def health(self) -> ReplicaHealth:
+        """What reads know of the bookies."""
         ...
 
     def note_failure(self, bookie: BookieId) -> None:

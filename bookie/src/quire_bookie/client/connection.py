@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer
+from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity, Greeting
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
@@ -65,6 +66,8 @@ class ConnectionHooks:
     """A connection was made (True) or could not be made or broke (False)."""
     security: ClientSecurity | None = None
     """What a new connection goes through before its first request."""
+    health: ReplicaHealth | None = None
+    """Who hears how long reads took."""
 
 
 class BookieConnection:
@@ -297,6 +300,9 @@ class BookieConnection:
             self._reads[key] = following
             self._send(following.request)
         if response.status is Status.OK and response.data is not None:
+            if self._hooks.health is not None:
+                now_s = self._received_s
+                self._hooks.health.answered(self.bookie, now_s - pending.asked_s, now_s, len(response.data))
             pending.answer(response.data)
         else:
             pending.answer(self._error(response))
@@ -306,6 +312,9 @@ class BookieConnection:
         if pending is None:
             return
         if response.status is Status.OK and response.entries:
+            if self._hooks.health is not None:
+                now_s, size_bytes = self._received_s, sum(map(len, response.entries))
+                self._hooks.health.answered(self.bookie, now_s - pending.asked_s, now_s, size_bytes)
             pending.answer(response.entries)
         else:
             pending.answer(self._error(response))

@@ -1,17 +1,20 @@
 """One entry from one of its replicas: who is asked next, and what the answers mean together.
 
-An entry is returned only when its digest matches. When no replica has it readable, the first error that is not
-*no such entry* or *no such ledger* wins, because a damaged or silent replica may have held it; only when all replicas
-say that they do not have it is the answer *no such entry*. A recovery uses the stricter `EntrySearch` instead.
+An entry is returned only when its digest matches, from whoever answers first with it. When no replica has it readable,
+the error says what each of them said, and is of the kind of the first one that is not *no such entry* or *no such
+ledger*, because a damaged or silent replica may have held it; only when all replicas say that they do not have it is
+the answer *no such entry*. A recovery uses the stricter `EntrySearch` instead.
 No futures and no tasks here: many of these run at once.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.client.bookie_link import Links, Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, QuorumError
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict
@@ -39,9 +42,9 @@ class ReadWay:
 
 
 class EntryRead:
-    """Asks the replicas one after the other and calls `done` once."""
+    """Asks the replicas one after the other, a further one also while some are slow, and calls `done` once."""
 
-    __slots__ = ("_asked", "_done", "_entry", "_error", "_last_missing", "_replicas", "_search", "_way")
+    __slots__ = ("_asked", "_done", "_entry", "_finished", "_replicas", "_said", "_search", "_speculation", "_way")
 
     def __init__(
         self,
@@ -51,58 +54,88 @@ class EntryRead:
         done: EntryDone,
         *,
         search: EntrySearch | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self._way = way
         self._entry = entry
         self._replicas = replicas
         self._done = done
         self._search = search
+        self._speculation = speculation
         self._asked = 0
-        self._error: LedgerError | None = None
-        self._last_missing: LedgerError | None = None
+        self._finished = False
+        self._said: list[tuple[BookieId, LedgerError]] = []
 
     def start(self) -> None:
         """Ask the first replica."""
+        if self._speculation is not None and len(self._replicas) > 1:
+            self._speculation.began(self)
         self._ask()
+
+    def speculate(self, waited_s: float) -> bool:
+        """See SpeculativeRead."""
+        if self._finished or self._asked >= len(self._replicas):
+            return False
+        self._way.links.health.overdue(self._replicas[self._asked - 1], waited_s)
+        self._ask()
+        return not self._finished
 
     def _ask(self) -> None:
         bookie = self._replicas[self._asked]
         self._asked += 1
         way = self._way
         way.links.link(bookie, way.purpose).read(
-            way.ledger, self._entry, self._answered, fence_key=way.fence_key, high_priority=way.high_priority
+            way.ledger,
+            self._entry,
+            partial(self._answered, bookie),
+            fence_key=way.fence_key,
+            high_priority=way.high_priority,
         )
 
-    def _answered(self, answer: Buffer | LedgerError) -> None:
+    def _answered(self, bookie: BookieId, answer: Buffer | LedgerError) -> None:
+        if self._finished:
+            return  # another replica was faster
         if not isinstance(answer, LedgerError):
             try:
                 found = self._way.decode(answer, self._entry)
             except LedgerError as error:
                 answer = error
             else:
-                self._done(self._entry, found)
+                self._finish(found)
                 return
+        self._said.append((bookie, answer))
         if isinstance(answer, MISSING_ERRORS):
-            self._last_missing = answer
             verdict = self._search.missing() if self._search else Verdict.OPEN
         else:
-            self._error = self._error or answer
+            self._way.links.health.failed(bookie)
             verdict = self._search.failed() if self._search else Verdict.OPEN
         if verdict is Verdict.MISSING:
-            self._done(self._entry, NoSuchEntryError(f"entry {self._entry} of ledger {self._way.ledger} is missing"))
+            self._finish(NoSuchEntryError(f"entry {self._entry} of ledger {self._way.ledger} is missing"))
         elif verdict is Verdict.OPEN and self._asked < len(self._replicas):
             self._ask()
-        else:
-            self._done(self._entry, self._failure())
+        elif verdict is not Verdict.OPEN or len(self._said) == self._asked:
+            self._finish(self._failure())
+
+    def _finish(self, result: LedgerEntry | LedgerError) -> None:
+        self._finished = True
+        if self._speculation is not None:
+            self._speculation.ended(self)
+        self._done(self._entry, result)
 
     def _failure(self) -> LedgerError:
         name = f"entry {self._entry} of ledger {self._way.ledger}"
+        first = next((error for _, error in self._said if not isinstance(error, MISSING_ERRORS)), None)
         if self._search is not None:
-            failure = QuorumError(f"too few replicas of {name} answered to tell whether it exists: {self._error}")
-            failure.__cause__ = self._error
+            failure = QuorumError(f"too few replicas of {name} answered to tell whether it exists: {first}")
+            failure.__cause__ = first
             return failure
-        if self._error is not None:
-            return self._error
+        if first is not None:
+            if len(self._said) == 1:
+                return first
+            said = "; ".join(f"{bookie}: {error}" for bookie, error in self._said)
+            unreadable = type(first)(f"{name}: none of its {len(self._replicas)} replicas can be read: {said}")
+            unreadable.__cause__ = first
+            return unreadable
         failure_missing = NoSuchEntryError(f"{name}: none of its {len(self._replicas)} replicas has it")
-        failure_missing.__cause__ = self._last_missing
+        failure_missing.__cause__ = self._said[-1][1]
         return failure_missing

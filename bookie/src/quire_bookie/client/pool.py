@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.connection import BookieConnection, ConnectionHooks
 from quire_bookie.client.quarantine import Quarantine
+from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.metadata.service_info import BookieAddress
@@ -34,7 +35,8 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
         self._connections: dict[tuple[BookieId, Purpose], BookieConnection] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._hooks = ConnectionHooks(resolve, self._spawn, self._watch, self._reached, security)
+        self.health = ReplicaHealth(self._loop.time, lambda: self.suspects, lambda: self.quarantined)
+        self._hooks = ConnectionHooks(resolve, self._spawn, self._watch, self._reached, security, self.health)
         self._check_s = min(settings.add_timeout_s, settings.read_timeout_s) / _CHECKS_PER_TIMEOUT
         self._checking: asyncio.TimerHandle | None = None
         self._suspects: dict[BookieId, tuple[float, asyncio.TimerHandle]] = {}
@@ -135,6 +137,7 @@ class ConnectionPool:
     def _reached(self, bookie: BookieId, reached: bool) -> None:
         if self._closed:
             return
+        self.health.version += 1
         former = self._suspects.pop(bookie, None)
         if former is not None:
             former[1].cancel()

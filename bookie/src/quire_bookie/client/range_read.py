@@ -6,19 +6,21 @@ ends early or holds a wrong digest is continued by single reads over the other r
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.batch_read import BatchRead
 from quire_bookie.client.entry_read import EntryRead, ReadWay
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.settings import ClientSettings
+from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import KIB
-from quire_bookie.model import BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
 
 _EXPECTED_ENTRY_BYTES = 16 * KIB
 _ENTRY_OVERHEAD_BYTES = 64
+_ORDER_KEPT_S = 1.0  # what is known of replicas fades with time
 
 
 class RangeReader:
@@ -27,7 +29,13 @@ class RangeReader:
     def __init__(self, way: ReadWay, settings: ClientSettings) -> None:
         self._way = way
         self._settings = settings
+        self.speculation = Speculation(way.links, settings)
+        """Watches what is read through this reader."""
         self._sticky: BookieId | None = None
+        self._orders: dict[int, list[BookieId]] = {}
+        self._ordered: Sequence[BookieId] = ()
+        self._orders_version = -1
+        self._orders_until_s = 0.0
         self._expected_bytes = _EXPECTED_ENTRY_BYTES
 
     async def read(
@@ -79,52 +87,41 @@ class RangeReader:
     ) -> list[LedgerEntry]:
         """As many entries as the replicas give, each going on where the one before failed; possibly none."""
         entries: list[LedgerEntry] = []
-        for bookie in self.replicas(metadata, ensemble, first):
-            await self._read_batches_of(bookie, entries, first, last, bytes_max)
-            full = bytes_max is not None and _used(entries) >= bytes_max
-            if entries and (full or entries[-1].entry_id == last):
-                self._sticky = bookie
-                break
-        return entries
-
-    async def _read_batches_of(
-        self, bookie: BookieId, entries: list[LedgerEntry], first: EntryId, last: EntryId, bytes_max: int | None
-    ) -> None:
-        used = _used(entries)
+        used = 0
         while (start := EntryId(first + len(entries))) <= last:
             size_max = self._settings.batch_read_bytes_max
             if bytes_max is not None:
                 # The first entry comes whatever its size; a size of 0 would mean exactly one entry.
                 size_max = min(size_max, max(bytes_max - used, 0))
-            stored = await self._read_batch(bookie, start, last - start + 1, size_max)
-            if isinstance(stored, LedgerError):
-                return
-            for offset, data in enumerate(stored):
-                try:
-                    entry = self._way.decode(data, EntryId(start + offset))
-                except LedgerError:
-                    return  # damaged here: the next replica goes on with this entry
-                entries.append(entry)
-                used += len(entry.payload) + _ENTRY_OVERHEAD_BYTES
-            if not stored or (bytes_max is not None and used >= bytes_max):
-                return
+            replicas = self.replicas(metadata, ensemble, start)
+            batch = await BatchRead(self._way, start, last - start + 1, size_max, replicas, self.speculation).run()
+            if batch is None:
+                return entries
+            entries += batch.entries
+            used += _used(batch.entries)
+            # Whoever holds a damaged entry is asked last for the next batch, which begins with it.
+            self._prefer(None if batch.is_damaged else batch.bookie)
+            if bytes_max is not None and used >= bytes_max:
+                return entries
+        return entries
 
-    async def _read_batch(
-        self, bookie: BookieId, first: EntryId, count: int, bytes_max: int
-    ) -> Sequence[Buffer] | LedgerError:
-        answer: asyncio.Future[Sequence[Buffer] | LedgerError] = asyncio.get_running_loop().create_future()
-        self._way.links.link(bookie, Purpose.READ).read_batch(
-            self._way.ledger, first, count, bytes_max, _resolver(answer)
-        )
-        stored = await answer
-        # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
-        return stored if isinstance(stored, LedgerError) else stored[:count]
+    def _prefer(self, bookie: BookieId | None) -> None:
+        if bookie != self._sticky:
+            self._sticky = bookie
+            self._orders.clear()
 
     def replicas(self, metadata: LedgerMetadata, ensemble: Sequence[BookieId], entry: EntryId) -> list[BookieId]:
-        """The replicas of `entry`: the one that answered last time first, those that could not be reached last."""
-        order = [ensemble[p] for p in write_set(entry, metadata.ensemble_size, metadata.write_quorum)]
-        suspects = self._way.links.suspects
-        order.sort(key=lambda bookie: (bookie in suspects, bookie != self._sticky))
+        """The replicas of `entry`, who should be asked first in front; see `ReplicaHealth.order`."""
+        health, now_s = self._way.links.health, self._way.links.now_s()
+        if health.version != self._orders_version or now_s >= self._orders_until_s or ensemble is not self._ordered:
+            self._orders.clear()
+            self._ordered = ensemble
+            self._orders_version, self._orders_until_s = health.version, now_s + _ORDER_KEPT_S
+        begins = entry % metadata.ensemble_size
+        order = self._orders.get(begins)
+        if order is None:
+            replicas = [ensemble[p] for p in write_set(entry, metadata.ensemble_size, metadata.write_quorum)]
+            order = self._orders[begins] = health.order(replicas, self._sticky)
         return order
 
     def window(self, bytes_max: int | None) -> int:
@@ -184,7 +181,7 @@ class _SingleReads:
             entry = EntryId(self._next_read)
             self._next_read += 1
             replicas = self._reader.replicas(self._metadata, self._ensemble, entry)
-            EntryRead(self._reader.way, entry, replicas, self._got).start()
+            EntryRead(self._reader.way, entry, replicas, self._got, speculation=self._reader.speculation).start()
         self._filling = False
 
     def _got(self, entry: EntryId, result: LedgerEntry | LedgerError) -> None:
@@ -206,16 +203,6 @@ class _SingleReads:
                 self._done.set_result(None)
                 return
         self._fill()
-
-
-def _resolver(
-    answer: "asyncio.Future[Sequence[Buffer] | LedgerError]",
-) -> Callable[[Sequence[Buffer] | LedgerError], None]:
-    def resolve(value: Sequence[Buffer] | LedgerError) -> None:
-        if not answer.done():  # the reader may have been cancelled
-            answer.set_result(value)
-
-    return resolve
 
 
 def _used(entries: Sequence[LedgerEntry]) -> int:

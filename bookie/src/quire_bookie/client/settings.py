@@ -22,6 +22,9 @@ from quire_bookie.limits import (
     SLOW_REPLICA_BYTES_MAX,
     SLOW_REPLICA_GRACE_S,
     SLOW_REPLICA_S,
+    SPECULATIVE_READ_FIRST_S,
+    SPECULATIVE_READ_GROWTH,
+    SPECULATIVE_READ_MAX_S,
     SUSPECT_BOOKIE_S,
     TOO_MANY_REQUESTS_BACKOFF_S,
     WRITER_PENDING_BYTES_MAX,
@@ -43,6 +46,11 @@ class ClientSettings:
     read_window_bytes: int = READ_WINDOW_BYTES
     """Expected answers that one range read of single entries has under way."""
     read_entries_in_flight_max: int = READ_ENTRIES_IN_FLIGHT_MAX
+    speculative_read_first_s: float = SPECULATIVE_READ_FIRST_S
+    """A read that waits for so long is asked of a second replica as well; 0: never."""
+    speculative_read_growth: float = SPECULATIVE_READ_GROWTH
+    """Each further replica is asked after a wait longer by this factor, up to `speculative_read_max_s`."""
+    speculative_read_max_s: float = SPECULATIVE_READ_MAX_S
     recovery_reads_in_flight: int = RECOVERY_READS_IN_FLIGHT
     retry_backoff_s: tuple[float, float] = TOO_MANY_REQUESTS_BACKOFF_S
     """First and longest wait before adds are repeated at a bookie that answered ETOOMANYREQUESTS."""
@@ -111,6 +119,18 @@ class ClientSettings:
                 raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is below 0")
         if self.add_quorum_timeout_s is not None and self.add_quorum_timeout_s <= 0:
             raise ConfigError(f"ledger client: add_quorum_timeout_s of {self.add_quorum_timeout_s} is not above 0")
+        self._check_speculation()
         low, high = self.retry_backoff_s
         if not 0 < low <= high:
             raise ConfigError(f"ledger client: retry_backoff_s of {self.retry_backoff_s} is no range above 0")
+
+    def _check_speculation(self) -> None:
+        if self.speculative_read_first_s < 0:
+            raise ConfigError(
+                f"ledger client: speculative_read_first_s of {self.speculative_read_first_s} is below 0 (0: never)"
+            )
+        if self.speculative_read_max_s < self.speculative_read_first_s or self.speculative_read_growth < 1:
+            raise ConfigError(
+                f"ledger client: speculative reads wait {self.speculative_read_first_s} s, grow by "
+                f"{self.speculative_read_growth} up to {self.speculative_read_max_s} s: that is no growing wait"
+            )

@@ -1,0 +1,100 @@
+"""One batch of consecutive entries from one of its replicas, for ledgers of which every bookie holds every entry.
+
+As `entry_read` for single entries: the next replica is asked when one fails, or as well when one is slow, and the first
+that gives at least the first entry with a good digest wins. Entries behind a damaged one are dropped: whoever asked
+goes on with that entry elsewhere. Gives no reason why nobody could: single reads of the first entry find it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.speculation import Speculation
+from quire_bookie.errors import LedgerError
+from quire_bookie.model import BookieId, Buffer, EntryId
+
+
+class Batch(NamedTuple):
+    """Entries in order, at least one, and who gave them. `is_damaged`: the next one cannot be read there."""
+
+    bookie: BookieId
+    entries: list[LedgerEntry]
+    is_damaged: bool
+
+
+class BatchRead:
+    """Asks the replicas for `count` entries from `first` on, in at most `bytes_max` of answer."""
+
+    def __init__(
+        self,
+        way: ReadWay,
+        first: EntryId,
+        count: int,
+        bytes_max: int,
+        replicas: Sequence[BookieId],
+        speculation: Speculation,
+    ) -> None:
+        self._way = way
+        self._first = first
+        self._count = count
+        self._bytes_max = bytes_max
+        self._replicas = replicas
+        self._speculation = speculation
+        self._asked = 0
+        self._failed = 0
+        self._result: asyncio.Future[Batch | None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> Batch | None:
+        """The first good answer; None when no replica gave one. Cancelling drops what is still to come."""
+        if len(self._replicas) > 1:
+            self._speculation.began(self)
+        self._ask()
+        try:
+            return await self._result
+        finally:
+            self._speculation.ended(self)
+
+    def speculate(self, waited_s: float) -> bool:
+        """See SpeculativeRead."""
+        if self._result.done() or self._asked >= len(self._replicas):
+            return False
+        self._way.links.health.overdue(self._replicas[self._asked - 1], waited_s)
+        self._ask()
+        return True
+
+    def _ask(self) -> None:
+        bookie = self._replicas[self._asked]
+        self._asked += 1
+        way = self._way
+        way.links.link(bookie, way.purpose).read_batch(
+            way.ledger, self._first, self._count, self._bytes_max, partial(self._answered, bookie)
+        )
+
+    def _answered(self, bookie: BookieId, answer: Sequence[Buffer] | LedgerError) -> None:
+        if self._result.done():
+            return  # another replica was faster, or nobody waits any more
+        entries: list[LedgerEntry] = []
+        is_damaged = False
+        if isinstance(answer, LedgerError):
+            is_damaged = not isinstance(answer, MISSING_ERRORS)
+        else:
+            # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
+            for entry, data in enumerate(answer[: self._count], self._first):
+                try:
+                    entries.append(self._way.decode(data, EntryId(entry)))
+                except LedgerError:
+                    is_damaged = True
+                    break
+        if is_damaged:
+            self._way.links.health.failed(bookie)
+        if entries:
+            self._result.set_result(Batch(bookie, entries, is_damaged))
+            return
+        self._failed += 1
+        if self._asked < len(self._replicas):
+            self._ask()
+        elif self._failed == self._asked:
+            self._result.set_result(None)

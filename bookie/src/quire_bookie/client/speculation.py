@@ -1,0 +1,68 @@
+"""Reads that wait too long are asked of a second replica: whoever answers first with a good digest wins.
+
+One timer for all reads of one ledger handle. Owns the waits (BookKeeper's speculative read policy: a first wait that
+grows up to a longest one); never knows what is read or from whom.
+"""
+
+from asyncio import TimerHandle
+from dataclasses import dataclass
+from typing import Protocol
+
+from quire_bookie.client.bookie_link import Links
+from quire_bookie.client.settings import ClientSettings
+
+
+class SpeculativeRead(Protocol):
+    """A read under way."""
+
+    def speculate(self, waited_s: float) -> bool:
+        """Ask one more replica; `waited_s`: since the last one was asked. False: nobody is left."""
+        ...
+
+
+@dataclass(slots=True)
+class _Wait:
+    since_s: float
+    due_s: float
+
+
+class Speculation:
+    """See the module's text."""
+
+    def __init__(self, links: Links, settings: ClientSettings) -> None:
+        self.asked = 0
+        """How many times another replica was asked."""
+        self._links = links
+        self._first_s = settings.speculative_read_first_s
+        self._growth = settings.speculative_read_growth
+        self._max_s = settings.speculative_read_max_s
+        self._under_way: dict[SpeculativeRead, _Wait] = {}
+        self._timer: TimerHandle | None = None
+
+    def began(self, read: SpeculativeRead) -> None:
+        """Watch the read from now on. Not when the settings say that nobody else is to be asked."""
+        if self._first_s:
+            now_s = self._links.now_s()
+            self._under_way[read] = _Wait(now_s, now_s + self._first_s)
+            if self._timer is None:
+                self._timer = self._links.call_later(self._first_s, self._look)
+
+    def ended(self, read: SpeculativeRead) -> None:
+        """The read has its answer."""
+        self._under_way.pop(read, None)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_s = self._links.now_s()
+        for read, wait in list(self._under_way.items()):
+            if wait.due_s > now_s or read not in self._under_way:
+                continue
+            waited_s = now_s - wait.since_s
+            if read.speculate(waited_s):
+                self.asked += 1
+                wait.since_s, wait.due_s = now_s, now_s + min(waited_s * self._growth, self._max_s)
+            else:
+                self.ended(read)
+        if self._under_way and self._timer is None:
+            due_s = min(wait.due_s for wait in self._under_way.values())
+            self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._look)
