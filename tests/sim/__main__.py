@@ -22,6 +22,7 @@ from tests.sim import (
     topic_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
+from tests.sim.plan import Plan
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "autorecovery": autorecovery_scenario.run,
@@ -37,10 +38,11 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 }
 
 
-def run_seed(name: str, seed: int) -> str:
+def run_seed(name: str, seed: int, plan: Plan | None = None) -> str:
     """One run; raises what went wrong, failures of background tasks included. Returns a digest of what happened."""
 
     async def scenario(loop: SimLoop) -> str:
+        loop.plan = plan or Plan()
         history = await SCENARIOS[name](loop, seed)
         if loop.failures:
             raise AssertionError(f"{len(loop.failures)} unhandled errors, first: {loop.failures[0]}")

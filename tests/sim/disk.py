@@ -133,6 +133,10 @@ class SimDisk:
         """The next `operation` (write, sync, submit, create, read, ...) on a path with that part raises `error`."""
         self._faults.append((operation, path_part, error))
 
+    def forget_planned(self) -> None:
+        """What `fail_next` planned does not happen any more."""
+        self._faults.clear()
+
     def corrupt(self, path: str, offset: int, mask: int = 0x01) -> None:
         """Flip bits of a durable byte, as a failing device would."""
         inode = self._names[path]

@@ -24,6 +24,8 @@ class LedgerHistory:
     failed: bool = False
     closings: list[int] = field(default_factory=list)
     reads: list[tuple[str, int, list[bytes]]] = field(default_factory=list)
+    lacs: dict[str, int] = field(default_factory=dict)
+    """By reader: how far it was told that it may read."""
 
     def on_submit(self, first: int, payloads: list[bytes]) -> None:
         """Ids are given in order, without gaps."""
@@ -43,6 +45,12 @@ class LedgerHistory:
         """Somebody (writer or recoverer) learned that the ledger is closed with this last entry."""
         self.closings.append(last)
 
+    def on_lac(self, who: str, lac: int) -> None:
+        """A reader was told that it may read up to here: never less than before."""
+        if lac < self.lacs.get(who, -1):
+            raise HistoryError(f"{who} was told that it may read up to {self.lacs[who]}, and now {lac}")
+        self.lacs[who] = lac
+
     def on_read(self, who: str, first: int, payloads: list[bytes]) -> None:
         """A reader got these entries, from `first` on."""
         self.reads.append((who, first, payloads))
@@ -54,6 +62,9 @@ class LedgerHistory:
         for last in self.closings:
             if last < self.confirmed_up_to:
                 raise HistoryError(f"closed at {last} although {self.confirmed_up_to} was confirmed: entries are lost")
+            for who, lac in self.lacs.items():
+                if last < lac:
+                    raise HistoryError(f"closed at {last} although {who} was told that it may read up to {lac}")
             if last >= len(self.submitted):
                 raise HistoryError(f"closed at {last} with only {len(self.submitted)} submitted: entries are invented")
         for who, first, payloads in self.reads:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from tests.sim.network import SimNetwork
+from tests.sim.plan import Plan
 
 T = TypeVar("T")
 _node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
@@ -76,6 +77,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = SimNetwork(self, seed)
         self.failures: list[str] = []
+        self.plan = Plan()
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], Node | None] = weakref.WeakKeyDictionary()
         self._frozen: list[asyncio.Task[Any]] = []
         self.set_exception_handler(self._note_failure)
@@ -84,6 +86,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds since the start."""
         return self._now
+
+    def note(self, text: str) -> None:
+        """Something happened that whoever looks at a failing seed wants to know."""
+        self.plan.events.append((self._now, text))
 
     def advance(self, seconds: float) -> None:
         """Move the clock to the next timer."""
@@ -208,6 +214,7 @@ def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, ti
     finally:
         asyncio.set_event_loop(None)
         loop.finish()
+        del loop
         _collect_silently()
 
 

@@ -1,11 +1,14 @@
 """A linearizable metadata store in memory, with leases that outlive a dead process and results that stay unknown.
 
 `SimMetadata` is the server that all nodes share; `SimMetadataStore` is one node's session and implements the
-`MetadataStore` port. Faults: unreachable (nothing done), lost answers (done or not, the caller cannot tell), slow
-answers, watches that lose events and say so by RESYNC.
+`MetadataStore` port. Faults: unreachable (nothing done), lost answers (done or not, the caller cannot tell), requests
+that time out and are done seconds later, slow answers, watches that lose events and say so by RESYNC, listings that
+come back empty.
 """
 
 import asyncio
+import contextlib
+import contextvars
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,23 +47,36 @@ class SimMetadata:
     delay_s: tuple[float, float] = (0.0005, 0.004)
     session_timeout_s: float = 10.0
     unknown_chance: float = 0.0
+    late_chance: float = 0.0
+    """Of a write: its caller hears of a timeout at once, and it is done later, if its condition then holds."""
+    late_s: tuple[float, float] = (0.05, 3.0)
+    listings_empty: bool = False
+    """Scans find nothing: what a store says that was restored from an old backup, or is another one."""
     away: bool = False
+    on_write: "list[Callable[[str], None]]" = field(default_factory=list)
+    """Told the key of each write as it takes effect."""
     nodes: dict[str, _Stored] = field(default_factory=dict)
     history: list[tuple[str, str]] = field(default_factory=list)
     watches: "list[SimWatch]" = field(default_factory=list)
     sessions: int = 0
+    expired: set[int] = field(default_factory=set)
 
     def expire(self, session: int) -> None:
-        """The lease ran out: its ephemeral nodes go."""
+        """The lease ran out: its ephemeral nodes go, and nobody writes with it any more."""
+        self.expired.add(session)
         for key in sorted(key for key, node in self.nodes.items() if node.session == session):
             self.remove(key)
 
     def write(self, key: str, value: bytes, session: int | None) -> int:
-        """Put without a check; returns the new version."""
+        """Put without a check; returns the new version. MetadataUnavailableError when the lease has run out."""
+        if session in self.expired:
+            raise MetadataUnavailableError("the simulated lease has run out")
         old = self.nodes.get(key)
         version = 0 if old is None else old.version + 1
         self.nodes[key] = _Stored(value, version, session)
         self._notify(EventKind.CREATED if old is None else EventKind.MODIFIED, key)
+        for told in self.on_write:
+            told(key)
         return version
 
     def remove(self, key: str) -> None:
@@ -157,7 +173,14 @@ class SimMetadataStore:
         if write and self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance:
             raise MetadataUnknownError("the simulated answer was lost")
 
-    def _lose_request(self) -> None:
+    def _lose_request(self, write: Callable[[], object]) -> None:
+        """Raise for a request that never came, or comes when nobody waits for its answer any more."""
+        server = self._server
+        if server.late_chance and server.chance.random() < server.late_chance:
+            asyncio.get_running_loop().call_later(
+                server.chance.uniform(*server.late_s), _try, write, context=contextvars.Context()
+            )
+            raise MetadataUnknownError("the simulated store did not answer in time")
         if self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance / 2:
             raise MetadataUnknownError("the simulated request was lost")
 
@@ -171,50 +194,72 @@ class SimMetadataStore:
 
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
         """Compare-and-set or unconditional write."""
+        session = self._session if ephemeral else None
+
+        def write() -> int:
+            if expected is not None and self._server.version(key) != expected:
+                raise BadVersionError(f"{key}: version {self._server.version(key)}, expected {expected}")
+            return self._server.write(key, value, session)
+
         await self._travel()
-        self._lose_request()
-        if expected is not None and self._server.version(key) != expected:
+        self._lose_request(write)
+        try:
+            version = write()
+        except BadVersionError:
             await self._answer(write=False)
-            raise BadVersionError(f"{key}: version {self._server.version(key)}, expected {expected}")
-        version = self._server.write(key, value, self._session if ephemeral else None)
+            raise
         await self._answer(write=True)
         return version
 
     async def put_sequential(self, prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
         """Number from the parent's version."""
+        session = self._session if ephemeral else None
+
+        def write() -> str:
+            number = self._server.write(prefix.rpartition("/")[0], b"", None)
+            self._server.write(f"{prefix}{number}", value, session)
+            return f"{prefix}{number}"
+
         await self._travel()
-        self._lose_request()
-        number = self._server.write(prefix.rpartition("/")[0], b"", None)
-        key = f"{prefix}{number}"
-        self._server.write(key, value, self._session if ephemeral else None)
+        self._lose_request(write)
+        key = write()
         await self._answer(write=True)
         return key
 
     async def delete(self, key: str, *, expected: int | None = None) -> None:
         """Conditional or not."""
+
+        def write() -> None:
+            version = self._server.version(key)
+            if expected is not None and version != expected:
+                raise BadVersionError(f"{key}: version {version}, expected {expected}")
+            if version == ABSENT:
+                raise NodeMissingError(key)
+            self._server.remove(key)
+
         await self._travel()
-        self._lose_request()
-        version = self._server.version(key)
-        if expected is not None and version != expected:
-            raise BadVersionError(f"{key}: version {version}, expected {expected}")
-        if version == ABSENT:
-            raise NodeMissingError(key)
-        self._server.remove(key)
+        self._lose_request(write)
+        write()
         await self._answer(write=True)
 
     async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
         """All or nothing."""
+        session = self._session
+
+        def write() -> None:
+            for check in checks:
+                if self._server.version(check.key) != check.version:
+                    raise BadVersionError(f"{check.key}: version {self._server.version(check.key)}")
+            for operation in operations:
+                match operation:
+                    case Put(key, value, ephemeral):
+                        self._server.write(key, value, session if ephemeral else None)
+                    case Delete(key):
+                        self._server.remove(key)
+
         await self._travel()
-        self._lose_request()
-        for check in checks:
-            if self._server.version(check.key) != check.version:
-                raise BadVersionError(f"{check.key}: version {self._server.version(check.key)}")
-        for operation in operations:
-            match operation:
-                case Put(key, value, ephemeral):
-                    self._server.write(key, value, self._session if ephemeral else None)
-                case Delete(key):
-                    self._server.remove(key)
+        self._lose_request(write)
+        write()
         await self._answer(write=True)
 
     async def children(self, key: str) -> list[str]:
@@ -228,7 +273,8 @@ class SimMetadataStore:
     async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
         """Pages of one snapshot."""
         await self._travel()
-        found = [node for key in sorted(self._server.nodes) if key.startswith(prefix) and (node := self._view(key))]
+        nodes = [] if self._server.listings_empty else sorted(self._server.nodes)
+        found = [node for key in nodes if key.startswith(prefix) and (node := self._view(key))]
         if keys_only:
             found = [replace(node, value=b"") for node in found]
         for start in range(0, len(found), page_keys):
@@ -254,8 +300,20 @@ class SimMetadataStore:
         self._server.expire(self._session)
         self.cut = True
 
+    def lose_events(self) -> None:
+        """All watches of this session miss what they were not told yet."""
+        for watch in self._watches:
+            if watch in self._server.watches:
+                watch.lose_events()
+
     def _view(self, key: str) -> Node | None:
         stored = self._server.nodes.get(key)
         if stored is None:
             return None
         return Node(key, stored.value, stored.version, stored.session is not None, stored.session == self._session)
+
+
+def _try(write: Callable[[], object]) -> None:
+    """A request that comes late: nobody hears what became of it."""
+    with contextlib.suppress(BadVersionError, NodeMissingError, MetadataUnavailableError):
+        write()

@@ -1,7 +1,9 @@
 """An in-memory network between nodes: delay, reordering between connections, stalls, partitions, broken connections.
 
-Bytes of one connection and direction arrive in order, cut into pieces at random. A partition holds them back; a
-connection that was held for longer than `reset_after_s` breaks. A dead node's connections break at its peers.
+Bytes of one connection and direction arrive in order, cut into pieces at random. A partition, of both directions or of
+one, holds them back; a connection that was held for longer than `reset_after_s` breaks. A dead node's connections break
+at its peers. `strand` lets one end see the break while what it sent still arrives, later: whoever sends it again on a
+new connection has it arrive twice, and in another order.
 """
 
 import asyncio
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from tests.sim.loop import Node, SimLoop
 
 HIGH_WATER_BYTES = 256 * 1024
+BOOKIE_PORT = 3181
+_LENGTH_BYTES = 4
+_READ_OPCODE = 2
+_ENTRY_ANSWER_BYTES_MIN = 4 + 4 + 8 + 8 + 36
+"""A V2 answer to a read: header, status, two ids, and an entry's own header and digest."""
 
 
 class SimNetwork:
@@ -26,15 +33,22 @@ class SimNetwork:
         self.delay_s = (0.0001, 0.002)
         self.stall_chance = 0.0
         self.reset_after_s = 15.0
+        self.lying: set[str] = set()
+        """Hosts of bookies that serve every entry with a byte changed behind their backs."""
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._connections: set[SimTransport] = set()
-        self._cut: set[frozenset[str]] = set()
+        self._cut: set[tuple[str, str]] = set()
+        """From whom to whom nothing passes."""
         self._next_port = 40_000
 
     # ---- faults
     def partition(self, one: str, other: str) -> None:
         """Nothing passes between two hosts until `heal`."""
-        self._cut.add(frozenset((one, other)))
+        self._cut |= {(one, other), (other, one)}
+
+    def cut_one_way(self, source: str, target: str) -> None:
+        """Nothing passes from one host to the other until `heal`; the way back is free."""
+        self._cut.add((source, target))
 
     def heal(self) -> None:
         """End all partitions; what was held back arrives."""
@@ -48,9 +62,15 @@ class SimNetwork:
             if host in (transport.local_host, transport.remote_host):
                 transport.lose(ConnectionResetError("simulated reset"))
 
-    def is_cut(self, one: str, other: str) -> bool:
-        """Whether a partition separates two hosts."""
-        return frozenset((one, other)) in self._cut
+    def strand(self, host: str, other: str, late_s: float) -> None:
+        """Connections of `host` to `other` break for `host` at once; what it had sent arrives, up to `late_s` later."""
+        for transport in sorted(self._connections, key=lambda t: t.number):
+            if (transport.local_host, transport.remote_host) == (host, other):
+                transport.strand(self.chance.uniform(0.0, late_s))
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing passes from one host to the other."""
+        return (source, target) in self._cut
 
     def drop_node(self, node: "Node") -> None:
         """A process died: its listeners vanish, its peers see resets after a while."""
@@ -92,7 +112,7 @@ class SimNetwork:
         """A connection takes a round trip, fails at once without a listener, and hangs into a partition."""
         source = node.host if node else "outside"
         await asyncio.sleep(self.draw_delay_s() * 2)
-        if self.is_cut(source, host):
+        if self.is_cut(source, host) or self.is_cut(host, source):
             await asyncio.sleep(self.reset_after_s)
             raise TimeoutError(f"no route from {source} to {host}")
         server = self._listeners.get((host, int(port)))
@@ -244,7 +264,8 @@ class SimTransport(asyncio.Transport):
         """Send; bytes after a loss vanish."""
         if self._lost or self._closing or self.peer is None or not len(data):
             return
-        self.peer.arrive(bytes(data))
+        lies = self.local_host in self._network.lying and self._names["sockname"][1] == BOOKIE_PORT
+        self.peer.arrive(_with_wrong_entries(bytes(data)) if lies else bytes(data))
         self._update_pressure()
 
     def writelines(self, list_of_data: Any) -> None:
@@ -300,7 +321,10 @@ class SimTransport(asyncio.Transport):
         self._pump_due = False
         if self._lost or not self._inbox or not self._reading:
             return
-        if self._network.is_cut(self.local_host, self.remote_host):
+        if self._inbox[0][0] > self._network.loop.time() + 1e-9:
+            self.pump()
+            return
+        if self._network.is_cut(self.remote_host, self.local_host):
             self._hold()
             return
         self._held_since = None
@@ -352,9 +376,23 @@ class SimTransport(asyncio.Transport):
 
     def remote_died(self) -> None:
         """The peer's process is gone: a reset arrives after a while, unless a partition hides it for longer."""
-        cut = self._network.is_cut(self.local_host, self.remote_host)
+        cut = self._network.is_cut(self.remote_host, self.local_host)
         delay_s = self._network.reset_after_s if cut else self._network.draw_delay_s()
         self._schedule(self.lose, ConnectionResetError("the peer died"), delay_s=delay_s)
+
+    def strand(self, late_s: float) -> None:
+        """This end breaks; the other one gets what is under way, and then the end, late."""
+        if self._lost:
+            return
+        if self.peer is not None and not self.peer._lost:
+            self.peer.delay_arrivals(late_s)
+            self.peer.arrive(None)
+        self._end(ConnectionResetError("simulated reset"))
+
+    def delay_arrivals(self, late_s: float) -> None:
+        """Everything under way to this end comes so much later."""
+        self._inbox = deque((at_s + late_s, data) for at_s, data in self._inbox)
+        self._arrival_s = max(self._arrival_s, self._network.loop.time()) + late_s
 
     def lose(self, error: BaseException | None) -> None:
         """Break this end; the other end follows."""
@@ -373,3 +411,16 @@ class SimTransport(asyncio.Transport):
 
     def _schedule(self, callback: Callable[..., object], *args: Any, delay_s: float = 0.0) -> None:
         self._network.loop.call_later(delay_s, callback, *args, context=self.context)
+
+
+def _with_wrong_entries(data: bytes) -> bytes:
+    """The last byte of each V2 read answer is another one. A buffer begins with a frame."""
+    changed, at = bytearray(data), 0
+    while at + _LENGTH_BYTES + 4 <= len(data):
+        size = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+        end = at + _LENGTH_BYTES + size
+        header = int.from_bytes(data[at + _LENGTH_BYTES : at + _LENGTH_BYTES + 4], "big")
+        if (header >> 16) & 0xFF == _READ_OPCODE and size > _ENTRY_ANSWER_BYTES_MIN and end <= len(data):
+            changed[end - 1] ^= 0x40
+        at = end
+    return bytes(changed)

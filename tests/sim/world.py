@@ -30,14 +30,15 @@ DATA_DIR = "/data"
 
 
 class SimClock:
-    """Wall clock of a simulation: virtual time after a fixed day."""
+    """Wall clock of one host: virtual time after a fixed day, and by how much somebody has put it wrong."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
+        self.wrong_ms = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return 1_800_000_000_000 + int(self._loop.time() * 1000)
+        return 1_800_000_000_000 + int(self._loop.time() * 1000) + self.wrong_ms
 
 
 class SimChance:
@@ -88,6 +89,10 @@ class World:
         self.chance = random.Random(seed)
         self.metadata = SimMetadata(random.Random(seed ^ 0xE7CD))
         self.clock = SimClock(loop)
+        """Of whoever has no host."""
+        self.clocks: dict[str, SimClock] = {}
+        self.sessions: dict[str, SimMetadataStore] = {}
+        """By host, of the process that runs there."""
         self.bookies: dict[str, SimBookie] = {}
         self.starting = 0
         self.journal_settings = JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20)
@@ -99,6 +104,10 @@ class World:
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
         self._clients = 0
+
+    def clock_of(self, host: str) -> SimClock:
+        """The wall clock of a host; it outlives its processes."""
+        return self.clocks.setdefault(host, SimClock(self.loop))
 
     # ---- bookies
     async def start_bookies(self, count: int) -> None:
@@ -127,7 +136,7 @@ class World:
     async def _start_process(self, place: SimBookie, host: str) -> None:
         place.restarts += 1
         place.node = self.loop.start_node(host, place.restarts)
-        place.session = SimMetadataStore(self.metadata)
+        place.session = self.sessions[host] = SimMetadataStore(self.metadata)
         place.node.on_kill += [place.session.cut_for_good]
         place.running = await self.loop.run_on(place.node, self._run_bookie(place, place.session))
 
@@ -148,7 +157,12 @@ class World:
         settings = replace(settings, **self.changes_of.get(place.host, {}))
         chance = SimChance(self.chance.randrange(1 << 30))
         return await start_bookie(
-            settings, metadata=session, disk=place.disk, clock=self.clock, chance=chance, open_index=open_index
+            settings,
+            metadata=session,
+            disk=place.disk,
+            clock=self.clock_of(place.host),
+            chance=chance,
+            open_index=open_index,
         )
 
     def crash_bookie(self, host: str, survival: Survival) -> None:
@@ -190,11 +204,11 @@ class World:
         """A client process of its own."""
         self._clients += 1
         node = self.loop.start_node(host)
-        session = SimMetadataStore(self.metadata)
+        session = self.sessions[host] = SimMetadataStore(self.metadata)
         node.on_kill.append(session.cut_for_good)
         limits = ClientSettings(**({"add_timeout_s": 5.0, "read_timeout_s": 5.0, "connect_timeout_s": 3.0} | settings))
         chance = SimChance(self.chance.randrange(1 << 30))
-        opening = LedgerClient.open(session, limits, clock=self.clock, chance=chance)
+        opening = LedgerClient.open(session, limits, clock=self.clock_of(host), chance=chance)
         return SimClient(node, session, await self.loop.run_on(node, opening))
 
     def kill_client(self, client: SimClient) -> None:

@@ -1,0 +1,280 @@
+"""The faults of a cluster: drawn as a list of steps, carried out one after the other, and ended.
+
+    crash, kill, start, power     a bookie loses power (its disk keeps what `value` says), its process dies alone, it
+                                  comes back; all of them lose power and come back
+    cut, cut one way, heal        nothing passes between two hosts, or in one direction; all partitions end
+    break, strand                 connections are reset; or for one end, while what it sent arrives later
+    stalls, delay                 single packets, or all of them, take longer
+    slow disk, full disk,
+    sync error, write error       of one bookie
+    metadata away, unknown, late  nobody reaches the store; its answers and requests get lost; what timed out is done
+                                  later
+    lease, watch gap              a living process loses its lease, or misses events
+    clock                         the wall clock of a host jumps
+
+A host is asked for again when its turn comes: what cannot happen then, such as the crash of a bookie that is down, is
+passed over.
+"""
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from quire_bookie.errors import QuireError
+from tests.sim.disk import Survival
+from tests.sim.plan import Step
+from tests.sim.world import World
+
+SURVIVALS: tuple[Survival, ...] = ("none", "all", "random")
+ROOMY_BYTES = 1 << 40
+WEIGHTS = {
+    "crash": 5,
+    "kill": 1,
+    "start": 7,
+    "power": 1,
+    "cut": 3,
+    "cut one way": 3,
+    "heal": 4,
+    "break": 2,
+    "strand": 3,
+    "stalls": 2,
+    "delay": 1,
+    "slow disk": 2,
+    "full disk": 1,
+    "sync error": 1,
+    "write error": 1,
+    "metadata away": 2,
+    "metadata unknown": 2,
+    "metadata late": 2,
+    "lease": 1,
+    "watch gap": 1,
+    "clock": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who may be struck. `clients`: hosts of clients; `down_max`: so many bookies are down at most."""
+
+    bookies: Sequence[str]
+    clients: Sequence[str]
+    down_max: int = 2
+
+
+def draw(chance: random.Random, cast: Cast, seconds: float, *, without: Sequence[str] = ()) -> list[Step]:
+    """Steps for so long, singly or in bursts."""
+    kinds = [kind for kind in WEIGHTS if kind not in without]
+    # Every run has its own mixture: some kinds not at all, so that others come together more often.
+    weights = [WEIGHTS[kind] * chance.choice((0, 1, 1, 4)) for kind in kinds]
+    if not any(weights):
+        return []
+    calm_s = chance.choice((0.05, 0.3, 1.0, 3.0))
+    steps: list[Step] = []
+    at_s = 0.0
+    while (at_s := at_s + chance.uniform(0.01, calm_s)) < seconds:
+        for _ in range(chance.choice((1, 1, 1, 2, 3))):
+            (kind,) = chance.choices(kinds, weights)
+            steps.append(_drawn(chance, cast, at_s, kind))
+    return steps
+
+
+def _drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
+    who, other, value = chance.choice(cast.bookies), chance.choice((*cast.clients, *cast.clients, *cast.bookies)), 0.0
+    match kind:
+        case "crash" | "power":
+            value = float(chance.randrange(3))
+        case "cut one way" | "strand":
+            if chance.random() < 0.5:
+                who, other = other, who
+            value = chance.choice((0.1, 3.0))
+        case "stalls":
+            value = chance.choice((0.0, 0.02, 0.1))
+        case "delay":
+            value = chance.choice((0.002, 0.002, 0.05, 0.4))
+        case "slow disk":
+            value = chance.choice((0.0005, 0.005, 0.05, 0.5))
+        case "full disk":
+            value = float(chance.choice((0, 2_000, 40_000)))
+        case "metadata away":
+            value = chance.uniform(0.1, 4.0)
+        case "metadata unknown" | "metadata late":
+            value = chance.choice((0.0, 0.3, 0.9))
+        case "lease" | "watch gap":
+            who = chance.choice((*cast.bookies, *cast.clients))
+        case "clock":
+            who = chance.choice((*cast.bookies, *cast.clients))
+            value = chance.choice((-86_400.0, -2.0, 5.0, 86_400.0))
+    return Step(round(at_s, 3), kind, who, other, value)
+
+
+class Faults:
+    """Carries steps out. `more`: kinds that the scenario knows itself."""
+
+    def __init__(
+        self, world: World, cast: Cast, more: dict[str, Callable[[Step], Awaitable[None] | None]] | None = None
+    ) -> None:
+        self.world = world
+        self.cast = cast
+        self._more = more or {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._away_until_s = 0.0
+
+    async def run(self, steps: Sequence[Step], seconds: float) -> None:
+        """For so long, whether or not there is something to do."""
+        loop = self.world.loop
+        begun = loop.time()
+        for step in steps:
+            if step.at_s >= seconds:
+                break
+            await asyncio.sleep(max(0.0, begun + step.at_s - loop.time()))
+            await self.one(step)
+        await asyncio.sleep(max(0.0, begun + seconds - loop.time()))
+
+    async def one(self, step: Step) -> None:
+        """One step, or nothing when it cannot happen now."""
+        known = self._more.get(step.kind)
+        if known is not None:
+            done = known(step)
+            if done is not None:
+                await done
+        elif step.kind in ("crash", "kill", "start", "power", "full disk", "slow disk", "sync error", "write error"):
+            self._bookie(step)
+        elif step.kind.startswith(("metadata", "lease", "watch", "clock")):
+            self._surroundings(step)
+        else:
+            self._network(step)
+        self.world.loop.note(f"fault: {step}")
+
+    # ---- bookies
+    def _bookie(self, step: Step) -> None:
+        world, place = self.world, self.world.bookies.get(step.who)
+        if place is None:
+            return
+        match step.kind:
+            case "crash" | "kill":
+                down = sum(one.node is None for one in world.bookies.values())
+                if place.node is not None and down < self.cast.down_max:
+                    if step.kind == "kill":
+                        world.kill_bookie(step.who)
+                    else:
+                        world.crash_bookie(step.who, SURVIVALS[int(step.value)])
+            case "start":
+                for host in sorted(world.bookies):
+                    self.start_later(host)
+                    if world.chance.random() < 0.5:
+                        break
+            case "power":
+                for host in sorted(world.bookies):
+                    if world.bookies[host].node is not None:
+                        world.crash_bookie(host, SURVIVALS[int(step.value)])
+                        self.start_later(host)
+            case "slow disk":
+                place.disk._latency_s = step.value
+            case "full disk":
+                used = place.disk._used_bytes()
+                place.disk.capacity_bytes = used + int(step.value)
+                world.loop.call_later(3.0, _free, world, step.who)
+            case "sync error":
+                for operation in ("submit", "sync"):
+                    place.disk.fail_next(operation, "", OSError(errno.EIO, "simulated"))
+                world.loop.call_later(2.0, self.start_later, step.who)
+            case "write error":
+                place.disk.fail_next("write", "", OSError(errno.EIO, "simulated"))
+                world.loop.call_later(2.0, self.start_later, step.who)
+
+    def start_later(self, host: str) -> None:
+        """Begin to start a bookie that is down, or that failed and was not ended."""
+        place = self.world.bookies.get(host)
+        if place is None:
+            return
+        if place.running is not None and place.running.failed.done():
+            self.world.crash_bookie(host, "none")
+        if place.node is None:
+            task = self.world.loop.create_task(self._start(host))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _start(self, host: str) -> None:
+        """A start that fails is one of a process that ends."""
+        try:
+            await self.world.start_bookie(host)
+        except (QuireError, OSError) as error:
+            self.world.loop.note(f"{host} did not start: {error}")
+            if host in self.world.bookies and self.world.bookies[host].running is None:
+                self.world.crash_bookie(host, "none")
+
+    # ---- the rest
+    def _network(self, step: Step) -> None:
+        network = self.world.loop.network
+        match step.kind:
+            case "cut" if step.who != step.other:
+                network.partition(step.who, step.other)
+            case "cut one way" if step.who != step.other:
+                network.cut_one_way(step.who, step.other)
+            case "heal":
+                network.heal()
+            case "break":
+                network.break_connections(step.who)
+            case "strand":
+                network.strand(step.who, step.other, step.value)
+            case "stalls":
+                network.stall_chance = step.value
+            case "delay":
+                network.delay_s = (0.0001, step.value)
+
+    def _surroundings(self, step: Step) -> None:
+        world = self.world
+        session = world.sessions.get(step.who)
+        match step.kind:
+            case "metadata away":
+                world.metadata.away = True
+                self._away_until_s = max(self._away_until_s, world.loop.time() + step.value)
+                world.loop.call_later(step.value, self._metadata_back)
+            case "metadata unknown":
+                world.metadata.unknown_chance = step.value
+            case "metadata late":
+                world.metadata.late_chance = step.value
+            case "lease" if session is not None and not session.cut:
+                session.expire()
+            case "watch gap" if session is not None and not session.cut:
+                session.lose_events()
+            case "clock":
+                world.clock_of(step.who).wrong_ms += int(step.value * 1000)
+
+    def _metadata_back(self) -> None:
+        if self.world.loop.time() >= self._away_until_s:
+            self.world.metadata.away = False
+
+    async def heal(self) -> None:
+        """End everything and bring every bookie up."""
+        world = self.world
+        world.metadata.unknown_chance = world.metadata.late_chance = 0.0
+        world.metadata.away, self._away_until_s = False, 0.0
+        world.loop.network.stall_chance, world.loop.network.delay_s = 0.0, (0.0001, 0.002)
+        world.loop.network.heal()
+        for host in sorted(world.bookies):
+            _free(world, host)
+            world.bookies[host].disk.forget_planned()
+            world.bookies[host].disk._latency_s = min(world.bookies[host].disk._latency_s, 0.005)
+        await asyncio.sleep(0)
+        for _ in range(100):
+            for host, place in sorted(world.bookies.items()):
+                if place.running is not None and place.running.failed.done():
+                    world.crash_bookie(host, "none")
+                if place.node is None:
+                    await self._start(host)
+            pending = [host for host, place in world.bookies.items() if place.running is None]
+            if not pending:
+                break
+            await asyncio.sleep(0.5)
+        else:
+            raise AssertionError(f"bookies do not start although all faults are over: {pending}")
+        world.loop.note("all faults are over")
+
+
+def _free(world: World, host: str) -> None:
+    place = world.bookies.get(host)
+    if place is not None:
+        place.disk.capacity_bytes = ROOMY_BYTES
