@@ -1,0 +1,47 @@
+"""Smallest good resources of `quire.dev/v1alpha1`, and a way to say what is different in one."""
+
+import copy
+from typing import Any
+
+BOOKIE: dict[str, Any] = {
+    "apiVersion": "quire.dev/v1alpha1",
+    "kind": "Bookie",
+    "metadata": {"name": "pool"},
+    "spec": {
+        "metadata": {"endpoints": ["etcd-0.etcd:2379", "etcd-1.etcd:2379"]},
+        "storage": {"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi"}},
+    },
+}
+MANAGED_LEDGER: dict[str, Any] = {
+    "apiVersion": "quire.dev/v1alpha1",
+    "kind": "ManagedLedger",
+    "metadata": {"name": "orders"},
+    "spec": {"bookieRef": {"name": "pool"}, "namespace": "shop/orders"},
+}
+ABSENT = object()
+"""As a value: take the field away."""
+
+
+def changed(manifest: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy with values put at dotted paths, e.g. `{"spec.storage.journal.size": "1Gi"}`; what is missing is made."""
+    found = copy.deepcopy(manifest)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        node = found
+        for name in parents:
+            node = node.setdefault(name, {})
+        if value is ABSENT:
+            node.pop(last, None)
+        else:
+            node[last] = copy.deepcopy(value)
+    return found
+
+
+def bookie(**spec: Any) -> dict[str, Any]:
+    """A good Bookie with some fields of the spec replaced; names as in the manifest."""
+    return changed(BOOKIE, {f"spec.{name}": value for name, value in spec.items()})
+
+
+def managed_ledger(**spec: Any) -> dict[str, Any]:
+    """A good ManagedLedger with some fields of the spec replaced; names as in the manifest."""
+    return changed(MANAGED_LEDGER, {f"spec.{name}": value for name, value in spec.items()})

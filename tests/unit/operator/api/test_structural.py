@@ -1,0 +1,117 @@
+"""From models to structural schemas."""
+
+from enum import StrEnum
+from typing import Any, Union
+
+import pytest
+from pydantic import Field
+
+from quire_operator.api.crds import KINDS, crd
+from quire_operator.api.fields import ApiModel, Quantity, Rule, keyed, section
+from quire_operator.api.structural import NotStructuralError, structural_schema
+
+
+class Colour(StrEnum):
+    RED = "Red"
+    BLUE = "Blue"
+
+
+class Inner(ApiModel):
+    """Inside."""
+
+    RULES = (Rule("self.someSize != ''", "empty", ".someSize"),)
+
+    some_size: Quantity = Field("1Gi", description="Its size.")
+
+
+class Item(ApiModel):
+    """An item."""
+
+    name: str = Field(description="Key.")
+    colour: Colour | None = Field(None, description="Colour.")
+
+
+class Outer(ApiModel):
+    """Outside."""
+
+    inner: Inner = section(Inner, "The inner part.", (Rule("true", "never"),))
+    maybe: Inner | None = Field(None, description="Perhaps.")
+    items: tuple[Item, ...] = keyed("name", 5, "Items.")
+
+
+def test_references_and_nulls_are_put_in_place_and_rules_stay() -> None:
+    schema = structural_schema(Outer)
+    inner = schema["properties"]["inner"]
+    assert inner["description"] == "The inner part."
+    assert inner["default"] == {}
+    assert [rule["message"] for rule in inner["x-kubernetes-validations"]] == ["empty", "never"]
+    assert inner["properties"]["someSize"]["default"] == "1Gi"
+    assert schema["properties"]["maybe"]["type"] == "object"
+    assert "default" not in schema["properties"]["maybe"]
+
+
+def test_keyed_lists_carry_their_marks_and_no_default() -> None:
+    items = structural_schema(Outer)["properties"]["items"]
+    assert items["x-kubernetes-list-type"] == "map"
+    assert items["x-kubernetes-list-map-keys"] == ["name"]
+    assert items["maxItems"] == 5
+    assert items["items"]["required"] == ["name"]
+    assert items["items"]["properties"]["colour"]["enum"] == ["Red", "Blue"]
+    assert "default" not in items
+
+
+class TwoKinds(ApiModel):
+    """Not allowed."""
+
+    value: Union[int, str] = 1  # noqa: UP007
+
+
+class Recursive(ApiModel):
+    """Not allowed either."""
+
+    inside: "Recursive | None" = None
+
+
+class Above(ApiModel):
+    """Nor this: `exclusiveMinimum` is a number here and a truth value there."""
+
+    value: int = Field(gt=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"), [(TwoKinds, "2 alternatives"), (Recursive, "contains itself"), (Above, "exclusiveMinimum")]
+)
+def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], reason: str) -> None:
+    with pytest.raises(NotStructuralError, match=reason):
+        structural_schema(model)
+
+
+def _nodes(node: Any) -> Any:
+    if isinstance(node, dict):
+        yield node
+        for value in node.values():
+            yield from _nodes(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _nodes(value)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_field_of_our_resources_says_what_it_is_for(kind: Any) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for node in _nodes(schema):
+        for name, child in node.get("properties", {}).items() if isinstance(node.get("properties"), dict) else ():
+            if isinstance(child, dict) and name not in ("apiVersion", "kind", "metadata"):
+                assert child.get("description"), name
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_list_map_and_text_of_a_spec_is_bounded_as_cel_costs_need_it(kind: Any) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for node in _nodes(schema):
+        if node.get("type") == "array":
+            assert "maxItems" in node, node
+        if node.get("type") == "string" and "enum" not in node:
+            assert "maxLength" in node, node
+        if isinstance(node.get("additionalProperties"), dict):
+            assert "maxProperties" in node, node
