@@ -16,7 +16,7 @@ BACKPRESSURE_PAUSE_S = 3.0  # how long an add waits for room, its socket paused,
 
 # Journal
 JAVA_HTTP_PORT = 8080  # of a .conf file with httpServerEnabled=true and no httpServerPort, as in BookKeeper
-JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB); a first start waits for one
+JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB)
 JOURNAL_GROUP_BYTES_MAX = 8 * MIB
 JOURNAL_GROUP_ENTRIES_MAX = 32_768
 JOURNAL_QUEUE_BYTES_MAX = 64 * MIB
@@ -128,6 +128,10 @@ SPECULATIVE_READ_MAX_S = 5.0  # the longest such wait
 REPLICA_SLOW_S = 0.01  # a replica that answers faster is never put behind others for its latency
 REPLICA_LATENCY_REMEMBERED_S = 30.0  # of a replica that is not asked any more
 READ_FAILURE_AVOIDED_S = 10.0  # a replica that failed a read is asked last for so long
+EXPLICIT_LAC_INTERVAL_S = 0.0  # explicitLacInterval: between two looks whether a pausing writer has an LAC to tell
+LAC_POLL_S = (0.2, 5.0)  # first and longest time that one long poll is left with one bookie
+ITERATED_READ_BYTES = 1 * MIB  # of one read while somebody iterates over a ledger
+LAC_POLL_ANSWER_S = 1.0  # after its time is over a poll must be answered within so long
 SUSPECT_BOOKIE_S = 30.0  # a bookie that could not be reached is avoided for new ledgers for so long
 TOO_MANY_REQUESTS_BACKOFF_S = (0.01, 1.0)
 

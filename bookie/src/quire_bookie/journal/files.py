@@ -3,6 +3,8 @@
 `journal-<number>.log` files are written with zeros once, under a `.new` name until they are complete, and then go
 round: spare, live under a generation, spare again once the mark has passed them. Owns names, creation, recycling and
 removal. Must never give out or remove a file whose generation is not below the durable mark.
+
+Files may differ in length, and each header tells its own: the first of a start that finds no spare is short.
 """
 
 import re
@@ -121,37 +123,41 @@ class JournalFiles:
         else:
             await self._disk.remove(path)
 
-    async def take_spare(self) -> str:
-        """A complete file that nothing needs; makes one where none is left. DiskFullError when there is no space."""
+    async def take_spare(self, *, short: bool = False) -> tuple[str, int]:
+        """A complete file that nothing needs, and its bytes; makes one where none is left, perhaps a `short` one.
+
+        DiskFullError when there is no space.
+        """
         if self._spares:
             self.recycled += 1
-            return self._spares.pop()
-        await self._check_space()
+            return self._spares.pop(), self._settings.file_bytes
+        size = self._settings.short_file_bytes if short else self._settings.file_bytes
+        await self._check_space(size)
         path = f"{self._directory}/journal-{self._next_number:08d}.log"
         self._next_number += 1
         unfinished = f"{path}.new"
         try:
-            await self._disk.create_journal(unfinished, self._settings.file_bytes)
+            await self._disk.create_journal(unfinished, size)
         except DiskFullError:
             self._next_number -= 1
             raise
         await self._disk.rename(unfinished, path)
         await self._disk.sync_dir(self._directory)
         self.created += 1
-        return path
+        return path, size
 
-    async def _check_space(self) -> None:
+    async def _check_space(self, size: int) -> None:
         usage = await self._disk.usage(self._directory)
-        needed = self._settings.file_bytes + self._settings.reserved_bytes
+        needed = size + self._settings.reserved_bytes
         if usage.free_bytes < needed:
             raise DiskFullError(
-                f"{self._directory}: {usage.free_bytes} bytes free; a new journal file of {self._settings.file_bytes} "
+                f"{self._directory}: {usage.free_bytes} bytes free; a new journal file of {size} "
                 f"must leave {self._settings.reserved_bytes} for flushes"
             )
 
-    def put_back(self, path: str) -> None:
+    async def put_back(self, path: str, size: int) -> None:
         """A spare that was taken and not used."""
-        self._spares.append(path)
+        await self._keep_or_remove(path, size)
 
     def went_live(self, path: str, header: FileHeader) -> None:
         """A spare's header is durable."""

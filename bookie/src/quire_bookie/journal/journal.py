@@ -52,6 +52,7 @@ class Journal:
         )
         self._replay: Replay | None = None
         self._started = False
+        self._ahead = False
         self.is_new = False
         """The folder held no journal: `open` began it."""
         self._closing = False
@@ -105,12 +106,16 @@ class Journal:
         self._replay = None
         return summary
 
-    async def start(self) -> None:
-        """Take appends from now on, in a file of its own: nothing is ever written behind a torn tail in the same."""
+    async def start(self, *, ahead: bool = True) -> None:
+        """Take appends from now on, in a file of its own: nothing is ever written behind a torn tail in the same.
+
+        Not `ahead`: until `keep_ahead` the next file is made only once appends wait for it.
+        """
+        self._ahead = ahead
         end = self._end
         self._writer.continue_at(end)
         if not await self._reuse_empty(end):
-            await self._prepare()
+            await self._prepare(short=True)
             if self._writer.has_prepared:
                 opened: asyncio.Future[BaseException | None] = self._loop.create_future()
                 # Whoever starts it may be cancelled meanwhile.
@@ -125,6 +130,15 @@ class Journal:
             # From here on a first file that is lost shows as missing, not as a journal that never began.
             await self.set_mark(self.position())
         self._keeper = asyncio.create_task(self._keep_file_ready(), name=f"journal files {self._directory}")
+        self._wake.set()
+
+    def keep_ahead(self) -> None:
+        """Have the next file ready before it is needed, from now on.
+
+        Making one takes the disk and a processor, which a bookie that starts has better use for; and the first move of
+        the mark may bring a spare.
+        """
+        self._ahead = True
         self._wake.set()
 
     async def _reuse_empty(self, end: JournalPosition) -> bool:
@@ -248,16 +262,17 @@ class Journal:
                 self._wake.clear()
                 while self._retired:
                     await self._retired.pop().close()
-                if not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
+                wanted = self._ahead or self._writer.waits_for_file
+                if wanted and not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
                     await self._prepare()
         except Exception as error:  # noqa: BLE001 - a task's root: whatever it was, there is no next file
             self._writer.poison(error)
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, *, short: bool = False) -> None:
         try:
             async with self._files_lock:
-                path = await self._files.take_spare()
-                file = await self._open_spare(path)
+                path, size = await self._files.take_spare(short=short)
+                file = await self._open_spare(path, size)
         except DiskFullError as error:
             self._retry_full_at_s = self._loop.time() + JOURNAL_FULL_RETRY_S
             first = self._writer.full is None
@@ -271,16 +286,16 @@ class Journal:
         else:
             if self._writer.full is not None:
                 log.info("%s: there is space for journal files again", self._directory)
-            self._writer.prepared(file, self._settings.file_bytes)
+            self._writer.prepared(file, size)
 
     async def _open_file(self, path: str) -> JournalFile:
         return await self._disk.open_journal(path, synced=self._settings.sync_data)
 
-    async def _open_spare(self, path: str) -> JournalFile:
+    async def _open_spare(self, path: str, size: int) -> JournalFile:
         try:
             return await self._open_file(path)
         except DiskFullError:
-            self._files.put_back(path)
+            await self._files.put_back(path, size)
             raise
 
     def poison(self, cause: BaseException) -> None:

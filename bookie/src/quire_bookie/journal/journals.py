@@ -78,11 +78,13 @@ class Journals:
             raise
         return cls(opened, settings)
 
-    async def replay(self, deliver: Deliver, again: Callable[[], bool] = lambda: False) -> ReplaySummary:
+    async def replay(
+        self, deliver: Deliver, again: Callable[[], bool] = lambda: False, *, ahead: bool = True
+    ) -> ReplaySummary:
         """Deliver every durable record from the marks on, journal by journal, then start to take appends.
 
         `again` is asked after all of several journals were read: True when records came before the key of their
-        ledger. Everything is delivered a second time then; the taker must bear that.
+        ledger. Everything is delivered a second time then; the taker must bear that. Not `ahead`: `keep_ahead` follows.
         """
         if len(self._journals) > 1:
             self._held = tuple(journal.mark for journal in self._journals)
@@ -91,9 +93,14 @@ class Journals:
             summary = await self._read(deliver)
         if self._unwritten is None:
             for journal in self._journals:
-                await journal.start()
+                await journal.start(ahead=ahead)
         self._held = None
         return summary
+
+    def keep_ahead(self) -> None:
+        """Have the next file of each journal ready before it is needed: the start is over."""
+        for journal in self._journals:
+            journal.keep_ahead()
 
     async def _read(self, deliver: Deliver) -> ReplaySummary:
         found = [await journal.read(deliver) for journal in self._journals]

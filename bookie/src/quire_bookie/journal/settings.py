@@ -27,6 +27,11 @@ class JournalSettings:
     write_data: bool = True
     """False: nothing is written, only replayed. Any end but a clean one loses what was acknowledged."""
 
+    @property
+    def short_file_bytes(self) -> int:
+        """Bytes of the file that a start makes when there is no spare: it waits for every zero of it."""
+        return min(self.file_bytes, 2 * self.group_bytes_max)
+
     def check(self) -> None:
         """Raise ConfigError where the sizes do not fit each other."""
         if self.file_bytes % limits.JOURNAL_ALIGNMENT_BYTES:

@@ -157,6 +157,11 @@ class GroupWriter:
         """Whether a file is in reserve."""
         return self._prepared is not None
 
+    @property
+    def waits_for_file(self) -> bool:
+        """Whether a group is held up until the next file is there."""
+        return self._waits_for_file
+
     # ---- append: the hot path
     def append_run(self, run: Run, done: Done | None) -> None:
         """Queue a run. Costs the same for one entry as for a thousand."""

@@ -231,7 +231,7 @@ class _Opening:
 
     async def _replay(self, storage: LedgerStorage[JournalPositions], journals: Journals) -> None:
         target = ReplayTarget(storage)
-        summary = await journals.replay(target.deliver, target.again)
+        summary = await journals.replay(target.deliver, target.again, ahead=False)
         if not summary.records:
             return
         orphans = f", {target.orphans} of deleted ledgers left out" if target.orphans else ""

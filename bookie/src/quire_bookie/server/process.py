@@ -242,6 +242,7 @@ class RunningBookie:
         await self._parts.server.start_serving()
         with self.start_steps.step("registration"):
             await self.registration.start(read_only=mode.on)
+        self.journal.keep_ahead()
         for name, work in self._background(monitor):
             self._spawn(work, name)
 

@@ -36,8 +36,8 @@ async def test_generations_from_the_mark_on_are_live_and_others_spare() -> None:
     files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
     assert {generation: file.path[-5:] for generation, file in files.live.items()} == {3: "1.log", 4: "3.log"}
     assert files.spares == 2
-    assert {(await files.take_spare())[-5:] for _ in range(2)} == {"2.log", "4.log"}
-    assert (await files.take_spare())[-5:] == "5.log"
+    assert {(await files.take_spare())[0][-5:] for _ in range(2)} == {"2.log", "4.log"}
+    assert (await files.take_spare())[0][-5:] == "5.log"
     assert (files.recycled, files.created) == (2, 1)
 
 
@@ -84,7 +84,7 @@ async def test_a_full_disk_uses_up_no_number() -> None:
     with pytest.raises(DiskFullError):
         await files.take_spare()
     disk.capacity_bytes = 1 << 20
-    assert await files.take_spare() == "/j/journal-00000001.log"
+    assert await files.take_spare() == ("/j/journal-00000001.log", SETTINGS.file_bytes)
 
 
 async def test_a_new_file_leaves_the_reserve_to_the_flushes_that_free_older_ones() -> None:
@@ -95,6 +95,28 @@ async def test_a_new_file_leaves_the_reserve_to_the_flushes_that_free_older_ones
         await files.take_spare()
     disk.capacity_bytes += 1
     await files.take_spare()
+
+
+async def test_a_short_file_is_made_only_without_a_spare_and_never_becomes_one() -> None:
+    disk = await empty_disk()
+    await put(disk, 1, None)
+    files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
+    assert await files.take_spare(short=True) == ("/j/journal-00000001.log", 65536)
+    path, size = await files.take_spare(short=True)
+    assert size == 2 * SETTINGS.group_bytes_max == len(disk._names[path].current)
+    files.went_live(path, FileHeader(UUID, 3, size, 0, 0, 512))
+    await files.recycle_below(4)
+    assert files.spares == 0
+    assert path not in disk.crash()._names
+
+
+async def test_a_short_file_that_was_not_used_goes_and_a_whole_one_is_a_spare_again() -> None:
+    disk = await empty_disk()
+    files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
+    await files.put_back(*await files.take_spare(short=True))
+    assert (files.spares, len(disk._names)) == (0, 0)
+    await files.put_back(*await files.take_spare())
+    assert (files.spares, len(disk._names)) == (1, 1)
 
 
 async def test_other_names_in_the_folder_are_left_alone() -> None:

@@ -201,6 +201,35 @@ async def test_restarts_in_a_row_use_up_no_files() -> None:
     assert len(journal_names(disk)) <= 3
 
 
+async def test_a_start_makes_one_short_file_and_the_next_once_it_is_over() -> None:
+    disk = SimDisk()
+    journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
+    await journal.read(lambda _: None)
+    await journal.start(ahead=False)
+    await append_and_wait(journal, 0, b"a")
+    first, sizes = journal_names(disk)[0], {name: len(disk._names[name].current) for name in journal_names(disk)}
+    assert sizes == {first: SMALL.short_file_bytes}
+    journal.keep_ahead()
+    await asyncio.sleep(0.01)
+    assert sorted(len(disk._names[name].current) for name in journal_names(disk)) == [16384, SMALL.file_bytes]
+    await fill(journal, 1, 20)
+    await journal.close()
+    _, records, summary = await open_journal(disk.crash())
+    assert len(entries_of(records)) == 21 and summary.clean
+
+
+async def test_a_full_short_file_is_followed_by_another_also_before_the_start_is_over() -> None:
+    disk = SimDisk()
+    journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
+    await journal.read(lambda _: None)
+    await journal.start(ahead=False)
+    await fill(journal, 0, 8)
+    await append_and_wait(journal, 8, b"x" * (2 * SMALL.short_file_bytes))  # more than the short file could hold
+    await journal.close()
+    _, records, _ = await open_journal(disk.crash())
+    assert [entry for entry, _ in entries_of(records)] == list(range(9))
+
+
 async def test_replay_may_wait_for_a_flush_and_move_the_mark_meanwhile() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
@@ -305,14 +334,14 @@ async def test_a_full_disk_is_told_early_refused_late_and_no_poison() -> None:
 async def test_a_journal_starts_on_a_full_disk_and_refuses_until_there_is_space() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
-    await fill(journal, 0, 5)
+    await fill(journal, 0, 3)
     disk = disk.crash()
     disk.capacity_bytes = disk._used_bytes()
     for name in [name for name in journal_names(disk) if name.endswith("2.log")]:
         del disk._names[name], disk._durable_names[name]
     disk.capacity_bytes = disk._used_bytes()
     journal, records, _ = await open_journal(disk)
-    assert len(entries_of(records)) == 5
+    assert len(entries_of(records)) == 3
     assert journal.full is not None
     with pytest.raises(DiskFullError):
         await append_and_wait(journal, 5, b"x")
