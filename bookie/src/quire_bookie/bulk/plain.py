@@ -15,8 +15,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, EntryId, LedgerId, Run, RunPiece, RunRow
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from struct import Struct
 
-from crc32c import crc32c
+from quire_bookie.crc import crc32c
 
 _READ_FRAME_BYTES = 24
 _READ_PREFIX_BYTES = 16

@@ -7,8 +7,7 @@ digest in several; a test holds the two equal.
 from collections.abc import Sequence
 from struct import Struct
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.model import Buffer
 
 HEADER_BLOCK_BYTES = 4096

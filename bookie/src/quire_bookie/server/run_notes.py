@@ -17,8 +17,7 @@ Owns this file and the judgement. Must never lose a note, nor read a damaged one
 
 from dataclasses import dataclass, replace
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError
 from quire_bookie.journal.settings import JournalSettings

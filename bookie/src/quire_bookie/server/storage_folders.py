@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import MetadataFormatError, StartupError
 from quire_bookie.metadata.cookies import Cookie, decode_cookie, encode_cookie

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
 

@@ -22,8 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage.index_keys import state_key

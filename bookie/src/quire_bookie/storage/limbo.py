@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError

@@ -22,8 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.index_keys import AGES_KEY, STORE_KEY, log_key

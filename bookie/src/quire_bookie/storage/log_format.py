@@ -27,8 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage.log_ages import AgeTable, decode_ages, encode_ages

@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from quire_bookie import limits
+from quire_bookie.crc import crc32c
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId

@@ -14,8 +14,7 @@ good. A clock that jumps ahead forgets early: a ledger that then came back would
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError

@@ -15,8 +15,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import DigestMismatchError
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, DigestType, EntryId, LedgerId
 

@@ -1,7 +1,6 @@
 """Requests that come before producing or consuming: partitions, lookup, topics of a namespace, schemas."""
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.topic_names import TopicName, parse_namespace, parse_topic

@@ -13,9 +13,9 @@ import struct
 from base64 import b64decode
 from binascii import Error as Base64Error
 
-from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
+from quire_bookie.crc import crc32c
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.limits import BATCH_MESSAGES_MAX

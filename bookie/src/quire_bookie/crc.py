@@ -1,0 +1,37 @@
+"""CRC32C (Castagnoli) of any buffer, by the `crc32c` library's extension module. Never computes anything itself.
+
+The package reads its own version from the installed distributions when it is imported, which takes a twentieth
+of a bookie's start, for nothing that we use. Hence the extension is loaded from beside it, and the package only where
+a later version keeps it elsewhere. In turn importing the package stays possible: the two do not know of each other.
+"""
+
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+_PACKAGE, _EXTENSION = "crc32c", "_crc32c"
+
+
+def _extension() -> ModuleType | None:
+    """The module that computes, without its package; None where it is not where it was."""
+    package = find_spec(_PACKAGE)
+    folders = None if package is None else package.submodule_search_locations
+    found = None if folders is None else PathFinder.find_spec(_EXTENSION, list(folders))
+    if found is None or found.loader is None:
+        return None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module if hasattr(module, "crc32c") else None
+
+
+if TYPE_CHECKING:
+    from crc32c import crc32c as crc32c
+else:
+    _loaded = _extension()
+    if _loaded is None:
+        from crc32c import crc32c
+    else:
+        crc32c = _loaded.crc32c
+
+__all__ = ["crc32c"]
