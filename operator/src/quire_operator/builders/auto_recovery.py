@@ -1,0 +1,59 @@
+"""Children of a `Bookie` for auto-recovery: a Deployment with its configuration. Pure."""
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.shared import PodTemplate
+from quire_operator.builders import Manifest
+from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
+from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, child, child_name, selector
+from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
+from quire_operator.builders.settings import RECOVERY_HTTP_PORT, recovery_settings
+from quire_operator.builders.toml import toml_text
+
+GRACE_S = 30
+
+
+def recovery_children(resource: Bookie, default_image: str, pod_monitors: bool) -> list[Manifest]:
+    """Configuration and Deployment; they stay with 0 replicas, so that the switch is one field."""
+    found = [config_map(resource), deployment(resource, default_image)]
+    if pod_monitors and resource.spec.monitoring.enabled:
+        found.append(pod_monitor("Bookie", resource.meta, AUTO_RECOVERY, resource.spec.monitoring))
+    return found
+
+
+def config_text(resource: Bookie) -> str:
+    """The configuration file."""
+    return toml_text(recovery_settings(resource.spec), CONFIG_HEAD)
+
+
+def config_map(resource: Bookie) -> Manifest:
+    """The file as an object."""
+    return child("ConfigMap", "v1", "Bookie", resource.meta, AUTO_RECOVERY) | {
+        "data": {CONFIG_FILE: config_text(resource)}
+    }
+
+
+def deployment(resource: Bookie, default_image: str) -> Manifest:
+    """Processes of which one is elected auditor; each replicates. They hold nothing: any of them may go at any time."""
+    meta, spec = resource.meta, resource.spec
+    arguments = ["autorecovery", "--name", "$(POD_NAME)"]
+    image = spec.image or default_image
+    main = container(image, arguments, {"http": RECOVERY_HTTP_PORT}, spec.auto_recovery.resources, "/readyz")
+    account = child_name(meta.name, BOOKIE)
+    pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
+    match, wishes = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
+    pod = with_secrets(pod | spread(match, (), 1, enforce=False), spec.metadata, spec.tls)
+    return child("Deployment", "apps/v1", "Bookie", meta, AUTO_RECOVERY) | {
+        "spec": {
+            "replicas": spec.auto_recovery.replicas,
+            "selector": {"matchLabels": match},
+            "template": pod_template(meta.name, AUTO_RECOVERY, pod, config_text(resource), wishes),
+        }
+    }
+
+
+def _scheduling(template: PodTemplate) -> PodTemplate:
+    """Of a template that is meant for bookies, what every pod of the pool needs to be let in and found."""
+    shared = ("imagePullSecrets", "tolerations", "nodeSelector", "priorityClassName")
+    return PodTemplate(
+        metadata=template.metadata, spec={key: value for key, value in template.spec.items() if key in shared}
+    )

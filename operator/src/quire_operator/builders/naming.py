@@ -1,0 +1,65 @@
+"""Names, labels and owners of children, in one place: a changed name would make another object, without its data."""
+
+from quire_operator.api import API_VERSION, GROUP
+from quire_operator.api.shared import Metadata
+from quire_operator.builders import Manifest
+
+FIELD_MANAGER = "quire-operator"
+CONFIG_HASH = f"{GROUP}/config-hash"
+ZONE_ANNOTATION = f"{GROUP}/zone"
+CONTAINER = "quire"
+
+BOOKIE, BROKER, AUTO_RECOVERY = "bookie", "broker", "autorecovery"
+
+
+def child_name(owner: str, part: str) -> str:
+    """`pool-bookie`: a Bookie and a ManagedLedger of one name never meet."""
+    return f"{owner}-{part}"
+
+
+def pod_name(owner: str, part: str, ordinal: int) -> str:
+    """`pool-bookie-3`."""
+    return f"{child_name(owner, part)}-{ordinal}"
+
+
+def ordinal_of(pod: str) -> int:
+    """3 of `pool-bookie-3`. ValueError when the name ends in no number."""
+    return int(pod.rsplit("-", 1)[-1])
+
+
+def selector(owner: str, part: str) -> dict[str, str]:
+    """What the pods of a part are found by; immutable for a StatefulSet, so nothing may ever be added."""
+    return {"app.kubernetes.io/name": f"quire-{part}", "app.kubernetes.io/instance": owner}
+
+
+def labels(owner: str, part: str) -> dict[str, str]:
+    """Labels of a child."""
+    return selector(owner, part) | {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
+
+
+def selector_text(owner: str, part: str) -> str:
+    """The selector as `kubectl -l` takes it."""
+    return ",".join(f"{key}={value}" for key, value in sorted(selector(owner, part).items()))
+
+
+def child(kind: str, api_version: str, owner_kind: str, owner: Metadata, part: str) -> Manifest:
+    """The head of a child: it is deleted with its owner, by Kubernetes."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": child_name(owner.name, part),
+            "namespace": owner.namespace,
+            "labels": labels(owner.name, part),
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": owner_kind,
+                    "name": owner.name,
+                    "uid": owner.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+    }

@@ -1,0 +1,138 @@
+"""What all of our pods have: a user without rights, a read-only root, probes, places of configuration. Pure."""
+
+import hashlib
+from typing import Any
+
+from quire_operator.api.shared import MetadataStore, PodTemplate, Resources, Tls
+from quire_operator.builders import Manifest
+from quire_operator.builders.merging import merged
+from quire_operator.builders.naming import CONFIG_HASH, CONTAINER, labels
+from quire_operator.builders.settings import METADATA_TLS_FOLDER, TLS_FOLDER
+
+CONFIG_FOLDER = "/etc/quire/config"
+CONFIG_FILE = "quire.toml"
+USER_ID = 10001
+STARTUP_PERIOD_S = 2
+STARTUP_PERIODS = 1800
+"""An hour: a long replay of the journal is no reason to begin it anew."""
+
+
+def config_hash(text: str) -> str:
+    """Short digest of a configuration file: when it changes, the pods must be replaced."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def probe(path: str, period_s: int, failures: int) -> Manifest:
+    """A GET on the HTTP port."""
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period_s,
+        "failureThreshold": failures,
+        "timeoutSeconds": 5,
+    }
+
+
+def container(
+    image: str, arguments: list[str], ports: dict[str, int], resources: Resources, ready_path: str
+) -> Manifest:
+    """The main container: nothing is writable but what is mounted, nothing may be gained."""
+    found: Manifest = {
+        "name": CONTAINER,
+        "image": image,
+        "args": [*arguments, "--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}", "--log-format", "json"],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
+        "startupProbe": probe("/healthz", STARTUP_PERIOD_S, STARTUP_PERIODS),
+        "livenessProbe": probe("/healthz", 10, 6),
+        "readinessProbe": probe(ready_path, 5, 2),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    if resources.requests or resources.limits:
+        found["resources"] = resources.plain()
+    return found
+
+
+def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int) -> Manifest:
+    """A pod of one container of ours."""
+    return {
+        "serviceAccountName": service_account,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": grace_s,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [main],
+        "volumes": [
+            {"name": "config", "configMap": {"name": config_map}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+        ],
+    }
+
+
+def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Manifest:
+    """Mount the Secrets with certificates. Links in a mounted Secret are followed, so rotation needs no restart."""
+    secrets = []
+    if tls is not None:
+        secrets.append(("tls", tls.secret_name, TLS_FOLDER))
+    if metadata.tls is not None:
+        secrets.append(("metadata-tls", metadata.tls.secret_name, METADATA_TLS_FOLDER))
+    main = dict(spec["containers"][0])
+    for name, secret, folder in secrets:
+        spec = spec | {
+            "volumes": [*spec["volumes"], {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}]
+        }
+        main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
+    if metadata.tls is not None:
+        roots = {"name": "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "value": f"{METADATA_TLS_FOLDER}/ca.crt"}
+        main["env"] = [*main["env"], roots]
+    return spec | {"containers": [main]}
+
+
+def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: PodTemplate) -> Manifest:
+    """The generated pod with the user's wishes over it; our labels and the hash stay ours."""
+    return {
+        "metadata": {
+            "labels": {**wanted.metadata.labels, **labels(owner, part)},
+            "annotations": {**wanted.metadata.annotations, CONFIG_HASH: config_hash(config)},
+        },
+        "spec": merged(spec, wanted.spec),
+    }
+
+
+def spread(match: dict[str, str], keys: tuple[str, ...], min_zones: int, enforce: bool) -> dict[str, Any]:
+    """Anti-affinity over machines and spread over the topology, as a wish or as a condition."""
+    term = {"labelSelector": {"matchLabels": match}, "topologyKey": "kubernetes.io/hostname"}
+    rule: Manifest
+    if enforce:
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    else:
+        rule = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    constraints: list[Manifest] = []
+    for place, key in enumerate(keys):
+        constraint: Manifest = {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule" if enforce else "ScheduleAnyway",
+            "labelSelector": {"matchLabels": match},
+        }
+        if place == 0 and enforce and min_zones > 1:
+            constraint["minDomains"] = min_zones
+        constraints.append(constraint)
+    return {"affinity": {"podAntiAffinity": rule}} | ({"topologySpreadConstraints": constraints} if constraints else {})

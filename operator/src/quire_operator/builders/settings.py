@@ -1,0 +1,141 @@
+"""From a spec to the settings of the processes, under their own keys (docs/configuration.md). Pure.
+
+The operator may not import the bookie or the broker; a unit test gives what is made here to their own loaders.
+"""
+
+from quire_operator.api.bookie_spec import BookieSpec, JournalMode
+from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
+from quire_operator.api.quantities import duration_ms, duration_s, quantity_bytes, quantity_mib
+from quire_operator.api.shared import MetadataStore, Tls, TlsMode
+from quire_operator.builders.toml import Value
+
+BOOKIE_PORT, BOOKIE_HTTP_PORT = 3181, 8000
+BROKER_PORT, BROKER_HTTP_PORT = 6650, 8080
+RECOVERY_HTTP_PORT = 8000
+DATA_ROOT = "/var/lib/quire"
+TLS_FOLDER = "/etc/quire/tls"
+METADATA_TLS_FOLDER = "/etc/quire/metadata-tls"
+CLUSTER_NAME = "quire"
+
+_TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+_ROLES_FACTORY = "org.apache.bookkeeper.tls.BookieAuthZFactory"
+
+Settings = dict[str, Value]
+
+
+def metadata_url(store: MetadataStore) -> str:
+    """`etcd://host:port,...`, with https in front of each member where it has TLS."""
+    scheme = "https://" if store.tls is not None else ""
+    return "etcd://" + ",".join(f"{scheme}{endpoint}" for endpoint in store.endpoints)
+
+
+def folders(kind: str, volumes: int, per_volume: int) -> list[str]:
+    """Folders on the volumes of a kind, volume by volume: a new volume's come behind all that were there.
+
+    Below the mount, never the mount itself: a file system may have a `lost+found` there, and a bookie takes only empty
+    folders. A volume that is not mounted shows as a lost folder, which the bookie refuses.
+    """
+    return [f"{DATA_ROOT}/{kind}{volume}/{place}" for volume in range(volumes) for place in range(per_volume)]
+
+
+def bookie_settings(spec: BookieSpec) -> Settings:
+    """Everything that a bookie is told in its file; its own host name is an argument of the process."""
+    storage, engine = spec.storage, spec.engine
+    found: Settings = {
+        "metadataServiceUri": metadata_url(spec.metadata),
+        "bookiePort": BOOKIE_PORT,
+        "httpServerPort": BOOKIE_HTTP_PORT,
+        "journalDirectories": folders("journal", storage.journal.volumes, storage.journal.dirs_per_volume),
+        "ledgerDirectories": folders("ledgers", storage.ledgers.volumes, storage.ledgers.dirs_per_volume),
+        # Only empty folders behind the known ones are taken; one that lost its files is refused all the same.
+        "allowStorageExpansion": True,
+        "journalWriteData": spec.durability.journal is not JournalMode.DISABLED,
+        "journalSyncData": spec.durability.journal is JournalMode.SYNC,
+        "journalMaxSizeMB": quantity_mib(engine.journal_file_size),
+        "dbStorage_writeCacheMaxSizeMb": quantity_mib(engine.write_cache),
+        "dbStorage_readAheadCacheMaxSizeMb": quantity_mib(engine.read_cache),
+        "dbStorage_rocksDB_blockCacheSize": quantity_bytes(engine.index_cache),
+        "logSizeLimit": quantity_bytes(engine.entry_log_size),
+        "flushInterval": duration_ms(engine.flush_interval),
+        "gcWaitTime": duration_ms(engine.gc_interval),
+        "diskUsageWarnThreshold": engine.watermarks.warn / 100,
+        "diskUsageThreshold": engine.watermarks.full / 100,
+        "diskUsageLwmThreshold": engine.watermarks.low / 100,
+        "minorCompactionThreshold": engine.compaction.minor_threshold / 100,
+        "minorCompactionInterval": duration_s(engine.compaction.minor_interval),
+        "majorCompactionThreshold": engine.compaction.major_threshold / 100,
+        "majorCompactionInterval": duration_s(engine.compaction.major_interval),
+        "compactionRateByBytes": quantity_bytes(engine.compaction.bytes_per_second),
+        "scrubIntervalSeconds": duration_s(spec.scrub.interval),
+        "scrubBytesPerSecond": quantity_bytes(spec.scrub.bytes_per_second),
+    }
+    if storage.index is not None:
+        found["indexDirectories"] = folders("index", 1, 1)
+    if spec.durability.journal is not JournalMode.SYNC:
+        found["acknowledgeDataLossRisk"] = spec.durability.acknowledge_data_loss_risk
+    if spec.tls is not None:
+        found |= _bookie_tls(spec.tls)
+    return found | engine.settings
+
+
+def _bookie_tls(tls: Tls) -> Settings:
+    """The BookKeeper port behind TLS."""
+    found: Settings = {
+        "tlsProviderFactoryClass": _TLS_FACTORY,
+        "tlsCertificatePath": f"{TLS_FOLDER}/tls.crt",
+        "tlsKeyStore": f"{TLS_FOLDER}/tls.key",
+        "tlsTrustStore": f"{TLS_FOLDER}/ca.crt",
+        "tlsRequired": tls.mode is TlsMode.REQUIRED,
+        "tlsClientAuthentication": tls.client_authentication,
+    }
+    if tls.authorized_roles:
+        found["bookieAuthProviderFactoryClass"] = _ROLES_FACTORY
+        found["authorizedRoles"] = list(tls.authorized_roles)
+    return found
+
+
+def client_tls(tls: Tls | None) -> Settings:
+    """What a client of the bookies (auto-recovery, broker) needs, with the same Secret as they."""
+    if tls is None:
+        return {}
+    return {
+        "bookkeeperTLSTrustCertsFilePath": f"{TLS_FOLDER}/ca.crt",
+        "bookkeeperTLSClientAuthentication": tls.client_authentication,
+        "bookkeeperTLSCertificateFilePath": f"{TLS_FOLDER}/tls.crt",
+        "bookkeeperTLSKeyFilePath": f"{TLS_FOLDER}/tls.key",
+    }
+
+
+def recovery_settings(spec: BookieSpec) -> Settings:
+    """Of `quire autorecovery`."""
+    found: Settings = {
+        "metadataServiceUri": metadata_url(spec.metadata),
+        "httpServerPort": RECOVERY_HTTP_PORT,
+        "lostBookieRecoveryDelay": round(duration_s(spec.auto_recovery.lost_bookie_delay)),
+        "replicationRateByBytes": quantity_bytes(spec.auto_recovery.bytes_per_second),
+    }
+    return found | client_tls(spec.tls)
+
+
+def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
+    """Of the brokers of a namespace, on the cluster of a pool."""
+    found: Settings = {
+        "metadataStoreUrl": metadata_url(pool.metadata),
+        "clusterName": CLUSTER_NAME,
+        "brokerServicePort": BROKER_PORT,
+        "webServicePort": BROKER_HTTP_PORT,
+        "managedLedgerDefaultEnsembleSize": spec.replication.ensemble,
+        "managedLedgerDefaultWriteQuorum": spec.replication.write_quorum,
+        "managedLedgerDefaultAckQuorum": spec.replication.ack_quorum,
+        "managedLedgerMaxEntriesPerLedger": spec.rollover.max_entries,
+        "managedLedgerMaxSizePerLedgerMbytes": quantity_mib(spec.rollover.max_size),
+        "managedLedgerMinLedgerRolloverTimeMinutes": _minutes(spec.rollover.min_time),
+        "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
+        "managedLedgerCacheSizeMB": quantity_mib(spec.brokers.cache),
+    }
+    return found | client_tls(pool.tls) | spec.brokers.settings
+
+
+def _minutes(duration: str) -> int:
+    """Whole minutes, rounded down: never later than was asked for."""
+    return duration_ms(duration) // 60_000

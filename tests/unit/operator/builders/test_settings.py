@@ -1,0 +1,140 @@
+"""The settings that are made from a spec, before the loaders of the processes themselves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire_bookie.config import BookieConfig
+from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.config.sources import ProcessConfig, load
+from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
+from quire_broker.config import BrokerConfig
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders import auto_recovery
+from quire_operator.builders import bookie as bookie_builder
+from quire_operator.builders import broker as broker_builder
+from quire_operator.builders.settings import folders, metadata_url
+from tests.support.kube_resources import bookie, managed_ledger
+
+STORAGE = {
+    "journal": {"size": "10Gi", "volumes": 2},
+    "ledgers": {"size": "1Ti", "volumes": 2, "dirsPerVolume": 2},
+    "index": {"size": "5Gi"},
+}
+TLS = {"secretName": "certs", "clientAuthentication": True, "authorizedRoles": ["broker", "bookie"]}
+
+
+def loaded(tmp_path: Path, model: type[ProcessConfig], text: str) -> Any:
+    """As the process itself would read its file."""
+    file = tmp_path / "quire.toml"
+    file.write_text(text)
+    return load(model, flags={}, environment={}, file=file).config
+
+
+def bookie_config(tmp_path: Path, **spec: Any) -> BookieConfig:
+    resource = Bookie.model_validate(bookie(**spec))
+    found = loaded(tmp_path, BookieConfig, bookie_builder.config_text(resource))
+    assert isinstance(found, BookieConfig)
+    return found
+
+
+def broker_config(tmp_path: Path, pool: dict[str, Any], **spec: Any) -> BrokerConfig:
+    resource = ManagedLedger.model_validate(managed_ledger(**spec))
+    facts = broker_builder.BrokerFacts(Bookie.model_validate(pool), "image")
+    found = loaded(tmp_path, BrokerConfig, broker_builder.config_text(resource, facts))
+    assert isinstance(found, BrokerConfig)
+    return found
+
+
+def test_a_bookie_takes_the_defaults(tmp_path: Path) -> None:
+    found = bookie_config(tmp_path)
+    assert found.metadata == "etcd://etcd-0.etcd:2379,etcd-1.etcd:2379"
+    assert found.journal_sync_data
+    assert found.journal_write_data
+    assert not found.acknowledge_data_loss_risk
+    assert found.journal_directories == ["/var/lib/quire/journal0/0"]
+    assert found.ledger_directories == ["/var/lib/quire/ledgers0/0"]
+    assert found.index_directories == []
+    assert not found.accept_lost_volumes
+
+
+def test_a_bookie_takes_everything_that_can_be_set(tmp_path: Path) -> None:
+    engine = {
+        "writeCache": "1Gi",
+        "readCache": "512Mi",
+        "indexCache": "256Mi",
+        "journalFileSize": "2Gi",
+        "entryLogSize": "512Mi",
+        "flushInterval": "30s",
+        "gcInterval": "5m",
+        "watermarks": {"warn": 80, "full": 90, "low": 85},
+        "compaction": {"minorThreshold": 30, "minorInterval": "2h", "bytesPerSecond": "8Mi"},
+        "settings": {"longPollsMax": "500", "readOnlyModeEnabled": "false"},
+    }
+    found = bookie_config(tmp_path, storage=STORAGE, engine=engine, scrub={"interval": "0s"}, tls=TLS)
+    assert found.write_cache_mb == 1024
+    assert found.read_cache_mb == 512
+    assert found.index_cache_bytes == 256 * 2**20
+    assert found.journal_max_size_mb == 2048
+    assert found.flush_interval_ms == 30_000
+    assert found.disk_usage_threshold == 0.9
+    assert found.disk_usage_low_watermark == 0.85
+    assert found.minor_compaction_threshold == 0.3
+    assert found.minor_compaction_interval_s == 7200
+    assert found.scrub_interval_s == 0
+    assert found.long_polls_max == 500
+    assert not found.read_only_mode_enabled
+    assert found.index_directories == ["/var/lib/quire/index0/0"]
+    assert found.tls_required
+    assert found.tls_client_authentication
+    assert list(found.authorized_roles) == ["broker", "bookie"]
+
+
+@pytest.mark.parametrize(("mode", "writes", "syncs"), [("NoSync", True, False), ("Disabled", False, False)])
+def test_risky_modes_reach_the_bookie_with_their_acknowledgement(
+    tmp_path: Path, mode: str, writes: bool, syncs: bool
+) -> None:
+    found = bookie_config(tmp_path, durability={"journal": mode, "acknowledgeDataLossRisk": True})
+    assert (found.journal_write_data, found.journal_sync_data) == (writes, syncs)
+    assert found.acknowledge_data_loss_risk
+
+
+def test_a_new_volume_stands_behind_all_known_folders() -> None:
+    before, after = folders("ledgers", 2, 2), folders("ledgers", 3, 2)
+    assert after[: len(before)] == before
+    assert len(set(after)) == 6
+
+
+def test_auto_recovery_takes_its_settings(tmp_path: Path) -> None:
+    spec = {"lostBookieDelay": "90s", "bytesPerSecond": "10Mi"}
+    resource = Bookie.model_validate(bookie(autoRecovery=spec, tls=TLS))
+    found = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
+    assert isinstance(found, AutoRecoveryProcessConfig)
+    assert found.lost_bookie_delay_s == 90
+    assert found.replication_rate_bytes == 10 * 2**20
+    assert found.bookkeeper_tls_trust_certs_file_path == "/etc/quire/tls/ca.crt"
+
+
+def test_a_broker_takes_its_settings(tmp_path: Path) -> None:
+    found = broker_config(
+        tmp_path,
+        bookie(tls=TLS),
+        replication={"ensemble": 5, "writeQuorum": 3, "ackQuorum": 2},
+        rollover={"maxEntries": 1000, "maxSize": "100Mi", "minTime": "30s", "maxTime": "90m"},
+        brokers={"cache": "128Mi", "settings": {"brokerDeduplicationEnabled": "true"}},
+    )
+    assert (found.ensemble_size, found.write_quorum, found.ack_quorum) == (5, 3, 2)
+    assert (found.max_entries_per_ledger, found.max_size_per_ledger_mb) == (1000, 100)
+    assert (found.min_rollover_minutes, found.max_rollover_minutes) == (0, 90)
+    assert found.cache_size_mb == 128
+    assert found.deduplication
+    assert found.bookkeeper_tls_client_authentication
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_url_of_the_metadata_is_one_that_the_processes_read(tls: bool) -> None:
+    metadata: dict[str, Any] = {"endpoints": ["a:2379", "b:2380"]} | ({"tls": {"secretName": "s"}} if tls else {})
+    url = metadata_url(Bookie.model_validate(bookie(metadata=metadata)).spec.metadata)
+    assert parse_metadata_url(url) == EtcdLocation(("a:2379", "b:2380"), tls)
