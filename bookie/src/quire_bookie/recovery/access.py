@@ -1,5 +1,7 @@
 """What auditor and workers share: registrations, connections, metadata and settings. Decides nothing."""
 
+import asyncio
+
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.entry_list import ask_entries
 from quire_bookie.client.hole_marks import HoleMarks
@@ -10,12 +12,15 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BookieUnavailableError, StartupError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.drains import Drains
 from quire_bookie.metadata.initialise import read_instance_id
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.recovery.absences import Absences
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.wire.availability import Availability
 
@@ -45,6 +50,9 @@ class ClusterAccess:
         self.pool = ConnectionPool(registry.address_of, client_settings, security)
         self.bookies = BookieChoice(registry, lambda: self.pool.suspects, lambda: self.pool.quarantined, chance)
         self.marks = UnderReplication(metadata, clock)
+        self.drains = Drains(metadata)
+        self.absences = Absences(self.registered, asyncio.get_running_loop().time())
+        registry.on_change(self._bookies_changed)
         self._hole_marks = HoleMarks(self.marks)
         self._security = security
         self._instance_id = instance_id
@@ -72,6 +80,12 @@ class ClusterAccess:
         """Bookies that serve reads, as far as their leases say."""
         return self.registry.writable | self.registry.read_only
 
+    async def registered_in_store(self) -> frozenset[BookieId]:
+        """The same as the store says it now: what is followed may lag behind. MetadataUnavailableError."""
+        writable = set(await self.metadata.children(layout.AVAILABLE)) - {layout.READ_ONLY.rpartition("/")[2]}
+        read_only = await self.metadata.children(layout.READ_ONLY)
+        return frozenset(map(BookieId, (*writable, *read_only)))
+
     async def is_same_cluster(self) -> bool:
         """Whether the store still is that of the cluster that was opened, and not a new or restored one under it."""
         return await read_instance_id(self.metadata) == self._instance_id
@@ -95,6 +109,9 @@ class ClusterAccess:
         if address is None:
             raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its entries")
         return await ask_entries(address, ledger, self.settings.list_timeout_s, self._security)
+
+    def _bookies_changed(self) -> None:
+        self.absences.saw(self.registered, asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         """Drop the connections and stop following the registrations."""

@@ -3,7 +3,8 @@
 * lost bookies: a bookie that has been away for the delay has every ledger that names it marked, page by page;
 * a person's word (the delay written again) audits everybody who is missing now;
 * all ledgers are checked at an interval, at a bounded number of questions a second; the time of the last check is in
-  the metadata, so that neither a restart nor another leader begins anew.
+  the metadata, so that neither a restart nor another leader begins anew;
+* bookies that a person wants emptied are let go and followed until they are (`drainage`).
 
 Marks only: it never copies, replaces or deletes. A replica that is unknown is not marked. Two auditors at once would
 mark the same things twice, which is harmless. Memory is bounded by a page of ledgers.
@@ -25,6 +26,8 @@ from quire_bookie.metadata.store import EventKind, Node
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.bookie_http import BookieHttp
+from quire_bookie.recovery.drainage import Drainage, SetReadOnly
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
@@ -37,7 +40,6 @@ _LEADER_CHECK_S = 10.0
 _DISABLED_POLL_S = 10.0
 _LEDGERS_AT_ONCE = 8
 _NOTICE_ATTEMPTS, _NOTICE_PAUSE_S = 20, 0.5
-_READ_ONLY_FOLDER = layout.READ_ONLY.rpartition("/")[2]
 
 
 class LeadershipLostError(MetadataError):
@@ -48,14 +50,22 @@ class Auditor:
     """One candidate and, while it leads, the auditor."""
 
     def __init__(
-        self, access: ClusterAccess, election: Election, controls: RecoveryControls, stats: RecoveryStats
+        self,
+        access: ClusterAccess,
+        election: Election,
+        controls: RecoveryControls,
+        stats: RecoveryStats,
+        set_read_only: SetReadOnly | None = None,
     ) -> None:
+        """`set_read_only`: how a bookie that is drained is told; None: over its HTTP port."""
         self._access = access
         self._election = election
         self._controls = controls
         self._stats = stats
         self._pace = Pace(access.settings.operations_s)
         self._lost = LostBookies()
+        told = set_read_only or BookieHttp(access.registry).set_read_only
+        self._drainage = Drainage(access, controls, told, stats)
         self._wake = asyncio.Event()
         self._at_once = False
         self.leads = False
@@ -99,6 +109,7 @@ class Auditor:
             group.create_task(self._keep_leading(), name="auditor's leadership")
             group.create_task(self._follow(), name="auditor's controls")
             group.create_task(self._audit_lost(), name="audit of lost bookies")
+            group.create_task(self._drainage.run(), name="drains")
             if self._access.settings.check_interval_s > 0:
                 group.create_task(self._check_at_intervals(), name="check of all ledgers")
 
@@ -158,9 +169,7 @@ class Auditor:
     async def _notice_registrations(self) -> None:
         """Until the registrations that are followed are those of the store: a person may know of a loss before us."""
         for _ in range(_NOTICE_ATTEMPTS):
-            writable = set(await self._access.metadata.children(layout.AVAILABLE)) - {_READ_ONLY_FOLDER}
-            read_only = await self._access.metadata.children(layout.READ_ONLY)
-            if writable | set(read_only) == self._access.registered:
+            if await self._access.registered_in_store() == self._access.registered:
                 return
             await asyncio.sleep(_NOTICE_PAUSE_S)
 

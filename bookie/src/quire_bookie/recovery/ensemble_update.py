@@ -11,7 +11,7 @@ from enum import Enum
 
 from quire_bookie.errors import BadVersionError, NoSuchLedgerError
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.recovery.fragments import Fragment, closed_fragments, same_instance
 
 _ATTEMPTS_MAX = 10
@@ -72,3 +72,33 @@ async def update_ensemble(
             continue  # the writer, a recovery or another worker: decide anew on what holds now
         return EnsembleUpdate.DONE
     return EnsembleUpdate.VOID
+
+
+def with_empty_replaced(metadata: LedgerMetadata, replacements: Mapping[int, BookieId]) -> LedgerMetadata | None:
+    """The metadata with other bookies in the last segment, which holds no entry; None when it may hold some. Pure."""
+    last = metadata.segments[-1]
+    if metadata.state is not LedgerState.CLOSED or metadata.last_entry >= last.first_entry:
+        return None
+    ensemble = [replacements.get(position, bookie) for position, bookie in enumerate(last.ensemble)]
+    if len(set(ensemble)) != len(ensemble):
+        return None
+    return replace(metadata, segments=(*metadata.segments[:-1], Segment(last.first_entry, tuple(ensemble))))
+
+
+async def update_empty_segment(
+    nodes: LedgerNodes, ledger: LedgerId, looked_at: LedgerMetadata, replacements: Mapping[int, BookieId]
+) -> EnsembleUpdate:
+    """Name other bookies for a last segment without entries. Errors as `update_ensemble`."""
+    try:
+        found = await nodes.read(ledger)
+        if not same_instance(found.value, looked_at):
+            return EnsembleUpdate.GONE
+        wanted = with_empty_replaced(found.value, replacements)
+        if wanted is None or found.value.segments != looked_at.segments:
+            return EnsembleUpdate.VOID
+        await nodes.update(ledger, wanted, found.version)
+    except NoSuchLedgerError:
+        return EnsembleUpdate.GONE
+    except BadVersionError:
+        return EnsembleUpdate.VOID
+    return EnsembleUpdate.DONE

@@ -38,6 +38,8 @@ class Health(Enum):
     WHOLE = "whole"
     GONE = "its bookie is not registered"
     LACKING = "entries are missing or damaged there, provably"
+    LEAVING = "its bookie is drained: it has to move"
+    """Never found by a check: see `standing`."""
     LIMBO = "its bookie lost track of what it held"
     UNKNOWN = "its bookie did not answer in a way that says anything"
 
@@ -86,7 +88,7 @@ class LedgerCheck:
         if ends is None:
             return ReplicaReport(fragment, position, Health.WHOLE)
         probes = [*dict.fromkeys((*ends, *self._sample(fragment, position)))]
-        failures = await self._read_all(bookie, probes)
+        failures = await self.read_all(bookie, probes)
         damaged = any(isinstance(error, (BookieIoError, DigestMismatchError)) for error in failures.values())
         missing = any(_is_missing(error) for error in failures.values())
         if damaged or missing or listed is None or bookie in listed:
@@ -128,9 +130,9 @@ class LedgerCheck:
                     continue
                 part.append(entry)
                 if len(part) == CHECK_READS_AT_ONCE:
-                    failures |= await self._read_all(fragment.ensemble[position], part)
+                    failures |= await self.read_all(fragment.ensemble[position], part)
                     part = []
-        return failures | await self._read_all(fragment.ensemble[position], part)
+        return failures | await self.read_all(fragment.ensemble[position], part)
 
     def _sample(self, fragment: Fragment, position: int) -> list[EntryId]:
         share = self._access.settings.verified_share
@@ -154,7 +156,7 @@ class LedgerCheck:
             self._lists[bookie] = found
         return found
 
-    async def _read_all(self, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
+    async def read_all(self, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
         """What went wrong, by entry."""
         failures: dict[EntryId, LedgerError] = {}
         for at in range(0, len(entries), CHECK_READS_AT_ONCE):

@@ -19,7 +19,7 @@ from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.availability import EntryRange
 
-_UNREADABLE_MAX = 100
+UNREADABLE_MAX = 100
 
 
 class ReplicaWriteError(LedgerError):
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy did. `unreadable`: entries that no replica could serve, with the reason; at most a hundred."""
+    """What a copy did. `unreadable`: entries that no replica could serve, with the reason."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -56,8 +56,11 @@ async def copy_fragment(
     targets: Sequence[Target],
     pace: Pace,
     batch_bytes: int,
+    unreadable_max: int = UNREADABLE_MAX,
 ) -> Copied:
     """Copy; when it returns everything but what is `unreadable` is durable at every target.
+
+    With `unreadable_max` entries that cannot be read it gives up: what follows was not copied then.
 
     ReplicaWriteError: a target failed. Cancelling leaves copies that nobody counts.
     """
@@ -73,7 +76,7 @@ async def copy_fragment(
                 if isinstance(entries, LedgerError):
                     if any(_wants(fragment, target, EntryId(at)) for target in targets):
                         copied.unreadable[EntryId(at)] = entries
-                        if len(copied.unreadable) >= _UNREADABLE_MAX:
+                        if len(copied.unreadable) >= unreadable_max:
                             return copied
                     at += 1
                     continue

@@ -1,11 +1,14 @@
 """Makes one marked ledger whole: looks what is bad by now, repairs it, looks again. The caller holds the lock.
 
 * a replica whose bookie is gone is copied to another bookie, which then takes its place in the metadata;
+* one whose bookie is drained likewise, after what it copied was read back from the new one;
+* one whose bookie is away for less than the delay is waited for;
 * one that lacks entries, or whose bookie is in limbo, is completed where it is, and its limbo ended;
 * the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered.
 
 Iron rule: a bookie leaves an ensemble only after everything that it had to hold is durable on the one that takes its
-place. Whatever stays unknown, unreadable or contested leaves the metadata as it is, and the mark where it is.
+place, but for entries whose loss a person accepted. Whatever stays unknown, unreadable or contested leaves the metadata
+as it is, and the mark where it is.
 """
 
 import asyncio
@@ -26,20 +29,26 @@ from quire_bookie.errors import (
     QuorumError,
     TooManyRequestsError,
 )
+from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_ensemble
+from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_empty_segment, update_ensemble
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
-from quire_bookie.recovery.fragment_copy import Copied, ReplicaWriteError, Target, copy_fragment
+from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaWriteError, Target, copy_fragment
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.read_back import read_back
+from quire_bookie.recovery.standing import Standing, standing_of
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.repair")
-_ROUNDS_MAX = 5
+_ROUNDS_MAX = 10  # each moves one replica of a fragment
+_ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
+_MOVES = (Health.GONE, Health.LEAVING)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
 """Tell a bookie that a ledger holds there what it must hold. LedgerError when it could not be told."""
@@ -64,6 +73,8 @@ class Result:
     verdict: Verdict
     reason: str = ""
     surely: bool = False
+    retry_s: float | None = None
+    """What stands in the way is over then, as far as is known: not a failure."""
 
 
 class LedgerRepair:
@@ -80,6 +91,8 @@ class LedgerRepair:
         self._locks = locks
         self._end_limbo = end_limbo
         self._stats = stats
+        self._controls = RecoveryControls(access.metadata)
+        self._notes = UnrecoverableLedgers(access.metadata)
         self._copy_pace = Pace(access.settings.rate_bytes_s)
         self._check_pace = Pace(access.settings.operations_s)
         self.tails = OpenTails(access.settings.open_ledger_grace_s)
@@ -88,6 +101,7 @@ class LedgerRepair:
         """As far as it goes. MetadataError; anything done by then was complete in itself."""
         ledger = mark.ledger
         suspected = set(mark.bookies)
+        leaving = await self._access.drains.leaving()
         first: LedgerMetadata | None = None
         for _ in range(_ROUNDS_MAX):
             try:
@@ -97,13 +111,14 @@ class LedgerRepair:
             if first is not None and not same_instance(first, stored.value):
                 return Result(Verdict.WAIT, "the id was given to another ledger meanwhile")
             first = stored.value
-            result = await self._round(ledger, stored, suspected)
+            standing = await standing_of(self._access, self._controls, stored.value, leaving)
+            result = await self._round(ledger, stored, suspected, standing)
             if result is not None:
                 return result
         return Result(Verdict.WAIT, "its replicas keep changing")
 
     async def _round(
-        self, ledger: LedgerId, stored: Versioned[LedgerMetadata], suspected: set[BookieId]
+        self, ledger: LedgerId, stored: Versioned[LedgerMetadata], suspected: set[BookieId], standing: Standing
     ) -> Result | None:
         """One look and what follows from it; None: something was done, look again."""
         metadata = stored.value
@@ -111,18 +126,27 @@ class LedgerRepair:
         check = LedgerCheck(self._access, handle, self._check_pace)
         # Everybody's list: what made one replica lack entries may have struck another as well.
         reports = await check.check(closed_fragments(metadata))
-        reports = with_limbo(reports)
-        bad = [report for report in reports if report.health not in (Health.WHOLE, Health.UNKNOWN)]
+        reports = standing.judged(with_limbo(reports))
+        bad = [
+            report
+            for report in reports
+            if report.health not in (Health.WHOLE, Health.UNKNOWN) and report.bookie not in standing.away
+        ]
         if bad:
-            return await self._repair_fragments(handle, metadata, bad, suspected)
+            return await self._repair_fragments(handle, metadata, bad, suspected, standing)
         if metadata.state is not LedgerState.CLOSED:
-            advice = await self._look_at_tail(handle, metadata, check, suspected)
+            advice = await self._look_at_tail(handle, metadata, check, suspected, standing)
             if advice is TailAdvice.RECOVER:
                 return await self._recover(handle, stored)
             if advice is not TailAdvice.FINE:
                 return Result(Verdict.WAIT, f"open: {advice.value}")
         else:
             self.tails.forget(ledger)
+            if standing.leaving & set(metadata.segments[-1].ensemble):
+                return await self._leave_empty_segment(ledger, metadata, standing.leaving)
+        if standing.away:
+            named = ", ".join(sorted(standing.away))
+            return Result(Verdict.WAIT, f"{named} may come back", retry_s=standing.back_s)
         unknown = [report for report in reports if report.health is Health.UNKNOWN]
         if unknown:
             named = ", ".join(sorted({report.bookie for report in unknown}))
@@ -131,7 +155,12 @@ class LedgerRepair:
 
     # ---- closed fragments
     async def _repair_fragments(
-        self, handle: LedgerHandle, metadata: LedgerMetadata, bad: list[ReplicaReport], suspected: set[BookieId]
+        self,
+        handle: LedgerHandle,
+        metadata: LedgerMetadata,
+        bad: list[ReplicaReport],
+        suspected: set[BookieId],
+        standing: Standing,
     ) -> Result | None:
         """Every bad replica once; the first trouble is the result when nothing was gained.
 
@@ -139,10 +168,10 @@ class LedgerRepair:
         """
         troubles: list[Result] = []
         changed_at: set[EntryId] = set()
-        for report in sorted(bad, key=lambda one: one.health is Health.GONE):
+        for report in sorted(bad, key=lambda one: one.health in _MOVES):
             if report.fragment.first in changed_at:
                 continue  # its ensemble is another one by now: the next round looks at it
-            result = await self._repair_one(handle, metadata, report, suspected, changed_at)
+            result = await self._repair_one(handle, metadata, report, suspected, changed_at, standing.leaving)
             if result is not None:
                 troubles.append(result)
         if changed_at:
@@ -159,15 +188,16 @@ class LedgerRepair:
         report: ReplicaReport,
         suspected: set[BookieId],
         changed_at: set[EntryId],
+        leaving: frozenset[BookieId],
     ) -> Result | None:
-        if report.health is not Health.GONE:
+        if report.health not in _MOVES:
             try:
                 return await self._restore(handle, metadata, report, suspected)
             except ReplicaWriteError as error:
                 if not isinstance(error.cause, BookieReadOnlyError):
                     return Result(Verdict.WAIT, str(error))
                 # It serves what it has but takes nothing: a whole copy elsewhere replaces it.
-        return await self._replace(handle, metadata, report, suspected, changed_at)
+        return await self._replace(handle, metadata, report, suspected, changed_at, leaving)
 
     async def _restore(
         self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, suspected: set[BookieId]
@@ -191,27 +221,34 @@ class LedgerRepair:
         report: ReplicaReport,
         suspected: set[BookieId],
         changed_at: set[EntryId],
+        leaving: frozenset[BookieId],
     ) -> Result | None:
         """Copy a replica to another bookie and name that instead."""
         fragment = report.fragment
-        plan = self._access.bookies.replacements(fragment.ensemble, [report.position], (), fragment.write_quorum)
+        is_leaving = report.bookie in leaving
+        plan = self._access.bookies.replacements(fragment.ensemble, [report.position], leaving, fragment.write_quorum)
         chosen = plan.get(report.position, report.bookie)
         if chosen == report.bookie:
             return Result(Verdict.WAIT, f"no writable bookie is left to take the replica of {report.bookie}")
         whole = ReplicaReport(fragment, report.position, report.health, ((fragment.first, fragment.last),))
+        accepted = is_leaving and await self._is_loss_accepted(handle.ledger)
         try:
-            copied = await self._copy(handle, metadata, whole, chosen)
+            copied = await self._copy(handle, metadata, whole, chosen, accepted=accepted)
         except ReplicaWriteError as error:
             return Result(Verdict.WAIT, str(error))
-        if copied.unreadable:
+        if copied.unreadable and not (accepted and await self._is_lost(handle, report.bookie, copied)):
             return _unreadable(report, copied)
+        if is_leaving:
+            trouble = await self._read_back(handle, metadata, whole, chosen, copied)
+            if trouble is not None:
+                return trouble
         outcome = await update_ensemble(
             self._access.nodes,
             handle.ledger,
             metadata,
             fragment,
             {report.position: chosen},
-            lambda: self._may_update(handle.ledger),
+            lambda: self._may_update(handle.ledger, chosen),
         )
         if outcome is EnsembleUpdate.GONE:
             return Result(Verdict.WAIT, "the ledger was deleted meanwhile")
@@ -226,16 +263,73 @@ class LedgerRepair:
         )
         return None
 
-    async def _may_update(self, ledger: LedgerId) -> bool:
-        """Nobody else may be at work on it, or delete copies that no metadata names yet."""
-        return await self._locks.is_held(ledger) and await self._access.is_same_cluster()
+    async def _may_update(self, ledger: LedgerId, chosen: BookieId) -> bool:
+        """Nobody else may be at work on it, or delete copies that no metadata names yet; and the bookie has to stay."""
+        return (
+            await self._locks.is_held(ledger)
+            and await self._access.is_same_cluster()
+            and chosen not in await self._access.drains.leaving()
+        )
+
+    async def _read_back(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, chosen: BookieId, copied: Copied
+    ) -> Result | None:
+        """A bookie that is to be thrown away may be the only one that had it: look at what the new one serves."""
+        try:
+            self._stats.bytes_read_back += await read_back(
+                *(handle, metadata, report.fragment, report.position, chosen),
+                pace=self._copy_pace,
+                batch_bytes=self._access.settings.batch_bytes,
+                without=copied.unreadable,
+            )
+        except LedgerError as error:
+            return Result(Verdict.WAIT, f"what was copied to {chosen} could not be read back: {error}")
+        return None
+
+    async def _is_loss_accepted(self, ledger: LedgerId) -> bool:
+        note = await self._notes.read(ledger)
+        return note is not None and note.accepted_ms is not None
+
+    async def _is_lost(self, handle: LedgerHandle, bookie: BookieId, copied: Copied) -> bool:
+        """Whether the bookie that leaves has nothing to say for the entries that nobody could serve.
+
+        One that is registered and only silent may have them: its replica is not given up.
+        """
+        if bookie not in self._access.registered:
+            return True
+        check = LedgerCheck(self._access, handle, self._check_pace)
+        answers = await check.read_all(bookie, sorted(copied.unreadable))
+        silent = (BookieUnavailableError, TooManyRequestsError)
+        return len(answers) == len(copied.unreadable) and not any(isinstance(one, silent) for one in answers.values())
+
+    async def _leave_empty_segment(
+        self, ledger: LedgerId, metadata: LedgerMetadata, leaving: frozenset[BookieId]
+    ) -> Result | None:
+        """The last segment of a closed ledger has no entries: others are named for it without a copy."""
+        ensemble = metadata.segments[-1].ensemble
+        lost = [position for position, bookie in enumerate(ensemble) if bookie in leaving]
+        plan = self._access.bookies.replacements(ensemble, lost, leaving, metadata.write_quorum)
+        if not plan:
+            return Result(Verdict.WAIT, "no writable bookie is left to be named for a segment without entries")
+        may = [bookie for bookie in plan.values() if not await self._may_update(ledger, bookie)]
+        if may:
+            return Result(Verdict.WAIT, "the bookies are changing")
+        await update_empty_segment(self._access.nodes, ledger, metadata, plan)
+        return None
 
     async def _copy(
-        self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, bookie: BookieId
+        self,
+        handle: LedgerHandle,
+        metadata: LedgerMetadata,
+        report: ReplicaReport,
+        bookie: BookieId,
+        *,
+        accepted: bool = False,
     ) -> Copied:
         target = Target(report.position, bookie, report.to_store)
         copied = await copy_fragment(
-            handle, metadata, report.fragment, [target], self._copy_pace, self._access.settings.batch_bytes
+            *(handle, metadata, report.fragment, [target], self._copy_pace, self._access.settings.batch_bytes),
+            unreadable_max=_ACCEPTED_LOSS_MAX if accepted else UNREADABLE_MAX,
         )
         self._stats.entries_copied += copied.entries
         self._stats.bytes_copied += copied.size_bytes
@@ -257,15 +351,21 @@ class LedgerRepair:
 
     # ---- the last segment of an open ledger
     async def _look_at_tail(
-        self, handle: LedgerHandle, metadata: LedgerMetadata, check: LedgerCheck, suspected: set[BookieId]
+        self,
+        handle: LedgerHandle,
+        metadata: LedgerMetadata,
+        check: LedgerCheck,
+        suspected: set[BookieId],
+        standing: Standing,
     ) -> TailAdvice:
         segment = metadata.segments[-1]
         registered = self._access.registered
-        gone = frozenset(segment.ensemble) - registered
+        gone = frozenset(segment.ensemble) - registered - standing.away
+        leaving = frozenset(segment.ensemble) & standing.leaving
         named = frozenset(segment.ensemble) & suspected & registered
         lac: EntryId | None = None
         lags = False
-        if gone or named:
+        if gone or named or leaving:
             try:
                 lac = (await read_lac(handle.read_way, metadata)).lac
             except (QuorumError, LedgerError) as error:
@@ -276,7 +376,7 @@ class LedgerRepair:
             elif lac is not None and named:
                 reports = await check.check([open_tail(metadata, lac)], listed=named)
                 lags = any(one.health in (Health.LACKING, Health.LIMBO) and one.bookie in named for one in reports)
-        seen = TailSeen(segment, gone, named, lags, lac)
+        seen = TailSeen(segment, gone, named, lags, lac, leaving)
         now_s = asyncio.get_running_loop().time()
         return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
 

@@ -25,6 +25,7 @@ class TailAdvice(Enum):
 class TailSeen:
     """One look. `gone`: bookies of the segment that are not registered. `named`: registered ones that are marked.
 
+    `leaving`: bookies that are drained, registered or not; their writer leaves them with its next append.
     `lags`: one of the named lacks entries up to `lac`, which was confirmed then; None when too few bookies answered.
     """
 
@@ -33,6 +34,7 @@ class TailSeen:
     named: frozenset[BookieId]
     lags: bool
     lac: EntryId | None
+    leaving: frozenset[BookieId] = frozenset()
 
 
 class OpenTails:
@@ -44,13 +46,13 @@ class OpenTails:
 
     def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
         """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
-        if not seen.gone and not seen.lags:
+        if not seen.gone and not seen.lags and not seen.leaving:
             self._first.pop(ledger, None)
             # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
             return TailAdvice.WAIT if seen.named else TailAdvice.FINE
         since_s, first = self._first.setdefault(ledger, (now_s, seen))
         grew = first.lac != seen.lac
-        if first.segment != seen.segment or (grew and not seen.gone) or bool(first.gone) != bool(seen.gone):
+        if first.segment != seen.segment or (grew and not seen.gone) or _kind(first) != _kind(seen):
             self._first[ledger] = (
                 now_s,
                 seen,
@@ -59,7 +61,8 @@ class OpenTails:
         if now_s - since_s < self._grace_s:
             return TailAdvice.WAIT
         free = set(candidates) - set(seen.segment.ensemble)
-        return TailAdvice.NO_BOOKIE if len(free) < len(seen.gone) else TailAdvice.RECOVER
+        lost = seen.gone | seen.leaving
+        return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < len(lost) else TailAdvice.RECOVER
 
     def forget(self, ledger: LedgerId) -> None:
         """The ledger is closed, deleted or whole."""
@@ -67,3 +70,7 @@ class OpenTails:
 
     def __len__(self) -> int:
         return len(self._first)
+
+
+def _kind(seen: TailSeen) -> tuple[bool, bool]:
+    return bool(seen.gone), bool(seen.leaving)

@@ -18,8 +18,9 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import ReplicationLocks
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.auditor import Auditor
+from quire_bookie.recovery.bookie_http import BookieHttp
+from quire_bookie.recovery.drainage import SetReadOnly
 from quire_bookie.recovery.ledger_repair import EndLimbo, LedgerRepair
-from quire_bookie.recovery.limbo_http import LimboOverHttp
 from quire_bookie.recovery.replication_worker import ReplicationWorkers
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.recovery.stats import RecoveryStats
@@ -73,10 +74,12 @@ async def start_auto_recovery(
     name: str,
     client_settings: ClientSettings | None = None,
     end_limbo: EndLimbo | None = None,
+    set_read_only: SetReadOnly | None = None,
 ) -> RunningAutoRecovery:
     """Start workers and, if so configured, a candidate for auditor. `name` is what others read in locks and election.
 
-    `end_limbo`: how a bookie is told; None: over its HTTP port. StartupError, MetadataUnavailableError, ConfigError.
+    `end_limbo`, `set_read_only`: how a bookie is told; None: over its HTTP port.
+    StartupError, MetadataUnavailableError, ConfigError.
     """
     async with contextlib.AsyncExitStack() as undo:
         access = await ClusterAccess.open(
@@ -90,9 +93,9 @@ async def start_auto_recovery(
             raise StartupError(f"auto-recovery cannot start: {error}") from error
         stats = RecoveryStats()
         locks = ReplicationLocks(metadata, name)
-        limbo = end_limbo or LimboOverHttp(access.registry).end
+        limbo = end_limbo or BookieHttp(access.registry).end_limbo
         repair = LedgerRepair(access, locks, limbo, stats)
         workers = ReplicationWorkers(access, repair, locks, controls, stats)
-        auditor = Auditor(access, Election(metadata, name), controls, stats) if settings.audits else None
+        auditor = Auditor(access, Election(metadata, name), controls, stats, set_read_only) if settings.audits else None
         undo.pop_all()
     return RunningAutoRecovery(access, auditor, workers, stats)

@@ -10,8 +10,9 @@ import logging
 
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
-from quire_bookie.metadata.following import patient_watch
-from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.following import patient_watch, patiently
+from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, RecoveryControls
+from quire_bookie.metadata.store import EventKind
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
@@ -29,7 +30,8 @@ class Attempts:
 
     def __init__(self, retry_s: tuple[float, float]) -> None:
         self._low_s, self._high_s = retry_s
-        self._next: dict[LedgerId, tuple[int, float]] = {}
+        self._next: dict[LedgerId, tuple[int, float, float]] = {}
+        """Failures so far, when it is due, and before when nothing makes it due."""
 
     def is_due(self, ledger: LedgerId, now_s: float) -> bool:
         """Whether it may be tried now."""
@@ -38,12 +40,19 @@ class Attempts:
 
     def failed(self, ledger: LedgerId, now_s: float) -> int:
         """It was tried; returns how often by now. The wait doubles each time."""
-        count = self._next.get(ledger, (0, 0.0))[0] + 1
+        count = self._count(ledger) + 1
+        wait_s = min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
+        self._next[ledger] = count, now_s + wait_s, now_s + self._low_s
+        return count
+
+    def waits(self, ledger: LedgerId, now_s: float, wait_s: float) -> None:
+        """Nothing failed: what it waits for is over then, or with a change of the bookies."""
+        self._next[ledger] = self._count(ledger), now_s + min(wait_s, self._high_s), now_s
+
+    def _count(self, ledger: LedgerId) -> int:
         if ledger not in self._next and len(self._next) >= REPLICATION_REMEMBERED_MAX:
             del self._next[next(iter(self._next))]
-        wait_s = min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
-        self._next[ledger] = count, now_s + wait_s
-        return count
+        return self._next.get(ledger, (0, 0.0, 0.0))[0]
 
     def settled(self, ledger: LedgerId) -> None:
         """Nothing is left to do for it."""
@@ -51,13 +60,12 @@ class Attempts:
 
     def hurry(self, now_s: float) -> None:
         """The bookies changed: what failed may succeed now. Not sooner than the first wait after its attempt."""
-        for ledger, (count, next_s) in self._next.items():
-            waited_from_s = next_s - min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
-            self._next[ledger] = count, min(next_s, max(now_s, waited_from_s + self._low_s))
+        for ledger, (count, next_s, earliest_s) in self._next.items():
+            self._next[ledger] = count, min(next_s, max(now_s, earliest_s)), earliest_s
 
     def next_due_s(self, now_s: float) -> float | None:
         """Seconds until the next that is not due now; None when there is none."""
-        waits = [next_s - now_s for _, next_s in self._next.values() if next_s > now_s]
+        waits = [next_s - now_s for _, next_s, _ in self._next.values() if next_s > now_s]
         return min(waits, default=None)
 
 
@@ -107,10 +115,17 @@ class ReplicationWorkers:
         watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
             async for event in watch:
+                if event.key == LOST_BOOKIE_DELAY and event.kind is EventKind.MODIFIED:
+                    await patiently(self._give_up_missing, "learn who is missing", _log.warning)
                 if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):
                     self._wake.set()
         finally:
             await watch.close()
+
+    async def _give_up_missing(self) -> None:
+        """A person's word: who is missing now is not waited for."""
+        self._access.absences.give_up(await self._access.registered_in_store())
+        self._attempts.hurry(asyncio.get_running_loop().time())
 
     async def _work(self) -> None:
         low_s, high_s = METADATA_RETRY_BACKOFF_S
@@ -200,6 +215,10 @@ class ReplicationWorkers:
             if result.verdict is Verdict.WHOLE:
                 self._stats.ledgers_repaired += 1
             _log.info("ledger %d: %s; its mark is taken away", ledger, result.verdict.value)
+            return
+        if result.retry_s is not None:
+            self._attempts.waits(ledger, now_s, result.retry_s)
+            _log.info("ledger %d stays marked: %s", ledger, result.reason)
             return
         self._stats.repairs_failed += 1
         count = self._attempts.failed(ledger, now_s)

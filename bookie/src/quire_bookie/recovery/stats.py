@@ -14,6 +14,8 @@ class RecoveryStats:
     """Positions of fragments that were completed where they are."""
     entries_copied: int = 0
     bytes_copied: int = 0
+    bytes_read_back: int = 0
+    """Of copies that a drained bookie's replicas were moved to."""
     ledgers_recovered: int = 0
     """Open ledgers that were taken over from a writer and closed."""
     limbo_ended: int = 0
@@ -30,6 +32,11 @@ class RecoveryStats:
     """Replicas that a check could say nothing about."""
     ledgers_unreadable: int = 0
     """Ledger nodes whose value is none that we know."""
+    drains: int = 0
+    """Wishes for bookies to be emptied, when the auditor last looked."""
+    drain_ledgers_left: int = 0
+    drain_bytes_left: int = 0
+    """Of all drains together, then; as far as the metadata of closed ledgers says."""
     under_replicated: int = 0
     """Marked ledgers, when they were last counted."""
     under_replicated_oldest_ms: int = 0

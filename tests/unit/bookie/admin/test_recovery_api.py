@@ -22,7 +22,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId, LedgerId
-from quire_bookie.recovery.limbo_http import LimboOverHttp
+from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server.process import RunningBookie
 from tests.support.bookie_world import BookieWorld
 
@@ -128,14 +128,14 @@ async def test_the_limbo_of_a_ledger_ends_when_auto_recovery_says_so(server: Ser
     info = BookieServiceInfo((http_endpoint("127.0.0.1", server.port),))
     await server.store.put(layout.writable_path(A), encode_service_info(info))
     registry = await BookieRegistry.open(server.store)
-    limbo = LimboOverHttp(registry)
-    await limbo.end(A, ledger)
+    limbo = BookieHttp(registry)
+    await limbo.end_limbo(A, ledger)
     assert not (await storage.load_ledger(ledger)).limbo  # type: ignore[union-attr]
     assert storage.is_limbo(LedgerId(60)), "only that ledger's"
     with pytest.raises(BookieUnavailableError, match="not held here"):
-        await limbo.end(A, LedgerId(60))
+        await limbo.end_limbo(A, LedgerId(60))
     with pytest.raises(BookieUnavailableError, match="no HTTP port"):
-        await limbo.end(B, ledger)
+        await limbo.end_limbo(B, ledger)
     assert (await server.ask("PUT", "/api/v1/quire/limbo/end", {"ledger": "x"}))[0] == 400
     await registry.close()
 
@@ -145,5 +145,5 @@ async def test_an_http_port_that_is_something_else_says_so(server: Server) -> No
     await server.store.put(layout.writable_path(A), encode_service_info(info))
     registry = await BookieRegistry.open(server.store)
     with pytest.raises(BookieUnavailableError, match="did not end limbo"):
-        await LimboOverHttp(registry).end(A, LedgerId(5))
+        await BookieHttp(registry).end_limbo(A, LedgerId(5))
     await registry.close()

@@ -26,7 +26,13 @@ from tests.sim.world import SimBookie, SimChance, World
 T = TypeVar("T")
 LEDGER = LedgerId(7)
 SETTINGS = RecoverySettings(
-    rate_bytes_s=0, operations_s=0, list_timeout_s=2.0, open_ledger_grace_s=5.0, retry_s=(1.0, 8.0), poll_s=2.0
+    lost_bookie_delay_s=0,
+    rate_bytes_s=0,
+    operations_s=0,
+    list_timeout_s=2.0,
+    open_ledger_grace_s=5.0,
+    retry_s=(1.0, 8.0),
+    poll_s=2.0,
 )
 QUICK = ClientSettings(add_timeout_s=3.0, read_timeout_s=3.0, connect_timeout_s=1.0, suspect_s=4.0)
 

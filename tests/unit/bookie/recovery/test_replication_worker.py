@@ -172,3 +172,58 @@ def test_waits_double_up_to_a_bound_and_a_change_of_bookies_hurries() -> None:
     assert attempts.is_due(ledger, now_s + 20)
     attempts.settled(ledger)
     assert attempts.next_due_s(now_s) is None
+
+
+def test_a_bookie_that_is_away_for_a_moment_is_waited_for() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
+        await RecoveryControls(cluster.access.metadata).set_lost_bookie_delay_s(60)
+        host = cluster.place(c).host
+        async with working(cluster):
+            await cluster.access.marks.mark(LEDGER, [c])
+            await cluster.world.stop_bookie(host)
+            await cluster.settle()
+            await cluster.access.marks.mark(LEDGER, [c])
+            await asyncio.sleep(30)
+            assert cluster.stats.replicas_replaced == cluster.stats.repairs_failed == 0
+            await cluster.world.start_bookie(host)
+            await asyncio.sleep(5)
+            assert await cluster.access.marks.read(LEDGER) is None, "it came back with all that it had"
+            await cluster.lose(c)
+            await cluster.access.marks.mark(LEDGER, [c])
+            await asyncio.sleep(50)
+            assert await cluster.held(d, 3) == []
+            await asyncio.sleep(20)
+            assert await cluster.held(d, 3) == [0, 1, 2, 3], "by now it is lost"
+            assert await cluster.access.marks.read(LEDGER) is None
+
+    run(scenario)
+
+
+def test_a_persons_word_ends_the_waiting_for_a_missing_bookie() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
+        controls = RecoveryControls(cluster.access.metadata)
+        await controls.set_lost_bookie_delay_s(6000)
+        async with working(cluster):
+            await cluster.lose(c)
+            await cluster.access.marks.mark(LEDGER, [c])
+            await asyncio.sleep(30)
+            assert await cluster.held(d, 3) == []
+            await controls.set_lost_bookie_delay_s(6000)
+            await asyncio.sleep(5)
+            assert await cluster.held(d, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_waiting_for_a_bookie_is_no_failure_and_ends_with_a_change() -> None:
+    attempts = Attempts((10.0, 3600.0))
+    ledger = LedgerId(1)
+    attempts.waits(ledger, 0.0, 600.0)
+    assert not attempts.is_due(ledger, 599.0) and attempts.is_due(ledger, 600.0)
+    attempts.hurry(1.0)
+    assert attempts.is_due(ledger, 1.0)
+    assert attempts.failed(ledger, 1.0) == 1

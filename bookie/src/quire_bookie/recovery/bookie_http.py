@@ -1,10 +1,11 @@
-"""Tells a bookie over its admin HTTP that a ledger holds there what it must hold: `PUT /api/v1/quire/limbo/end`.
+"""Asks a bookie over its admin HTTP: one JSON request on a connection of its own. Written by hand; never retries.
 
-One question on a connection of its own, written by hand: the admin library belongs to servers. Never retries.
+The admin library belongs to servers. The paths are BookKeeper's where it has one, so that Java bookies understand.
 """
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 from quire_bookie.errors import BookieUnavailableError
 from quire_bookie.metadata.registration import BookieRegistry
@@ -13,32 +14,42 @@ from quire_bookie.model import BookieId, LedgerId
 _ANSWER_BYTES_MAX = 64 * 1024
 _TIMEOUT_S = 30.0
 LIMBO_END_PATH = "/api/v1/quire/limbo/end"
+READ_ONLY_PATH = "/api/v1/bookie/state/readonly"
 
 
-class LimboOverHttp:
-    """The call, at the HTTP endpoint that the bookie registered."""
+class BookieHttp:
+    """Questions at the HTTP endpoints that bookies registered."""
 
     def __init__(self, registry: BookieRegistry) -> None:
         self._registry = registry
 
-    async def end(self, bookie: BookieId, ledger: LedgerId) -> None:
-        """Durable when it returns. BookieUnavailableError when the bookie has no HTTP server or refuses."""
+    async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
+        """A ledger holds there what it must hold. Durable when it returns. BookieUnavailableError."""
+        await self._ask(bookie, LIMBO_END_PATH, {"ledger": ledger}, "end limbo")
+
+    async def set_read_only(self, bookie: BookieId, on: bool) -> None:
+        """An operator's wish, which outlives restarts. BookieUnavailableError when it has no HTTP port or refuses."""
+        await self._ask(bookie, READ_ONLY_PATH, {"readOnly": on}, "become read-only" if on else "become writable")
+
+    async def _ask(self, bookie: BookieId, path: str, body: Mapping[str, int | bool], what: str) -> None:
         info = self._registry.service_info(bookie)
         endpoints = [] if info is None else [one for one in info.endpoints if one.protocol == "http"]
         if not endpoints:
-            raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort), which ends limbo")
+            raise BookieUnavailableError(
+                f"bookie {bookie} has no HTTP port (httpServerPort) over which it could be told to {what}"
+            )
         host, port = endpoints[0].host, endpoints[0].port
         where = f"bookie {bookie} at http://{host}:{port}"
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                status, text = await _put(host, port, LIMBO_END_PATH, {"ledger": ledger})
+                status, text = await _put(host, port, path, body)
         except (OSError, TimeoutError, ValueError) as error:
-            raise BookieUnavailableError(f"{where} did not end limbo: {error}") from error
+            raise BookieUnavailableError(f"{where} did not {what}: {error}") from error
         if status != 200:
-            raise BookieUnavailableError(f"{where} answered {status}: {text[:200]}")
+            raise BookieUnavailableError(f"{where} was told to {what} and answered {status}: {text[:200]}")
 
 
-async def _put(host: str, port: int, path: str, body: dict[str, int]) -> tuple[int, str]:
+async def _put(host: str, port: int, path: str, body: Mapping[str, int | bool]) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         data = json.dumps(body).encode()

@@ -1,0 +1,246 @@
+"""Empties the bookies that a person wants emptied: lets them go, marks their ledgers, says how far it is, ends it.
+
+Run by the auditor. It copies nothing: replication workers do, who take a replica on a leaving bookie for one that has
+to move. Every look starts from what the metadata says, so that whoever leads after a crash goes on where it was.
+
+    waiting   -> leaving    as many other bookies are writable as the ensembles need; then it is made read-only
+    leaving   -> emptied    two walks in a row met no ledger that names it, while it was not writable
+    emptied   -> forgotten  decommission only, once it is stopped: its cookie goes, then the wish
+    cancelled -> forgotten  writable again if it was made read-only for this
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from quire_bookie.errors import LedgerError, MetadataFormatError, NodeMissingError
+from quire_bookie.limits import DRAIN_MARKS_MAX, DRAIN_TICK_S, REPLICATION_REMEMBERED_MAX
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.cookies import CookieInUseError, Cookies
+from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, leaving
+from quire_bookie.metadata.following import patient_watch
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.store import Node
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
+from quire_bookie.model import BookieId, LedgerId
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.drain_plan import Census, Surroundings, let_go, names, progress
+from quire_bookie.recovery.ledger_folders import ledger_folders
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery.drainage")
+_EMPTY_WALKS = 2
+
+SetReadOnly: TypeAlias = Callable[[BookieId, bool], Awaitable[None]]
+"""Make a bookie read-only, or writable again, by an operator's wish. LedgerError when it could not be told."""
+
+
+class Drainage:
+    """See the module's text. Two at once do the same things twice, which is harmless."""
+
+    def __init__(
+        self, access: ClusterAccess, controls: RecoveryControls, set_read_only: SetReadOnly, stats: RecoveryStats
+    ) -> None:
+        self._access = access
+        self._controls = controls
+        self._set_read_only = set_read_only
+        self._stats = stats
+        self._drains = Drains(access.metadata)
+        self._notes = UnrecoverableLedgers(access.metadata)
+        self._empty: dict[BookieId, int] = {}
+        """Walks in a row that met nothing."""
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look whenever the wishes or the bookies change, and while there are wishes. MetadataError."""
+        self._empty.clear()
+        forget = self._access.registry.on_change(self._wake.set)
+        watch = await patient_watch(self._access.metadata, DRAINS, _log.warning)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._work(), name="drains")
+                async for _ in watch:
+                    self._wake.set()
+        finally:
+            forget()
+            await watch.close()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            began_s = loop.time()
+            try:
+                busy = await self.look()
+            except MetadataFormatError as error:
+                _log.error("nobody is drained until this is mended: %s", error)
+                busy = False
+            took_s = loop.time() - began_s
+            try:
+                async with asyncio.timeout(max(DRAIN_TICK_S, 5 * took_s) if busy else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(took_s)  # bookies that come and go all the time must not make it walk all the time
+
+    async def look(self) -> bool:
+        """One look at all wishes, and what follows from it; False when there are none. MetadataError."""
+        drains = await self._drains.read()
+        self._stats.drains = len(drains)
+        if not drains:
+            self._stats.drain_ledgers_left = self._stats.drain_bytes_left = 0
+            return False
+        enabled = await self._controls.is_enabled()
+        censuses = await self._walk(drains, mark=enabled)
+        registry = self._access.registry
+        needed = {bookie: census.ensemble_max for bookie, census in censuses.items()}
+        now = await self._drains.change(lambda found: let_go(found, registry.writable, needed))
+        if leaving(now) != leaving(drains):
+            _log.warning("bookies leave from now on: %s", ", ".join(sorted(leaving(now) - leaving(drains))))
+            self._wake.set()
+        for drain in now:
+            census = censuses.get(drain.bookie)
+            if census is not None:
+                await self._follow_up(drain, census, leaving(now), enabled=enabled)
+        self._stats.drain_ledgers_left = sum(census.ledgers for census in censuses.values())
+        self._stats.drain_bytes_left = sum(census.size_bytes for census in censuses.values())
+        return True
+
+    # ---- one bookie
+    async def _follow_up(self, drain: Drain, census: Census, others: frozenset[BookieId], *, enabled: bool) -> None:
+        """What is to be done with the bookie itself, and what people are told."""
+        bookie = drain.bookie
+        refused: str | None = None
+        emptied = False
+        try:
+            if drain.wish is Wish.CANCEL:
+                if await self._give_back(drain):
+                    return
+                refused = "it is away, and becomes writable when it is back"
+            elif drain.leaving:
+                await self._keep_read_only(drain)
+        except LedgerError as error:
+            refused = f"{error}; or use `quire bookie read-only` where it runs"
+        if drain.leaving and drain.wish is not Wish.CANCEL:
+            is_empty = not census.ledgers and bookie not in self._access.registry.writable
+            self._empty[bookie] = self._empty.get(bookie, 0) + 1 if is_empty else 0
+            emptied = self._empty[bookie] >= _EMPTY_WALKS
+        if emptied and drain.wish is Wish.DECOMMISSION and await self._forget(bookie):
+            return
+        around = Surroundings(self._access.registry.writable, others, enabled, refused)
+        before = await self._drains.progress_of(bookie)
+        seen = progress(drain, census, around, before, self._access.clock.now_ms(), emptied=emptied)
+        if before is None or before.state != seen.state or before.blocked_by != seen.blocked_by:
+            _log.info("bookie %s: %s, %d ledgers left; %s", bookie, seen.state, seen.ledgers_left, seen.blocked_by)
+        await self._drains.note(seen)
+
+    async def _keep_read_only(self, drain: Drain) -> None:
+        """Make it read-only whenever it is writable. Noted before: whoever cancels has to know. LedgerError."""
+        bookie = drain.bookie
+        if bookie not in self._access.registry.writable:
+            return
+        if not drain.made_read_only:
+            await self._drains.change(
+                lambda found: tuple(replace(one, made_read_only=True) if one.bookie == bookie else one for one in found)
+            )
+        await self._set_read_only(bookie, True)
+
+    async def _give_back(self, drain: Drain) -> bool:
+        """A cancelled drain is undone; False: not yet, because the bookie is away. LedgerError."""
+        bookie, registry = drain.bookie, self._access.registry
+        if drain.made_read_only and bookie not in registry.writable:
+            if bookie not in registry.read_only:
+                return False
+            await self._set_read_only(bookie, False)
+        await self._drop(bookie, Wish.CANCEL)
+        _log.warning("bookie %s is no longer drained", bookie)
+        return True
+
+    async def _forget(self, bookie: BookieId) -> bool:
+        """The cookie of an emptied bookie, then the wish; False while it still runs."""
+        try:
+            await Cookies(self._access.metadata).delete(bookie)
+        except NodeMissingError:
+            _log.debug("the cookie of %s is gone already", bookie)
+        except CookieInUseError as error:
+            _log.debug("the cookie of %s stays: %s", bookie, error)
+            return False
+        await self._drop(bookie, Wish.DECOMMISSION)
+        _log.warning("bookie %s is decommissioned: no ledger names it, its cookie is gone", bookie)
+        return True
+
+    async def _drop(self, bookie: BookieId, wish: Wish) -> None:
+        """Take the wish away unless a person said another one meanwhile."""
+        await self._drains.change(lambda found: tuple(one for one in found if (one.bookie, one.wish) != (bookie, wish)))
+        await self._drains.forget(bookie)
+        self._empty.pop(bookie, None)
+
+    # ---- all ledgers
+    async def _walk(self, drains: tuple[Drain, ...], *, mark: bool) -> dict[BookieId, Census]:
+        """Go through all ledgers once; mark those of leaving bookies, as many as are worked on for a while."""
+        censuses = {one.bookie: Census() for one in drains}
+        gone = leaving(drains)
+        # Who waits has to know the largest ensemble of all open ledgers; else most need not be decoded.
+        needles = [bookie.encode() for bookie in gone] if gone == censuses.keys() else [b""]
+        marked = await self._marked(gone)
+        noted = await self._noted()
+        async for folder in ledger_folders(self._access.metadata):
+            async for page in self._access.metadata.scan(folder):
+                for node in page:
+                    if any(needle in node.value for needle in needles):
+                        await self._count(node, censuses, gone, marked if mark else None, noted)
+        return censuses
+
+    async def _count(
+        self,
+        node: Node,
+        censuses: dict[BookieId, Census],
+        gone: frozenset[BookieId],
+        marked: dict[BookieId, set[LedgerId]] | None,
+        noted: set[LedgerId],
+    ) -> None:
+        ledger = layout.ledger_of_path(node.key)
+        if ledger is None:
+            return
+        try:
+            metadata = decode_ledger_metadata(node.value)
+        except MetadataFormatError as error:
+            # Nobody can say that it names none of them: it counts against all whose id its bytes contain.
+            for bookie, census in censuses.items():
+                if bookie.encode() in node.value:
+                    census.ledgers += 1
+                    census.undecodable += 1
+            _log.error("ledger %d is passed over: %s", ledger, error)
+            return
+        for bookie, census in censuses.items():
+            census.saw(ledger, metadata, bookie, unrecoverable=ledger in noted)
+        if marked is None:
+            return
+        due = [bookie for bookie in sorted(gone) if names(metadata, bookie) and ledger not in marked[bookie]]
+        if due and any(len(marked[bookie]) < DRAIN_MARKS_MAX for bookie in due):
+            self._stats.marks_made += await self._access.marks.mark(ledger, due, again=False)
+            for bookie in due:
+                marked[bookie].add(ledger)
+
+    async def _marked(self, gone: frozenset[BookieId]) -> dict[BookieId, set[LedgerId]]:
+        """By leaving bookie the ledgers that are marked for it; not more than are marked at a time."""
+        found: dict[BookieId, set[LedgerId]] = {bookie: set() for bookie in gone}
+        if gone:
+            async for page in self._access.marks.marks():
+                for mark in page:
+                    for bookie in gone & set(mark.bookies):
+                        if len(found[bookie]) < DRAIN_MARKS_MAX:
+                            found[bookie].add(mark.ledger)
+        return found
+
+    async def _noted(self) -> set[LedgerId]:
+        """Ledgers that cannot be restored, and whose loss nobody accepted."""
+        found: set[LedgerId] = set()
+        async for page in self._notes.pages():
+            found.update(note.ledger for note in page if note.accepted_ms is None)
+            if len(found) >= REPLICATION_REMEMBERED_MAX:
+                break
+        return found
