@@ -67,7 +67,11 @@ async def write_recover_and_read(world: BookieWorld, settings: ClientSecuritySet
         )
         writer.submit(payloads)
         await writer.append(b"last")
+        assert await writer.tell_lac() == len(payloads)
         ledger = writer.ledger_id
+        assert await (
+            await writing.open_ledger(ledger, digest_type=DigestType.CRC32C, password=PASSWORD, recover=False)
+        ).read_explicit_lac() == len(payloads)
     async with client(world, settings) as reading:
         reader = await reading.open_ledger(ledger, digest_type=DigestType.CRC32C, password=PASSWORD, recover=True)
         assert reader.last_add_confirmed == len(payloads)

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.wire.messages import Response
 
 
 class Purpose(Enum):
@@ -20,6 +21,8 @@ class Purpose(Enum):
     ADD = "add"
     READ = "read"
     RECOVERY = "recovery"
+    V3 = "what V2 lacks"
+    DEFERRED_ADD = "adds that a force makes durable, and the forces"
 
 
 EntryAnswer: TypeAlias = Callable[[Buffer | LedgerError], None]
@@ -27,6 +30,13 @@ EntryAnswer: TypeAlias = Callable[[Buffer | LedgerError], None]
 
 BatchAnswer: TypeAlias = Callable[[Sequence[Buffer] | LedgerError], None]
 """Called once with consecutive stored entries (at least one) or the error."""
+
+
+BuildRequest: TypeAlias = Callable[[int], bytes]
+"""Makes the V3 frame for a transaction."""
+
+V3Answer: TypeAlias = Callable[[Response | LedgerError], None]
+"""Called once with the answer, whatever its status, or with the reason why there is none."""
 
 
 class AddSink(Protocol):
@@ -79,11 +89,30 @@ class BookieLink(Protocol):
         ...
 
 
+class V3Link(Protocol):
+    """The way to one bookie for what V2 lacks."""
+
+    session: int
+    """Grows when the connection was lost."""
+
+    def ask(self, build: BuildRequest, answer: V3Answer, timeout_s: float | None = None) -> int:
+        """Send a request; returns its transaction."""
+        ...
+
+    def forget(self, transaction: int) -> None:
+        """Drop that answer."""
+        ...
+
+
 class Links(Protocol):
     """Where links come from."""
 
     def link(self, bookie: BookieId, purpose: Purpose) -> BookieLink:
         """The link to a bookie; it exists as long as the client."""
+        ...
+
+    def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
+        """The V3 link to a bookie, made when first asked for. `purpose`: V3 or DEFERRED_ADD."""
         ...
 
     @property

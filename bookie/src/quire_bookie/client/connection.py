@@ -24,7 +24,6 @@ from quire_bookie.wire.client_codec import ClientCodec, v2_batch_read, v2_read
 from quire_bookie.wire.messages import AddResponse, BatchReadResponse, ReadResponse, Response, Status, error_of
 
 _log = logging.getLogger("quire.client.connection")
-_V2 = 2
 _V3_FIRST_BYTE = b"\x0a"
 _COPY_BYTES_MAX = 32 * KIB  # buffers that are larger on average are not copied to be sent as one
 
@@ -72,6 +71,9 @@ class ConnectionHooks:
 
 class BookieConnection:
     """See the module's text. Lives as long as the client; its socket comes and goes."""
+
+    GENERATION = 2
+    """Of the protocol; `V3Connection` speaks the other one."""
 
     def __init__(self, bookie: BookieId, settings: ClientSettings, hooks: ConnectionHooks) -> None:
         self.bookie = bookie
@@ -197,7 +199,7 @@ class BookieConnection:
         )
         if security is not None and greeting is not None:
             timeout_s = self._settings.connect_timeout_s
-            transport = await security.secure(transport, wire, greeting, address.host, timeout_s)
+            transport = await security.secure(transport, wire, greeting, address.host, timeout_s, self.GENERATION)
             wire.greeting = None
         return transport, wire
 
@@ -251,7 +253,7 @@ class BookieConnection:
             self._dispatch(wire.codec.feed(data))
         except PeerProtocolError as error:
             reason = f"broke the protocol: {error}"
-            if self._hooks.security is not None and data[4:5] == _V3_FIRST_BYTE:
+            if self._hooks.security is not None and self.GENERATION == 2 and data[4:5] == _V3_FIRST_BYTE:
                 # What BookKeeper and we send after a handshake whose certificate has no role that may connect.
                 reason = "refuses our certificate or its role"
             _log.warning("bookie %s %s", self.bookie, reason)
@@ -354,7 +356,7 @@ class _Wire(asyncio.Protocol):
     def __init__(self, owner: BookieConnection, frame_bytes_max: int, greeting: Greeting | None) -> None:
         self._owner = owner
         self.greeting = greeting
-        self.codec = ClientCodec(_V2, frame_bytes_max)
+        self.codec = ClientCodec(owner.GENERATION, frame_bytes_max)
         self.lost = False
 
     def data_received(self, data: bytes) -> None:

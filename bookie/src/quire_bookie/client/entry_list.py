@@ -62,8 +62,7 @@ async def _ask(address: BookieAddress, ledger: LedgerId, timeout_s: float, secur
     transport, _ = await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port)
     try:
         if security is not None:
-            transport = await security.secure(transport, wire, greeting, address.host, timeout_s)
-            greeting.expect(3)
+            transport = await security.secure(transport, wire, greeting, address.host, timeout_s, generation=3)
         transport.write(v3_list_entries(_TRANSACTION, ledger))
         return await greeting.answer()
     finally:

@@ -7,11 +7,15 @@ answer means that no writer can reach its ack quorum any more.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
-from quire_bookie.errors import LedgerError, QuorumError, UnauthorizedError
+from quire_bookie.errors import LedgerError, NoSuchEntryError, QuorumError, UnauthorizedError
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.coverage import LacCoverage
+from quire_bookie.wire.client_codec import v3_read_lac
+from quire_bookie.wire.messages import ReadLacResponse, Response, Status, error_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +28,12 @@ class LacFound:
     answered: frozenset[BookieId]
 
 
-async def read_lac(way: ReadWay, metadata: LedgerMetadata) -> LacFound:
-    """Ask all bookies of the last segment. UnauthorizedError at once; QuorumError when it cannot be covered."""
-    round_ = _Round(way, metadata)
+async def read_lac(way: ReadWay, metadata: LedgerMetadata, *, explicit: bool = False) -> LacFound:
+    """Ask all bookies of the last segment. UnauthorizedError at once; QuorumError when it cannot be covered.
+
+    `explicit`: also for the LAC that an idle writer publishes, by V3 and without fencing.
+    """
+    round_ = _ExplicitRound(way, metadata) if explicit else _Round(way, metadata)
     round_.start()
     return await round_.result
 
@@ -45,16 +52,19 @@ class _Round:
 
     def start(self) -> None:
         """Ask everybody."""
-        way = self._way
         for position, bookie in enumerate(self._ensemble):
-            way.links.link(bookie, way.purpose).read(
-                way.ledger,
-                NO_ENTRY,
-                lambda answer, position=position: self._got(position, answer),  # type: ignore[misc]
-                fence_key=way.fence_key,
-                # As the stock client: the first read of a recovery fences, only the following ones have priority.
-                high_priority=False,
-            )
+            self._ask(position, bookie)
+
+    def _ask(self, position: int, bookie: BookieId) -> None:
+        way = self._way
+        way.links.link(bookie, way.purpose).read(
+            way.ledger,
+            NO_ENTRY,
+            partial(self._got, position),
+            fence_key=way.fence_key,
+            # As the stock client: the first read of a recovery fences, only the following ones have priority.
+            high_priority=False,
+        )
 
     def _got(self, position: int, answer: Buffer | LedgerError) -> None:
         if self.result.done():
@@ -85,3 +95,48 @@ class _Round:
             )
             failure.__cause__ = self._error
             self.result.set_exception(failure)
+
+
+class _ExplicitRound(_Round):
+    """Asks with READ_LAC, whose answer has the explicit LAC and the last entry."""
+
+    def _ask(self, position: int, bookie: BookieId) -> None:
+        self._way.links.v3_link(bookie).ask(
+            lambda transaction: v3_read_lac(transaction, self._way.ledger), partial(self._told, position)
+        )
+
+    def _told(self, position: int, answer: Response | LedgerError) -> None:
+        if not isinstance(answer, LedgerError):
+            told = lac_told(self._way, answer, self._ensemble[position])
+            self._lac = max(self._lac, told.lac)
+            self._got(position, told.last_entry)
+        else:
+            self._got(position, answer)
+
+
+class LacTold(NamedTuple):
+    """What one bookie said to READ_LAC: `lac` is the explicit one, NO_ENTRY without one or with a wrong digest."""
+
+    lac: EntryId
+    last_entry: Buffer | LedgerError
+
+
+def lac_told(way: ReadWay, answer: Response, bookie: BookieId) -> LacTold:
+    """The answer to READ_LAC of `bookie`. An explicit LAC counts whatever else is wrong: its digest protects it."""
+    name = f"the LAC of ledger {way.ledger} at bookie {bookie}"
+    if not isinstance(answer, ReadLacResponse):
+        status = Status.BAD_REQUEST if answer.status is Status.OK else answer.status
+        return LacTold(NO_ENTRY, error_of(status, name))
+    lac, damage = NO_ENTRY, None
+    if answer.packet:
+        try:
+            lac = way.digest.decode_lac(answer.packet, way.ledger)
+        except LedgerError as error:
+            damage = error
+    if damage is not None:
+        return LacTold(lac, damage)
+    if answer.status is not Status.OK:
+        return LacTold(lac, error_of(answer.status, name))
+    if answer.last_entry is None:
+        return LacTold(lac, NoSuchEntryError(f"{name}: it has no entry"))
+    return LacTold(lac, answer.last_entry)

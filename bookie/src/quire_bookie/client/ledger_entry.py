@@ -18,3 +18,7 @@ class LedgerEntry:
     lac: EntryId
     length: int
     payload: memoryview
+
+    def __bytes__(self) -> bytes:
+        """The payload, copied."""
+        return bytes(self.payload)

@@ -1,18 +1,28 @@
 """Reads of one ledger, closed or still being written. Never fences and never changes anything.
 
 An open ledger is readable up to the last add confirmed that its bookies are known to have;
-`read_last_add_confirmed` asks them again, and notices when the ledger was closed. Whoever holds the entries may change
+`read_last_add_confirmed` asks them again, and notices when the ledger was closed; `wait_for_lac` and `tail` wait until
+there is more. Whoever holds the entries may change
 under a reader: its writer and auto-recovery replace bookies. What no replica gives is therefore asked of those that the
 metadata names by then.
 """
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Self
+
+from quire_bookie.client.lac_poll import LacPolls
 from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import find_moved
 from quire_bookie.client.range_read import RangeReader
-from quire_bookie.errors import LedgerClosedError, LedgerError, NoSuchEntryError
+from quire_bookie.errors import LedgerClosedError, LedgerError, MetadataError, NoSuchEntryError
+from quire_bookie.limits import ITERATED_READ_BYTES, LAC_POLL_S
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
+
+_FIRST = EntryId(0)
 
 
 class LedgerReader:
@@ -26,6 +36,7 @@ class LedgerReader:
         self._lac = metadata.last_entry if closed else lac
         self._length = metadata.length if closed else length
         self._range = RangeReader(handle.read_way, handle.settings)
+        self._polls = LacPolls(handle.read_way)
         self._closed = False
 
     @classmethod
@@ -85,21 +96,97 @@ class LedgerReader:
 
     async def read_last_add_confirmed(self) -> EntryId:
         """Ask how far the ledger can be read by now. QuorumError, MetadataUnavailableError, NoSuchLedgerError."""
-        self._check_open()
-        if not self.is_closed:
-            self._metadata = (await self._handle.nodes.read(self.ledger_id)).value
-            if self.is_closed:
-                self._lac, self._length = self._metadata.last_entry, self._metadata.length
-            else:
-                await self._ask_bookies()
-        return self._lac
+        return await self._refresh(explicit=False)
+
+    async def read_explicit_lac(self) -> EntryId:
+        """As `read_last_add_confirmed`, and also finds what a pausing writer told its bookies without an entry."""
+        return await self._refresh(explicit=True)
+
+    async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
+        """Wait until more than `beyond` can be read, the ledger is closed, or the time is over; `last_add_confirmed`.
+
+        Long polls at one bookie at a time: bookies and metadata that cannot be reached only make it wait. The last
+        entries of a writer that pauses are heard of when it tells them (`explicit_lac_interval_s`), goes on, or closes.
+        NoSuchLedgerError when it was deleted.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
+        slice_s, slice_max_s = LAC_POLL_S
+        while True:
+            self._check_open()
+            began_s = loop.time()
+            if self._lac > beyond or self.is_closed or began_s >= end_s:
+                return self._lac
+            left_s = end_s - began_s
+            lac = await self._polls.wait(self._metadata, max(beyond, self._lac), min(slice_s, left_s))
+            self._lac = max(self._lac, lac)
+            if self._lac > beyond:
+                return self._lac
+            # A close tells no bookie, and another ensemble may have the rest.
+            with contextlib.suppress(MetadataError):
+                self._take((await self._handle.nodes.read(self.ledger_id)).value)
+            if not self.is_closed and loop.time() - began_s < LAC_POLL_S[0]:
+                await asyncio.sleep(min(LAC_POLL_S[0], max(end_s - loop.time(), 0.0)))
+            slice_s = min(slice_s * 2, slice_max_s)
+
+    # ---- iterating
+    def __aiter__(self) -> AsyncIterator[LedgerEntry]:
+        """All entries that can be read now."""
+        return self.entries()
+
+    async def entries(self, first: EntryId = _FIRST, last: EntryId | None = None) -> AsyncIterator[LedgerEntry]:
+        """Entries from `first` to `last`, or to the last one that could be read when this began. Errors as `read`."""
+        stop = self._lac if last is None else last
+        position = first
+        while position <= stop:
+            for entry in await self.read(position, stop, ITERATED_READ_BYTES):
+                yield entry
+                position = EntryId(entry.entry_id + 1)
+
+    async def tail(self, first: EntryId = _FIRST) -> AsyncIterator[LedgerEntry]:
+        """Entries from `first` on, waiting for more until the ledger is closed. Errors as `read`, NoSuchLedgerError."""
+        position = first
+        while True:
+            async for entry in self.entries(position):
+                yield entry
+                position = EntryId(entry.entry_id + 1)
+            if position > self._lac:
+                if self.is_closed:
+                    return
+                await self.wait_for_lac(EntryId(position - 1), LAC_POLL_S[1])
+
+    async def __aenter__(self) -> Self:
+        """The reader."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()
 
     async def close(self) -> None:
         """No more reads through this handle. The ledger itself is left alone."""
         self._closed = True
 
-    async def _ask_bookies(self) -> None:
-        found = await read_lac(self._handle.read_way, self._metadata)
+    async def _refresh(self, *, explicit: bool) -> EntryId:
+        self._check_open()
+        if not self.is_closed:
+            self._take((await self._handle.nodes.read(self.ledger_id)).value)
+        if not self.is_closed:
+            await self._ask_bookies(explicit=explicit)
+        return self._lac
+
+    def _take(self, metadata: LedgerMetadata) -> None:
+        """The metadata as they are now, unless an older answer came late."""
+        if self.is_closed:
+            return
+        self._metadata = metadata
+        if self.is_closed:
+            self._lac, self._length = metadata.last_entry, metadata.length
+
+    async def _ask_bookies(self, *, explicit: bool = False) -> None:
+        found = await read_lac(self._handle.read_way, self._metadata, explicit=explicit)
+        if self.is_closed:
+            return  # noticed meanwhile by another task: its end counts
         self._lac = max(self._lac, found.lac)
         self._length = max(self._length, found.length)
 

@@ -24,6 +24,7 @@ from quire_bookie.client.add_pipeline import AddPipeline
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.closing import close_ledger, writer_conflict
 from quire_bookie.client.ensemble_changes import EnsembleChanges
+from quire_bookie.client.explicit_lac import ExplicitLacs
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import find_moved
@@ -101,7 +102,7 @@ class LedgerWriter:
             - _BATCH_ANSWER_OVERHEAD_BYTES
         )
         self._pending_bytes_max = handle.settings.writer_pending_bytes_max
-        self._frames = AddFrames(handle.ledger, handle.digest, handle.master_key)
+        self._frames = AddFrames(handle.ledger, handle.digest, handle.master_key, self._payload_bytes_max)
         self._pipeline = AddPipeline(
             handle.ledger,
             stored.value,
@@ -113,6 +114,8 @@ class LedgerWriter:
             owner=self,
         )
         self._changes = EnsembleChanges(handle, self._pipeline, stored)
+        interval_s = handle.settings.explicit_lac_interval_s
+        self._lacs = ExplicitLacs(handle.ledger, handle.digest, handle.master_key, handle.links, self, interval_s)
         self._finished = False
 
     # ---- what it is
@@ -145,6 +148,16 @@ class LedgerWriter:
     def last_add_pushed(self) -> EntryId:
         """The last entry submitted."""
         return self._pipeline.pushed
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """The bookies of new entries."""
+        return self._pipeline.ensemble
+
+    @property
+    def ack_quorum(self) -> int:
+        """How many replicas an entry needs to be confirmed."""
+        return self.metadata.ack_quorum
 
     @property
     def length(self) -> int:
@@ -198,11 +211,7 @@ class LedgerWriter:
         count = len(payloads)
         if not count:
             raise LedgerError("no entries to submit")
-        pipeline, former_length, size_max = self._pipeline, self._length, self._payload_bytes_max
-        for payload in payloads:
-            size_bytes = sum(map(len, payload)) if type(payload) is tuple else len(payload)
-            if size_bytes > size_max:
-                raise LedgerError(f"an entry of {size_bytes} bytes; the limit is {size_max}")
+        pipeline, former_length = self._pipeline, self._length
         first: EntryId = pipeline.pushed + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
         frames, length = self._frames.encode(first, pipeline.confirmed, former_length, payloads)
         self._length = length
@@ -227,6 +236,11 @@ class LedgerWriter:
         self._waiting.append((entry, confirmed))
         await confirmed
         return entry
+
+    async def tell_lac(self) -> EntryId:
+        """Tell the bookies what is confirmed, as readers otherwise learn it from the next entry. QuorumError."""
+        self._check_open()
+        return await self._lacs.tell()
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[LedgerEntry]:
         """Confirmed entries; see `LedgerReader.read`."""
@@ -375,6 +389,7 @@ class LedgerWriter:
         if self._finished:
             return
         self._finished = True
+        self._lacs.stop()
         if self._pipeline.error is None:
             self._pipeline.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
         if self._state is WriterState.CLOSED:

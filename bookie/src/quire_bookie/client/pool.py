@@ -14,12 +14,14 @@ from quire_bookie.client.quarantine import Quarantine
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
+from quire_bookie.client.v3_connection import V3Connection
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId
 
 _log = logging.getLogger("quire.client.pool")
 _CHECKS_PER_TIMEOUT = 8
 _PROBE_INTERVAL_S = 1.0
+_V3_PURPOSES = (Purpose.V3, Purpose.DEFERRED_ADD)
 
 
 class ConnectionPool:
@@ -50,10 +52,17 @@ class ConnectionPool:
         """See Links. Once the pool is closed everything asked of a link fails."""
         connection = self._connections.get((bookie, purpose))
         if connection is None:
-            connection = BookieConnection(bookie, self._settings, self._hooks)
+            kind = V3Connection if purpose in _V3_PURPOSES else BookieConnection
+            connection = kind(bookie, self._settings, self._hooks)
             if self._closed:
                 connection.close()
             self._connections[bookie, purpose] = connection
+        return connection
+
+    def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Connection:
+        """See Links."""
+        connection = self.link(bookie, purpose)
+        assert isinstance(connection, V3Connection)
         return connection
 
     @property

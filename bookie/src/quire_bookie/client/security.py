@@ -1,7 +1,8 @@
 """What a new connection to a bookie goes through before its first request: TLS, then authentication.
 
-Owns the order (START_TLS in V3 and in clear, the handshake on the same socket, then the token in V2) and what counts
-as a refusal. Never logs or repeats a token. Errors are OSErrors: the bookie cannot be reached by us.
+Owns the order (START_TLS in V3 and in clear, the handshake on the same socket, then the token in the generation of what
+follows) and what counts as a refusal. Never logs or repeats a token. Errors are OSErrors: the bookie cannot be reached
+by us.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from quire_bookie.env.secret_file import read_secret
 from quire_bookie.env.tls import TlsContext, TlsFiles, client_context
 from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_bookie.limits import TLS_REFRESH_S
-from quire_bookie.wire.client_codec import ClientCodec, v2_auth, v3_start_tls
+from quire_bookie.wire.client_codec import ClientCodec, v2_auth, v3_auth, v3_start_tls
 from quire_bookie.wire.messages import AUTH_DISABLED_PLUGIN, AuthResponse, Response, Status, StatusResponse
 
 TOKEN_PLUGIN = "token"
@@ -114,14 +115,20 @@ class ClientSecurity:
         return cls(settings, tls)
 
     async def secure(
-        self, transport: asyncio.Transport, protocol: asyncio.Protocol, greeting: Greeting, host: str, timeout_s: float
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        greeting: Greeting,
+        host: str,
+        timeout_s: float,
+        generation: int = 2,
     ) -> asyncio.Transport:
-        """The transport to go on with. OSError with the reason; the socket is closed then."""
+        """The transport to go on with, in that generation. OSError with the reason; the socket is closed then."""
         try:
             if self._tls is not None:
                 transport = await self._begin_tls(self._tls, transport, protocol, greeting, host, timeout_s)
             if self._settings.token or self._settings.token_path:
-                await self._authenticate(transport, greeting)
+                await self._authenticate(transport, greeting, generation)
             greeting.end()
         except BaseException:
             transport.abort()
@@ -150,14 +157,18 @@ class ClientSecurity:
             raise OSError("it hung up during the TLS handshake")
         return secured
 
-    async def _authenticate(self, transport: asyncio.Transport, greeting: Greeting) -> None:
+    async def _authenticate(self, transport: asyncio.Transport, greeting: Greeting, generation: int) -> None:
         settings = self._settings
         token = settings.token.encode() or await read_secret(settings.token_path)
-        greeting.expect(2)
-        transport.write(v2_auth(settings.plugin, token))
+        greeting.expect(generation)
+        # A bookie takes nothing of V3 any more on a connection that spoke V2.
+        auth = v2_auth(settings.plugin, token) if generation == 2 else v3_auth(_TRANSACTION, settings.plugin, token)
+        transport.write(auth)
         try:
             answer = await greeting.answer()
         except OSError as error:
             raise OSError(f"it refused our token, or asks for something else ({error})") from error
+        if answer.status is Status.UNAUTHORIZED:
+            raise OSError("it refused our token, or asks for something else")
         if not isinstance(answer, AuthResponse) or answer.plugin not in (settings.plugin, AUTH_DISABLED_PLUGIN):
             raise OSError("it answered our token with something else")

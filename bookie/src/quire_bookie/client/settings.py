@@ -9,6 +9,7 @@ from quire_bookie.limits import (
     BATCH_READ_BYTES_MAX,
     CONNECT_TIMEOUT_S,
     ENSEMBLE_CHANGES_MAX,
+    EXPLICIT_LAC_INTERVAL_S,
     FRAME_BYTES_MAX,
     FREE_SPACE_INTERVAL_S,
     PLACEMENT_RACKS_MIN,
@@ -80,6 +81,8 @@ class ClientSettings:
     placement_by_free_space: bool = False
     """Bookies with more free space get more ledgers (diskWeightBasedPlacementEnabled)."""
     free_space_interval_s: float = FREE_SPACE_INTERVAL_S
+    explicit_lac_interval_s: float = EXPLICIT_LAC_INTERVAL_S
+    """A writer that pauses for so long tells its bookies what is confirmed (explicitLacInterval); 0: it does not."""
     security: ClientSecuritySettings = field(default_factory=ClientSecuritySettings)
 
     def __post_init__(self) -> None:
@@ -120,6 +123,8 @@ class ClientSettings:
         if self.add_quorum_timeout_s is not None and self.add_quorum_timeout_s <= 0:
             raise ConfigError(f"ledger client: add_quorum_timeout_s of {self.add_quorum_timeout_s} is not above 0")
         self._check_speculation()
+        if self.explicit_lac_interval_s < 0:
+            raise ConfigError(f"ledger client: explicit_lac_interval_s of {self.explicit_lac_interval_s} is below 0")
         low, high = self.retry_backoff_s
         if not 0 < low <= high:
             raise ConfigError(f"ledger client: retry_backoff_s of {self.retry_backoff_s} is no range above 0")

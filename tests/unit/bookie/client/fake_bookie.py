@@ -1,17 +1,26 @@
 """A bookie in memory that speaks through the real server codec, with faults for each request. For tests only.
 
 It keeps the rules that the client relies on: the master key, the fence, the fence of an unknown ledger, duplicates
-acknowledged with the newer bytes.
+acknowledged with the newer bytes, explicit LACs, long polls, adds that are not durable before a force.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
+from quire_bookie.wire import server_v3
+from quire_bookie.wire.messages import (
+    AddRequest,
+    BatchReadRequest,
+    ForceRequest,
+    ReadLacRequest,
+    ReadRequest,
+    Status,
+    WriteLacRequest,
+)
 from quire_bookie.wire.server_codec import (
     ServerCodec,
     encode_adds,
@@ -21,7 +30,7 @@ from quire_bookie.wire.server_codec import (
 )
 from quire_bookie.wire.status import status_of
 
-Asked: TypeAlias = AddRequest | ReadRequest | BatchReadRequest
+Asked: TypeAlias = AddRequest | ReadRequest | BatchReadRequest | ReadLacRequest | WriteLacRequest | ForceRequest
 Fault: TypeAlias = Callable[[Asked], Status | float | None]
 """A status to answer instead, seconds to wait before answering, a negative number for never, None for no fault."""
 
@@ -33,6 +42,9 @@ class StoredLedger:
     master_key: bytes
     fenced: bool = False
     entries: dict[int, bytes] = field(default_factory=dict)
+    unsynced: set[int] = field(default_factory=set)
+    lac: int = -1
+    packet: bytes | None = None
 
 
 class FakeBookie:
@@ -44,6 +56,7 @@ class FakeBookie:
         self.asked: list[Asked] = []
         self.fault: Fault = lambda request: None
         self.batch_bytes_max = 5 * 1024 * 1024
+        self.polls: list[Callable[[], None]] = []
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
@@ -74,7 +87,23 @@ class FakeBookie:
             return Status.FENCED
         for entry, data in enumerate(request.run.entries, request.run.first):
             ledger.entries[entry] = bytes(data)
+            if request.deferred_sync:
+                ledger.unsynced.add(entry)
+        self.moved(ledger, request.run.lac)
         return Status.OK
+
+    def moved(self, ledger: StoredLedger, lac: int) -> None:
+        """The bookie heard of a LAC: polls that wait for it are answered."""
+        ledger.lac = max(ledger.lac, lac)
+        for answer in list(self.polls):
+            answer()
+
+    def lose_unsynced(self) -> None:
+        """What a crash does to adds that no force covered."""
+        for ledger in self.ledgers.values():
+            for entry in ledger.unsynced:
+                del ledger.entries[entry]
+            ledger.unsynced.clear()
 
     def read(self, request: ReadRequest) -> bytes:
         """The stored bytes, after the fence. LedgerError."""
@@ -123,7 +152,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for request in self._codec.feed(data):
-            assert isinstance(request, AddRequest | ReadRequest | BatchReadRequest), request
+            assert isinstance(request, Asked), request
             self._bookie.asked.append(request)
             fault = self._bookie.fault(request)
             if isinstance(fault, Status):
@@ -135,20 +164,68 @@ class _Connection(asyncio.Protocol):
         assert self._codec.failure is None, self._codec.failure
 
     def _serve(self, request: Asked) -> None:
+        if isinstance(request, ReadLacRequest | WriteLacRequest | ForceRequest):
+            self._serve_v3(request)
+            return
+        if isinstance(request, ReadRequest) and request.previous_lac is not None and self._parked(request):
+            return
         if isinstance(request, AddRequest):
             self.transport.write(encode_adds(request, self._bookie.add(request)))
             return
         try:
             if isinstance(request, ReadRequest):
-                self.transport.writelines(encode_read(request, Status.OK, self._bookie.read(request)))
+                data = self._bookie.read(request)
+                lac = EntryId(self._bookie.ledgers[request.ledger].lac)
+                self.transport.writelines(encode_read(request, Status.OK, data, lac))
             else:
                 self.transport.writelines(encode_batch(request, Status.OK, self._bookie.read_batch(request)))
         except LedgerError as error:
             self._answer(request, status_of(error))
 
+    def _parked(self, request: ReadRequest) -> bool:
+        """Whether the poll has to wait; it is served when the LAC moves or its time is over."""
+        ledger, previous_lac = self._bookie.ledgers.get(request.ledger), request.previous_lac
+        if ledger is None or previous_lac is None or ledger.lac > previous_lac:
+            return False
+
+        def over() -> None:
+            if look in self._bookie.polls:
+                self._bookie.polls.remove(look)
+                self._serve(replace(request, previous_lac=None))
+
+        def look() -> None:
+            if ledger.lac > previous_lac:
+                over()
+
+        self._bookie.polls.append(look)
+        asyncio.get_running_loop().call_later((request.timeout_ms or 0) / 1000, over)
+        return True
+
+    def _serve_v3(self, request: ReadLacRequest | WriteLacRequest | ForceRequest) -> None:
+        bookie = self._bookie
+        if isinstance(request, WriteLacRequest):
+            ledger = bookie.ledgers.setdefault(request.ledger, StoredLedger(request.master_key))
+            ledger.packet = bytes(request.packet)
+            bookie.moved(ledger, request.lac)
+            self.transport.write(server_v3.encode_ledger_status(request.origin, request.ledger, Status.OK))
+        elif isinstance(request, ForceRequest):
+            if request.ledger in bookie.ledgers:
+                bookie.ledgers[request.ledger].unsynced.clear()
+            self.transport.write(server_v3.encode_ledger_status(request.origin, request.ledger, Status.OK))
+        else:
+            ledger = bookie.ledgers.get(request.ledger, StoredLedger(b""))
+            last = ledger.entries[max(ledger.entries)] if ledger.entries else None
+            if last is None and ledger.packet is None:
+                self._answer(request, Status.NO_ENTRY)
+            else:
+                answer = server_v3.encode_read_lac(request.origin, request.ledger, ledger.packet, last)
+                self.transport.write(answer)
+
     def _answer(self, request: Asked, status: Status) -> None:
         if isinstance(request, AddRequest):
             self.transport.write(encode_adds(request, status))
+        elif isinstance(request, WriteLacRequest | ForceRequest | ReadLacRequest):
+            self.transport.write(server_v3.encode_ledger_status(request.origin, request.ledger, status))
         elif isinstance(request, ReadRequest):
             self.transport.writelines(encode_read(request, status))
         else:

@@ -26,7 +26,8 @@ from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import SignedTokens, TokenAuthentication, secret_algorithms
 from quire_bookie.wire import server_v3
-from quire_bookie.wire.messages import AuthResponse, Status, V3Origin
+from quire_bookie.wire.client_codec import v3_read
+from quire_bookie.wire.messages import AuthResponse, ReadResponse, Response, Status, V3Origin
 from tests.support.certificates import Authority, Pem
 from tests.support.loops import LOOPS, run_on
 from tests.unit.bookie.server.security.served import ENTRY, FIRST, LEDGER, Port, served
@@ -44,8 +45,8 @@ def tokens() -> AuthProvider:
 
 
 @asynccontextmanager
-async def reader(port: Port, security: ClientSecuritySettings, host: str = "localhost"):  # type: ignore[no-untyped-def]
-    """A function that reads the entry through a pool of its own."""
+async def reader(port: Port, security: ClientSecuritySettings, host: str = "localhost", v3: bool = False):  # type: ignore[no-untyped-def]
+    """A function that reads the entry through a pool of its own, by V2 or by V3."""
     pool = ConnectionPool(
         lambda _: BookieAddress(host, port.number),
         ClientSettings(connect_timeout_s=5),
@@ -54,6 +55,11 @@ async def reader(port: Port, security: ClientSecuritySettings, host: str = "loca
 
     async def read() -> Buffer | LedgerError:
         answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+        if v3:
+            told: asyncio.Future[Response | LedgerError] = asyncio.get_running_loop().create_future()
+            pool.v3_link(BOOKIE).ask(lambda transaction: v3_read(transaction, LEDGER, FIRST), told.set_result)
+            found = await told
+            return cast(bytes, found.data) if isinstance(found, ReadResponse) else cast(LedgerError, found)
         pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result)
         return await answer
 
@@ -74,6 +80,7 @@ def first_answers(
     host: str = "localhost",
     reads: int = 1,
     limits: ConnectionLimitSettings | None = None,
+    v3: bool = False,
 ) -> list[bytes | str]:
     """What reads of the entry one after the other give: its bytes, or the error's words."""
 
@@ -85,7 +92,7 @@ def first_answers(
             await tls.open()
         found: list[bytes | str] = []
         guard = Guard(limits, tls=tls, provider=provider, tls_required=required)
-        async with served(guard) as port, reader(port, security, host) as read:
+        async with served(guard) as port, reader(port, security, host, v3) as read:
             for _ in range(reads):
                 answer = await read()
                 if isinstance(answer, LedgerError):
@@ -104,6 +111,23 @@ def test_with_tls_and_a_token(loop: str, tmp_path: Path) -> None:
     security = ClientSecuritySettings(TlsFiles(trust=authority.trust), token=TOKEN)
     answers = first_answers(loop, security, pem=authority.issue("bookie"), provider=tokens(), required=True, reads=3)
     assert answers == [ENTRY] * 3
+
+
+@both_loops
+@pytest.mark.parametrize("with_tls", [True, False])
+def test_a_token_over_v3(loop: str, with_tls: bool, tmp_path: Path) -> None:
+    """A bookie takes no V3 from a connection that spoke V2: the token comes in V3 as well."""
+    authority = Authority(tmp_path)
+    security = ClientSecuritySettings(TlsFiles(trust=authority.trust) if with_tls else None, token=TOKEN)
+    pem = authority.issue("bookie") if with_tls else None
+    assert first_answers(loop, security, pem=pem, provider=tokens(), reads=2, v3=True) == [ENTRY] * 2
+
+
+@both_loops
+def test_a_wrong_token_over_v3(loop: str) -> None:
+    wrong = jwt.encode({"sub": "broker"}, b"another secret that is long enough", "HS256")
+    (said,) = first_answers(loop, ClientSecuritySettings(token=wrong), provider=tokens(), v3=True)
+    assert isinstance(said, str) and "refused our token" in said
 
 
 @both_loops
