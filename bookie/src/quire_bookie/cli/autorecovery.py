@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.main import Commands
+from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
     EventLoop,
     EventLoopOption,
@@ -14,7 +14,7 @@ from quire_bookie.cli.service_options import (
     LogLevel,
     LogLevelOption,
 )
-from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.cli.settings import ConfigFile, Settings
 
 
 def register(commands: Commands) -> None:
@@ -33,13 +33,6 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Notice lost and incomplete replicas and make new ones, until SIGINT or SIGTERM."""
-        with early_signals() as early:
-            from quire_bookie.cli.process import run_service, set_up_log
-            from quire_bookie.cli.serve_autorecovery import serve
-            from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
-
-            flags = {"metadata": metadata, "name": name, "http_port": http_port}
-            loaded = load_settings(commands, AutoRecoveryProcessConfig, flags, config, set_)
-            set_up_log(log_level, log_format)
-            code = run_service(lambda stop: serve(loaded.config, stop), event_loop, early)
-        raise typer.Exit(code)
+        flags = {"metadata": metadata, "name": name, "http_port": http_port}
+        options = ServiceOptions(config, set_, event_loop, log_level, log_format)
+        run_command(commands, "autorecovery", "quire_bookie.cli.serve_autorecovery:serve", flags, options)

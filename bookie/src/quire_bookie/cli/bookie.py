@@ -1,13 +1,12 @@
 """`quire bookie ...`: one bookie as a process of its own."""
 
-import logging
 from typing import Annotated
 
 import typer
 
 from quire_bookie.cli import bookie_format, bookie_offline, bookie_state
-from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
     EventLoop,
     EventLoopOption,
@@ -16,9 +15,7 @@ from quire_bookie.cli.service_options import (
     LogLevel,
     LogLevelOption,
 )
-from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-
-log = logging.getLogger("quire.bookie")
+from quire_bookie.cli.settings import ConfigFile, Settings
 
 
 def register(commands: Commands) -> None:
@@ -49,16 +46,7 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a bookie until SIGINT or SIGTERM."""
-        with early_signals() as early:
-            from quire_bookie.cli.process import run_service, set_up_log
-            from quire_bookie.cli.serve_bookie import serve
-            from quire_bookie.config import BookieConfig
-
-            flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
-            flags["accept_lost_volumes"] = accept_lost_volumes
-            loaded = load_settings(commands, BookieConfig, flags, config, set_)
-            set_up_log(log_level, log_format)
-            if loaded.ignored:
-                log.warning("%s: these keys mean nothing to Quire: %s", config, ", ".join(loaded.ignored))
-            code = run_service(lambda stop: serve(loaded.config, stop), event_loop, early)
-        raise typer.Exit(code)
+        flags = {"port": port, "data": data, "metadata": metadata, "advertise": advertise, "http_port": http_port}
+        flags["accept_lost_volumes"] = accept_lost_volumes
+        options = ServiceOptions(config, set_, event_loop, log_level, log_format)
+        run_command(commands, "bookie", "quire_bookie.cli.serve_bookie:serve", flags, options)

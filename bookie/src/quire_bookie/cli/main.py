@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-_OWN = ("bookie", "version")
+_OWN = ("autorecovery", "bookie", "cluster", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
@@ -57,7 +57,8 @@ class Commands:
         """The settings of a kind of process; ConfigError names the kinds that there are."""
         from quire_bookie.config.sources import ProcessConfig
 
-        self.add_others()
+        if kind not in self.config_kinds:
+            self.add_others()
         if kind not in self.config_kinds:
             raise ConfigError(f"no process is called '{kind}'; there are: {', '.join(sorted(self.config_kinds))}")
         module, _, name = self.config_kinds[kind].partition(":")

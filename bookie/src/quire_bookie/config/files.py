@@ -4,7 +4,6 @@ Knows no key. In the last form every value is text, a key without a value counts
 a backslash goes on in the next one (java.util.Properties).
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,19 @@ def parse_file(file: Path) -> dict[str, Any]:
     if file.suffix in PROPERTIES:
         return _parse_properties(file, text)
     if file.suffix == ".toml":
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{file} cannot be parsed: {error}") from error
+        return _parse_toml(file, text)
     if file.suffix in (".yaml", ".yml"):
         return _parse_yaml(file, text)
     raise ConfigError(f"{file}: {_FORMS}")
+
+
+def _parse_toml(file: Path, text: str) -> dict[str, Any]:
+    import tomllib  # only who has such a file waits for it
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} cannot be parsed: {error}") from error
 
 
 def _parse_yaml(file: Path, text: str) -> dict[str, Any]:

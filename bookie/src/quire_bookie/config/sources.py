@@ -5,7 +5,6 @@ Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or
 and what would be right.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +153,8 @@ def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]
 
 def suggestion(model: type[ProcessConfig], key: str) -> str:
     """The end of a refusal of an unknown key: the key that was probably meant, or where all of them are listed."""
+    import difflib  # only a mistake waits for it
+
     known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
     close = difflib.get_close_matches(key, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else "; `quire config show` lists all settings"

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
     EventLoop,
     EventLoopOption,
@@ -14,7 +14,7 @@ from quire_bookie.cli.service_options import (
     LogLevel,
     LogLevelOption,
 )
-from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.cli.settings import ConfigFile, Settings
 
 Advertise = Annotated[str | None, typer.Option(help="Host that clients are told to connect to.")]
 BrokerPort = Annotated[int | None, typer.Option(help="Port of the Pulsar protocol; 0: a free one. [6650]")]
@@ -44,25 +44,17 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run bookies, a broker and metadata in one process until SIGINT or SIGTERM."""
-        with early_signals() as early:
-            from quire_bookie.cli.process import run_service, set_up_log
-            from quire_broker.config import StandaloneConfig
-
-            flags = {
-                "data": data,
-                "bookies": bookies,
-                "broker_port": broker_port,
-                "http_port": http_port,
-                "bookie_port": bookie_port,
-                "advertise": advertise,
-                "metadata": metadata,
-            }
-            loaded = load_settings(commands, StandaloneConfig, flags, config, set_)
-            set_up_log(log_level, log_format)
-            from quire_broker.cli.serving import serve_standalone
-
-            code = run_service(lambda stop: serve_standalone(loaded.config, stop), event_loop, early)
-        raise typer.Exit(code)
+        flags = {
+            "data": data,
+            "bookies": bookies,
+            "broker_port": broker_port,
+            "http_port": http_port,
+            "bookie_port": bookie_port,
+            "advertise": advertise,
+            "metadata": metadata,
+        }
+        options = ServiceOptions(config, set_, event_loop, log_level, log_format)
+        run_command(commands, "standalone", "quire_broker.cli.serving:serve_standalone", flags, options)
 
     broker = new_app("Run a broker on the bookies of a cluster.")
     commands.app.add_typer(broker, name="broker")
@@ -81,14 +73,6 @@ def register(commands: Commands) -> None:
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
         """Run a broker until SIGINT or SIGTERM."""
-        with early_signals() as early:
-            from quire_bookie.cli.process import run_service, set_up_log
-            from quire_broker.config import BrokerConfig
-
-            flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
-            loaded = load_settings(commands, BrokerConfig, flags, config, set_)
-            set_up_log(log_level, log_format)
-            from quire_broker.cli.serving import serve_broker
-
-            code = run_service(lambda stop: serve_broker(loaded.config, stop), event_loop, early)
-        raise typer.Exit(code)
+        flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
+        options = ServiceOptions(config, set_, event_loop, log_level, log_format)
+        run_command(commands, "broker", "quire_broker.cli.serving:serve_broker", flags, options)

@@ -1,0 +1,54 @@
+"""What every command that runs a service does, in this order: signals, settings, log, the service until its end.
+
+Owns no service: who calls names its kind of process and what serves it. Both are imported only while signals are
+watched for, and the settings first: a wrong one is refused before the long imports of what serves.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from quire_bookie.cli.early_signals import early_signals
+from quire_bookie.cli.main import Commands
+from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
+from quire_bookie.cli.settings import load_settings
+
+log = logging.getLogger("quire.process")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """The options that all these commands have: file and `--set` as given, event loop, level and form of the log."""
+
+    config: Path | None
+    assigned: list[str] | None
+    event_loop: EventLoop
+    log_level: LogLevel
+    log_format: LogFormat
+
+
+def run_command(
+    commands: Commands, kind: str, service: str, flags: Mapping[str, Any], options: ServiceOptions
+) -> NoReturn:
+    """Serve until a signal, or until the service ends; raises typer.Exit with its code.
+
+    `kind` is one of `commands.config_kinds`; `service` names, as `module:function`, an async function of the settings
+    and of the event that stops it, which returns the exit code. ConfigError, and what the service raises.
+    """
+    with early_signals() as early:
+        # Here and not above: the help of these commands has no use for it.
+        from quire_bookie.cli.process import run_service, set_up_log
+
+        loaded = load_settings(commands, commands.config_model(kind), flags, options.config, options.assigned)
+        set_up_log(options.log_level, options.log_format)
+        if loaded.ignored:
+            log.warning("%s: these keys mean nothing to Quire: %s", options.config, ", ".join(loaded.ignored))
+        module, _, name = service.partition(":")
+        serve = getattr(import_module(module), name)
+        code = run_service(lambda stop: serve(loaded.config, stop), options.event_loop, early)
+    raise typer.Exit(code)

@@ -1,0 +1,71 @@
+"""Every command that runs a service reads its settings, says which keys it passes over, serves, and gives the code."""
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire_bookie.cli.main import run
+
+SERVICES = {
+    "bookie start": "quire_bookie.cli.serve_bookie:serve",
+    "autorecovery": "quire_bookie.cli.serve_autorecovery:serve",
+    "broker start": "quire_broker.cli.serving:serve_broker",
+    "standalone": "quire_broker.cli.serving:serve_standalone",
+}
+
+
+@pytest.fixture(params=sorted(SERVICES))
+def command(request: pytest.FixtureRequest) -> list[str]:
+    return str(request.param).split()
+
+
+def put_in_place(monkeypatch: pytest.MonkeyPatch, command: list[str], service: Any) -> None:
+    module, _, name = SERVICES[" ".join(command)].partition(":")
+    monkeypatch.setattr(importlib.import_module(module), name, service)
+
+
+def test_settings_reach_the_service_and_its_code_the_shell(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = []
+
+    async def service(config: Any, stop: asyncio.Event) -> int:
+        seen.append((config.metadata, config.metadata_session_timeout_ms, stop.is_set()))
+        return 7
+
+    put_in_place(monkeypatch, command, service)
+    file = tmp_path / "of_java.conf"
+    file.write_text("metadata_session_timeout_ms=12345\nsomethingOfJava=1\nanotherOfJava=2\n")
+    with caplog.at_level(logging.WARNING):
+        code = run([*command, "--config", str(file), "--set", "metadata=etcd://h:1", "--event-loop", "asyncio"])
+    assert (code, seen) == (7, [("etcd://h:1", 12345, False)])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file}: these keys mean nothing to Quire: somethingOfJava, anotherOfJava"
+    ]
+
+
+def test_a_signal_stops_the_service(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def service(_config: Any, stop: asyncio.Event) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        return 0
+
+    put_in_place(monkeypatch, command, service)
+    assert run([*command, "--event-loop", "asyncio"]) == 0
+
+
+def test_a_wrong_setting_is_refused_before_anything_serves(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def service(_config: Any, _stop: asyncio.Event) -> int:
+        raise AssertionError("it must not be called")
+
+    put_in_place(monkeypatch, command, service)
+    assert run([*command, "--set", "nothing=1"]) == 2
+    assert "unknown setting 'nothing'" in capsys.readouterr().err
