@@ -72,7 +72,7 @@ def service_account(resource: Bookie) -> Manifest:
 
 
 def headless_service(resource: Bookie) -> Manifest:
-    """Names of the pods. They resolve before a bookie is ready: it registers by its name, and a read-only one serves."""
+    """Names of the pods. They resolve before a bookie is ready: it registers by its name, and read-only ones serve."""
     meta = resource.meta
     ports = [
         {"name": "bookie", "port": BOOKIE_PORT, "targetPort": "bookie"},

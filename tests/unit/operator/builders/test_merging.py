@@ -39,11 +39,7 @@ TABLE: list[tuple[str, dict[str, Any], Any]] = [
     ("containers.0.args", {"containers": [{"name": "quire", "image": "quire:2"}]}, ["a", "b"]),
     (
         "containers.0.env",
-        {
-            "containers": [
-                {"name": "quire", "env": [{"name": "TZ", "value": "UTC"}, {"name": "POD_NAME", "value": "q"}]}
-            ]
-        },
+        {"containers": [{"name": "quire", "env": [{"name": "TZ", "value": "U"}, {"name": "POD_NAME", "value": "q"}]}]},
         [{"name": "POD_NAME", "value": "q"}, {"name": "TZ", "value": "U"}],
     ),
     ("containers.1", {"containers": [{"name": "sidecar", "image": "s"}]}, {"name": "sidecar", "image": "s"}),

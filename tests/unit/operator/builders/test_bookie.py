@@ -1,0 +1,187 @@
+"""Children of a Bookie."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.builders.auto_recovery import recovery_children
+from quire_operator.builders.bookie import BookieFacts, bookie_children
+from tests.support.kube_resources import bookie
+
+FACTS = BookieFacts(replicas=3, default_image="quire/bookie:1")
+
+
+def resource(**spec: Any) -> Bookie:
+    manifest = bookie(**spec)
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u-1"}
+    return Bookie.model_validate(manifest)
+
+
+def children(facts: BookieFacts = FACTS, **spec: Any) -> dict[str, dict[str, Any]]:
+    return {child["kind"]: child for child in bookie_children(resource(**spec), facts)}
+
+
+def pod(facts: BookieFacts = FACTS, **spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = children(facts, **spec)["StatefulSet"]["spec"]["template"]
+    return found
+
+
+def main(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = pod(**spec)["spec"]["containers"][0]
+    return found
+
+
+def test_every_child_belongs_to_the_resource_and_is_named_after_it() -> None:
+    for child in [*bookie_children(resource(), FACTS), *recovery_children(resource(), "image", pod_monitors=False)]:
+        metadata = child["metadata"]
+        assert metadata["namespace"] == "ns"
+        assert metadata["name"].startswith("pool-")
+        assert metadata["ownerReferences"][0]["uid"] == "u-1"
+        assert metadata["ownerReferences"][0]["controller"]
+
+
+def test_the_same_resource_makes_the_same_children() -> None:
+    assert bookie_children(resource(), FACTS) == bookie_children(resource(), FACTS)
+
+
+def test_how_many_pods_there_are_is_the_plans_word_and_not_the_specs() -> None:
+    facts = BookieFacts(replicas=5, default_image="i")
+    assert children(facts, replicas=3)["StatefulSet"]["spec"]["replicas"] == 5
+
+
+def test_kubernetes_never_replaces_removes_or_orders_bookies_by_itself() -> None:
+    spec = children()["StatefulSet"]["spec"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_the_names_of_pods_resolve_before_they_are_ready() -> None:
+    service = children()["Service"]["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"]
+    assert main()["args"][:4] == ["bookie", "start", "--advertise", "$(POD_NAME).pool-bookie.ns.svc"]
+
+
+def test_every_folder_of_the_configuration_lies_on_a_claim_that_is_mounted() -> None:
+    storage = {
+        "journal": {"size": "1Gi", "volumes": 2, "storageClassName": "nvme"},
+        "ledgers": {"size": "2Gi", "volumes": 3, "dirsPerVolume": 2},
+        "index": {"size": "1Gi"},
+    }
+    found = children(storage=storage)
+    claims = [claim["metadata"]["name"] for claim in found["StatefulSet"]["spec"]["volumeClaimTemplates"]]
+    assert claims == ["journal0", "journal1", "ledgers0", "ledgers1", "ledgers2", "index0"]
+    mounts = {mount["mountPath"] for mount in main(storage=storage)["volumeMounts"]}
+    text = found["ConfigMap"]["data"]["quire.toml"]
+    for claim in claims:
+        assert f"/var/lib/quire/{claim}" in mounts
+        assert f'"/var/lib/quire/{claim}/0"' in text
+    templates = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    assert templates[0]["spec"]["storageClassName"] == "nvme"
+    assert "storageClassName" not in templates[2]["spec"]
+
+
+def test_claims_that_have_grown_are_not_asked_to_shrink() -> None:
+    facts = BookieFacts(replicas=3, default_image="i", ledger_size="150Gi")
+    templates = children(facts)["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    sizes = {claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"] for claim in templates}
+    assert sizes == {"journal0": "10Gi", "ledgers0": "150Gi"}
+
+
+def test_pods_have_no_rights_and_write_only_where_they_must() -> None:
+    spec = pod()["spec"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert not spec["automountServiceAccountToken"]
+    inside = main()["securityContext"]
+    assert inside["readOnlyRootFilesystem"]
+    assert inside["capabilities"] == {"drop": ["ALL"]}
+    assert not inside["allowPrivilegeEscalation"]
+
+
+def test_probes_ask_the_paths_that_the_bookie_serves() -> None:
+    container = main()
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 3600, "a long replay is not begun anew"
+
+
+@pytest.mark.parametrize("may_disrupt", [False, True])
+def test_evictions_wait_until_it_is_known_that_nothing_is_under_replicated(may_disrupt: bool) -> None:
+    budget = children(BookieFacts(3, "i", may_disrupt))["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] == int(may_disrupt)
+
+
+def test_a_changed_setting_changes_the_pods_and_an_unchanged_one_does_not() -> None:
+    same, other = pod(), pod(engine={"writeCache": "256Mi"})
+    assert pod() == same
+    assert other["metadata"]["annotations"] != same["metadata"]["annotations"]
+
+
+def test_bookies_are_spread_over_machines_and_zones_as_a_wish_or_as_a_condition() -> None:
+    wish = pod()["spec"]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in wish["affinity"]["podAntiAffinity"]
+    assert wish["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "ScheduleAnyway"
+    must = pod(placement={"enforce": True, "minZones": 3, "topologyKeys": ["zone", "rack"]})["spec"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in must["affinity"]["podAntiAffinity"]
+    zone, rack = must["topologySpreadConstraints"]
+    assert (zone["whenUnsatisfiable"], zone["minDomains"]) == ("DoNotSchedule", 3)
+    assert "minDomains" not in rack
+
+
+def test_a_users_pod_template_is_kept_with_fields_that_nobody_here_knows() -> None:
+    template = {
+        "metadata": {"labels": {"team": "a", "app.kubernetes.io/name": "mine"}, "annotations": {"x": "y"}},
+        "spec": {
+            "hostFutureField": {"a": [1]},
+            "containers": [{"name": "quire", "env": [{"name": "TZ", "value": "UTC"}]}],
+        },
+    }
+    found = pod(podTemplate=template)
+    assert found["spec"]["hostFutureField"] == {"a": [1]}
+    assert found["metadata"]["labels"]["team"] == "a"
+    assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "quire-bookie", "the selector finds them"
+    names = [variable["name"] for variable in found["spec"]["containers"][0]["env"]]
+    assert names == ["POD_NAME", "NODE_NAME", "TZ"]
+
+
+def test_the_selector_finds_the_pods_of_this_pool_only() -> None:
+    found = children()["StatefulSet"]["spec"]
+    assert found["selector"]["matchLabels"].items() <= found["template"]["metadata"]["labels"].items()
+    assert found["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "pool"
+
+
+def test_certificates_are_mounted_where_the_settings_say_they_are() -> None:
+    metadata = {"endpoints": ["e:2379"], "tls": {"secretName": "etcd-ca"}}
+    found = pod(metadata=metadata, tls={"secretName": "certs"})["spec"]
+    secrets = {v["name"]: v["secret"]["secretName"] for v in found["volumes"] if "secret" in v}
+    assert secrets == {"tls": "certs", "metadata-tls": "etcd-ca"}
+    mounts = {m["name"]: m["mountPath"] for m in found["containers"][0]["volumeMounts"]}
+    assert (mounts["tls"], mounts["metadata-tls"]) == ("/etc/quire/tls", "/etc/quire/metadata-tls")
+
+
+def test_pod_monitors_are_made_only_where_the_cluster_knows_them_and_they_are_wanted() -> None:
+    known = BookieFacts(3, "i", pod_monitors=True)
+    assert "PodMonitor" not in children()
+    assert "PodMonitor" not in children(known, monitoring={"enabled": False})
+    monitor = children(known, monitoring={"interval": "10s", "labels": {"release": "p"}})["PodMonitor"]
+    assert monitor["metadata"]["labels"]["release"] == "p"
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics", "interval": "10s"}]
+
+
+def test_auto_recovery_is_a_deployment_that_stays_with_no_replicas() -> None:
+    found = {c["kind"]: c for c in recovery_children(resource(autoRecovery={"replicas": 0}), "i", pod_monitors=True)}
+    assert set(found) == {"ConfigMap", "Deployment", "PodMonitor"}
+    assert found["Deployment"]["spec"]["replicas"] == 0
+    container = found["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][:3] == ["autorecovery", "--name", "$(POD_NAME)"]
+
+
+def test_auto_recovery_gets_of_the_pod_template_what_lets_it_in_but_no_containers() -> None:
+    template = {"spec": {"tolerations": [{"key": "k"}], "containers": [{"name": "sidecar", "image": "s"}]}}
+    found = {c["kind"]: c for c in recovery_children(resource(podTemplate=template), "i", pod_monitors=False)}
+    spec = found["Deployment"]["spec"]["template"]["spec"]
+    assert spec["tolerations"] == [{"key": "k"}]
+    assert [container["name"] for container in spec["containers"]] == ["quire"]

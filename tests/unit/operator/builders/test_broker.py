@@ -1,0 +1,63 @@
+"""Children of a ManagedLedger."""
+
+from typing import Any
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.broker import BrokerFacts, broker_children, service_url
+from tests.support.kube_resources import bookie, managed_ledger
+
+
+def resource(**spec: Any) -> ManagedLedger:
+    manifest = managed_ledger(**spec)
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u-2"}
+    return ManagedLedger.model_validate(manifest)
+
+
+def children(pool: dict[str, Any] | None = None, **spec: Any) -> dict[str, dict[str, Any]]:
+    facts = BrokerFacts(Bookie.model_validate(pool or bookie()), "quire/broker:1")
+    found = broker_children(resource(**spec), facts)
+    return {f"{child['kind']}/{child['metadata']['name']}": child for child in found}
+
+
+def test_a_managed_ledger_becomes_brokers_with_two_services() -> None:
+    assert list(children()) == [
+        "ServiceAccount/orders-broker",
+        "ConfigMap/orders-broker",
+        "Service/orders-brokers",
+        "Service/orders-broker",
+        "StatefulSet/orders-broker",
+        "PodDisruptionBudget/orders-broker",
+    ]
+
+
+def test_clients_reach_only_brokers_that_answer_and_lookups_name_every_pod() -> None:
+    found = children(brokers={"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}})
+    client, headless = found["Service/orders-broker"], found["Service/orders-brokers"]
+    assert client["spec"]["type"] == "LoadBalancer"
+    assert client["metadata"]["annotations"] == {"lb": "internal"}
+    assert "publishNotReadyAddresses" not in client["spec"]
+    assert headless["spec"]["publishNotReadyAddresses"]
+    stateful = found["StatefulSet/orders-broker"]["spec"]
+    assert stateful["serviceName"] == "orders-brokers"
+    arguments = stateful["template"]["spec"]["containers"][0]["args"]
+    assert arguments[:4] == ["broker", "start", "--advertise", "$(POD_NAME).orders-brokers.ns.svc"]
+    assert service_url(resource()) == "pulsar://orders-broker.ns.svc:6650"
+
+
+def test_a_broker_is_not_killed_because_the_metadata_store_is_away() -> None:
+    container = children()["StatefulSet/orders-broker"]["spec"]["template"]["spec"]["containers"][0]
+    assert "httpGet" not in container["livenessProbe"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_brokers_take_the_metadata_and_the_certificates_of_their_pool() -> None:
+    found = children(bookie(tls={"secretName": "certs"}))
+    text = found["ConfigMap/orders-broker"]["data"]["quire.toml"]
+    assert 'metadataStoreUrl = "etcd://etcd-0.etcd:2379,etcd-1.etcd:2379"' in text
+    volumes = found["StatefulSet/orders-broker"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "tls", "secret": {"secretName": "certs", "defaultMode": 0o440}} in volumes
+
+
+def test_a_paused_or_stopped_namespace_keeps_its_children() -> None:
+    assert children(brokers={"replicas": 0})["StatefulSet/orders-broker"]["spec"]["replicas"] == 0
