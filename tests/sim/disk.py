@@ -35,6 +35,8 @@ class _Inode:
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
     in_flight: tuple[int, bytes, bool] | None = None
     """A submission that did not complete, and whether its file syncs."""
+    writing: list[tuple[int, bytes]] = field(default_factory=list)
+    """Writes that did not return: several of one file may be under way, and end in any order."""
     lost_writes: bool = False
     """A sync failed: what was written before it never becomes durable, whatever later syncs say."""
 
@@ -71,10 +73,18 @@ class _Inode:
             _put_torn(self.durable, offset, data, chance)
             _put(self.current, offset, bytes(self.durable[offset : offset + len(data)]))
 
+    def settle_writing(self, chance: random.Random) -> None:
+        """The process died over these writes: each is there in part, in full or not at all, and not synced."""
+        writing, self.writing = self.writing, []
+        for offset, data in writing:
+            kept = chance.choice((0, len(data) // 2, len(data)))
+            if kept:
+                self.write(offset, data[:kept])
+
     def survivor(self, survival: Survival, chance: random.Random) -> "_Inode":
         left = bytearray(self.current if survival == "all" else self.durable)
         if survival == "random":
-            for offset, data in self.unsynced:
+            for offset, data in [*self.unsynced, *self.writing]:
                 _put_torn(left, offset, data, chance)
         return _Inode(left, bytearray(left))
 
@@ -187,6 +197,7 @@ class SimDisk:
         heir = SimDisk(chance=self._chance, latency_s=self._latency_s)
         for inode in self._names.values():
             inode.settle_in_flight(self._chance)
+            inode.settle_writing(self._chance)
         heir._names, heir._durable_names = dict(self._names), dict(self._durable_names)
         heir._folders, heir.indexes = set(self._folders), dict(self.indexes)
         heir._mounts = dict(self._mounts)
@@ -404,8 +415,18 @@ class SimFile:
         return bytes(self._inode.current[offset : offset + size])
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """A death in the middle leaves a part of the bytes, unsynced."""
+        """A death in the middle leaves a part of the bytes, unsynced. It looks at them again in the end, as a disk may."""
         data = b"".join(buffers)
+        writing = self._inode.writing
+        writing.append((offset, data))
+        try:
+            await self._write(offset, data)
+        finally:
+            if not self._disk.crashed:
+                writing.remove((offset, data))
+        assert b"".join(buffers) == data, "bytes changed while they were being written"
+
+    async def _write(self, offset: int, data: bytes) -> None:
         await self._disk.pause()
         self._disk.reserve(offset + len(data) - len(self._inode.current), self._path)
         try:

@@ -161,11 +161,12 @@ class _Pool:
 
 class _DirectWrites:
     """A second handle of a file for writes around the page cache: no copy of the bytes, and no burst of them at the
-    sync. Only for pages of memory at offsets of pages; everything else is refused. Used on one thread at a time.
+    sync. Only for pages of memory at offsets of pages; everything else is refused. Used on several threads at once.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._opening = threading.Lock()
         self._direct_fd: int | None = None
         self._works = hasattr(os, "O_DIRECT")
 
@@ -181,8 +182,9 @@ class _DirectWrites:
     def write(self, offset: int, buffer: memoryview) -> int:
         """Bytes written; the rest is the caller's, all of it where the file system refuses."""
         try:
-            if self._direct_fd is None:
-                self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+            with self._opening:
+                if self._direct_fd is None:
+                    self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
             return os.pwrite(self._direct_fd, buffer, offset)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTSUP):

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError, QuireError, StorageError
-from quire_bookie.limits import ENTRY_LOG_WRITE_BYTES, MIB
+from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES, MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.block_index import BlockSegment, decode_block
@@ -277,7 +277,7 @@ class Compaction:
                         yield None  # what is missing in the index may lie in here, for a rebuild to find
                     for segment in block.segments:
                         if segment.log == log:
-                            for part in stretches(segment, ENTRY_LOG_WRITE_BYTES, ages.cuts):
+                            for part in stretches(segment, ENTRY_LOG_STRETCH_BYTES, ages.cuts):
                                 yield _Piece(ledger, key, part, ages.at(part.base))
 
     async def _blocks(self, ledger: LedgerId, span: LedgerSpan) -> AsyncGenerator[tuple[bytes, bytes], None]:
@@ -297,7 +297,7 @@ class Compaction:
         start = 0
         while start < len(by_place):
             end, base, limit = start + 1, by_place[start].segment.base, by_place[start].end
-            while end < len(by_place) and by_place[end].end - base <= ENTRY_LOG_WRITE_BYTES:
+            while end < len(by_place) and by_place[end].end - base <= ENTRY_LOG_STRETCH_BYTES:
                 if by_place[end].segment.base - limit > GAP_BYTES:
                     break
                 limit = by_place[end].end
@@ -354,8 +354,8 @@ class Compaction:
             base = writer.append(piece.ledger, ids[0], ids[-1], len(ids), records, size, piece.age)
             self._moves.setdefault(piece.key, []).append(Move(old, BlockSegment(writer.log, base, old.lows, old.sizes)))
             self._moving_bytes += size
-            if writer.pending_bytes >= ENTRY_LOG_WRITE_BYTES:
-                await self._unbroken(writer.drain())
+            if writer.has_piece:
+                await self._unbroken(writer.write_out())
             await self._take_turns(len(ids))
 
     async def _take_turns(self, entries: int) -> None:

@@ -1,8 +1,9 @@
 """One entry log: appending to it, and reading what was appended. See `log_format` for the bytes.
 
 Owns the file of the log being written and the handles of those being read. Bytes are collected in page-aligned memory
-(`log_window`) and written in aligned pieces of 1 MiB; a flush ends with a footer, so that it is known what the log
-holds without reading its entries. Never writes below what is committed, and never syncs twice after a failure.
+(`log_window`) and written in aligned pieces beside appending more (`log_writes`); a flush
+ends with a footer, so that it is known what the log holds without reading its entries. Never writes below what is
+committed, and never syncs before all pieces are written, or after a failure.
 """
 
 from collections import OrderedDict
@@ -11,15 +12,16 @@ from dataclasses import replace
 from mmap import mmap
 from typing import Protocol
 
+from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskFile
-from quire_bookie.errors import DamagedError, DiskFullError
+from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.log_ages import AgeRun, AgeTable
 from quire_bookie.storage.log_catalog import LogState
 from quire_bookie.storage.log_format import LOG_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, LedgerMap, LogHeader
-from quire_bookie.storage.log_window import PIECE_BYTES as PIECE_BYTES
 from quire_bookie.storage.log_window import LogWindow
+from quire_bookie.storage.log_writes import LogWrites
 
 FOOTER_CHAIN_MAX = 64
 """After so many footers one counts the whole log, so that a start reads a bounded number of them. It repeats the ages
@@ -56,6 +58,9 @@ class LogWriter:
         ages: AgeTable = AgeTable((), 0),  # noqa: B008 - immutable
     ) -> None:
         self._file = file
+        self._writes = LogWrites(file)
+        self.writes_at_once = limits.ENTRY_LOG_WRITES_MAX
+        """Pieces that are written at the same time."""
         self._chain = chain
         self._known_ages = list(ages.runs)
         self._ages_before = ages.earlier
@@ -64,8 +69,6 @@ class LogWriter:
         self._header = header
         self._spans = spans
         self.committed = state
-        self.out_of_space = False
-        """A write found no space since the last `rewind`."""
         self.salt = log_format.salt_of(header)
         self._begin()
 
@@ -85,6 +88,11 @@ class LogWriter:
     def log(self) -> int:
         """Id of the log."""
         return self._header.log
+
+    @property
+    def out_of_space(self) -> bool:
+        """A write found no space since the last `rewind`."""
+        return self._writes.out_of_space
 
     @property
     def is_dirty(self) -> bool:
@@ -110,7 +118,7 @@ class LogWriter:
         size_bytes: int,
         age: int | None = None,
     ) -> int:
-        """Queue encoded records of one ledger; returns the offset of the first. Not written before `drain`."""
+        """Queue encoded records of one ledger; returns the offset of the first. Not written before `write_out`."""
         base = self.offset
         self._note_age(base, self.age if age is None else age)
         self._window.add(b"".join(records))
@@ -141,13 +149,21 @@ class LogWriter:
             self._fresh_ages.append(AgeRun(offset, age))
 
     @property
-    def pending_bytes(self) -> int:
-        """Queued and not yet handed to the disk."""
-        return self._window.pending_bytes
+    def has_piece(self) -> bool:
+        """Whether enough is queued to be written."""
+        return self._window.has_piece
 
-    async def drain(self) -> None:
-        """Hand whole pieces to the disk: up to the last multiple of 1 MiB of the file."""
-        await self._write_up_to(self.offset - self.offset % PIECE_BYTES)
+    async def write_out(self) -> None:
+        """Begin to write what is whole pieces; waits while enough are under way.
+
+        Raises what failed of those before.
+        """
+        await self._writes.begin(self._window, self._window.end_of_pieces, self.writes_at_once)
+
+    async def settle(self) -> None:
+        """Until nothing is being written. Raises an error that is not *no space*."""
+        await self._writes.settle()
+        self._writes.raise_final()
 
     async def end_flush(self) -> LogState:
         """Write the footer and everything queued, and sync. Returns the state to commit."""
@@ -160,7 +176,7 @@ class LogWriter:
             body = log_format.encode_map(self._whole(), 0, ages)
         self._append_file_record(log_format.FOOTER_ENTRY, body)
         self._pad(LOG_ALIGNMENT_BYTES, 0)
-        await self._write_up_to(self.offset, sync=True)
+        await self._writes.finish(self._window, self.offset, self.writes_at_once)
         return replace(self.committed, durable_bytes=self.offset, pointer=footer)
 
     async def seal(self) -> LogState:
@@ -171,7 +187,7 @@ class LogWriter:
         self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
         size = self.offset + log_format.SEAL_BYTES
         self._window.add(log_format.encode_seal(self.log, place, size))
-        await self._write_up_to(size, sync=True)
+        await self._writes.finish(self._window, size, self.writes_at_once)
         return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
 
     def _whole(self) -> LedgerMap:
@@ -193,13 +209,15 @@ class LogWriter:
         self._begin()
 
     async def rewind(self) -> None:
-        """Take back what was appended since the last commit, and give its space free."""
+        """Take back what was appended since the last commit, and give its space free. Errors as `settle`."""
+        await self.settle()
         self._begin()
-        self.out_of_space = False
+        self._writes.reset()
         await self._file.truncate(self.committed.durable_bytes)
 
     async def close(self) -> None:
-        """Release the handle."""
+        """Release the handle, once nothing is being written."""
+        await self._writes.settle()
         await self._file.close()
 
     def _append_file_record(self, kind: EntryId, body: bytes) -> None:
@@ -209,17 +227,6 @@ class LogWriter:
 
     def _pad(self, alignment: int, keep_bytes: int) -> None:
         self._window.add(bytes(log_format.padding_to(self.offset + keep_bytes, alignment)))
-
-    async def _write_up_to(self, end: int, *, sync: bool = False) -> None:
-        try:
-            for offset, piece in self._window.pieces(end):
-                await self._file.write(offset, [piece])
-            self._window.forget(max(end, self._window.start))
-            if sync:
-                await self._file.sync()
-        except DiskFullError:
-            self.out_of_space = True
-            raise
 
 
 class LogFiles:

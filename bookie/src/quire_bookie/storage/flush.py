@@ -12,9 +12,9 @@ from typing import Final
 
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError
+from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.block_index import BlockSegment, merge_block
-from quire_bookie.storage.entry_log import PIECE_BYTES
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, state_key
 from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
@@ -94,8 +94,8 @@ class Flush:
             segments.append(BlockSegment(writer.log, base, lows, sizes[start:end]))
             self._since_turn += end - start + BLOCK_AS_ENTRIES
             start = end
-            if writer.pending_bytes >= PIECE_BYTES:
-                await self._logs.drain(writer)
+            if writer.has_piece:
+                await self._logs.write_out(writer)
         await self._take_turns()
 
     async def _take_turns(self) -> None:
@@ -117,12 +117,12 @@ class Flush:
 def _piece(sizes: Sequence[int], start: int) -> tuple[int, int]:
     """End and bytes of the records from `start` on that go together: at most 1 MiB, at least one."""
     size = sum(sizes) + len(sizes) * RECORD_HEADER_BYTES
-    if start == 0 and size <= PIECE_BYTES:
+    if start == 0 and size <= ENTRY_LOG_STRETCH_BYTES:
         return len(sizes), size
     size = 0
     for end in range(start, len(sizes)):
         more = sizes[end] + RECORD_HEADER_BYTES
-        if size and size + more > PIECE_BYTES:
+        if size and size + more > ENTRY_LOG_STRETCH_BYTES:
             return end, size
         size += more
     return len(sizes), size

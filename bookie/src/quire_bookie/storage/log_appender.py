@@ -6,7 +6,7 @@ no room, and in one attempt never goes back to a folder in which a write found n
 as soon as its folder allows it, and never continued.
 
 Flushes take turns with the folders: from a whole piece of 1 MiB on the next records go to the next folder while the
-piece is written, and each flush begins where the one before did not end. So the folders fill evenly, their devices
+pieces are written, and each flush begins where the one before did not end. So the folders fill evenly, their devices
 write and sync at the same time, and a small flush syncs one file. Which of two records is newer, ages say (`log_ages`).
 """
 
@@ -15,7 +15,8 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from quire_bookie.errors import DiskFullError, QuireError
+from quire_bookie.errors import DiskFullError
+from quire_bookie.limits import ENTRY_LOG_WRITES_MAX
 from quire_bookie.storage.entry_log import LogWriter
 from quire_bookie.storage.index_keys import log_key
 from quire_bookie.storage.log_catalog import LogState, encode_log_state
@@ -57,34 +58,12 @@ class LogBook(Protocol):
 
 
 class _Lane:
-    """A folder's log that is written, and the writing that goes on while other lanes are appended to."""
+    """A folder's log that is written."""
 
-    __slots__ = ("_error", "_task", "writer")
+    __slots__ = ("writer",)
 
     def __init__(self, writer: LogWriter | None = None) -> None:
         self.writer = writer
-        self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
-
-    def start_drain(self) -> None:
-        """Write whole pieces, beside whatever follows."""
-        assert self.writer is not None and self._task is None
-        self._task = asyncio.get_running_loop().create_task(self._drain(self.writer), name="storage-flush-drain")
-
-    async def _drain(self, writer: LogWriter) -> None:
-        try:
-            await writer.drain()
-        except (QuireError, OSError) as error:
-            self._error = error
-
-    async def drained(self) -> None:
-        """Until that is done; raises its error once."""
-        if self._task is not None:
-            await asyncio.wait((self._task,))
-            self._task = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
 
 
 class LogAppender:
@@ -168,7 +147,6 @@ class LogAppender:
         """The log to append `size_bytes` to; DiskFullError when no folder has the room."""
         while True:
             lane = self._lanes[self._turn % len(self._lanes)]
-            await lane.drained()
             writer = lane.writer
             if writer is None:
                 writer = await self._create(lane, size_bytes)
@@ -183,23 +161,20 @@ class LogAppender:
                 lane.writer = None
             elif self._directories.take(path, size_bytes, self._floor_bytes):
                 writer.age = self._age
+                writer.writes_at_once = max(1, ENTRY_LOG_WRITES_MAX // len(self._lanes))
                 return writer
             else:
                 self._leave(lane)  # what is left there is the reserve, which is enough to seal it
 
-    async def drain(self, writer: LogWriter) -> None:
-        """Write the whole pieces of what `writer_with_room` gave last; with several folders while others go on."""
-        lane = self._lanes[self._turn % len(self._lanes)]
-        assert lane.writer is writer
-        if len(self._lanes) == 1:
-            await writer.drain()
-            return
-        lane.start_drain()
-        self._turn += 1
+    async def write_out(self, writer: LogWriter) -> None:
+        """Begin to write the whole pieces of what `writer_with_room` gave last, and go on with the next folder."""
+        assert self._lanes[self._turn % len(self._lanes)].writer is writer
+        await writer.write_out()
+        if len(self._lanes) > 1:
+            self._turn += 1
 
     async def end_flush(self) -> list[tuple[bytes, bytes]]:
         """Make everything appended durable; returns the log states to commit with the index."""
-        await self._drained()
         dirty = [lane.writer for lane in self._lanes if lane.writer is not None and lane.writer.is_dirty]
         self._finished += zip(dirty, await _together([writer.end_flush() for writer in dirty]), strict=True)
         for writer in list(self._left):
@@ -210,10 +185,6 @@ class LogAppender:
         await self._book.sync_directories({self._book.directory_of(log) for log in self._opened})
         self._turn += 1
         return [(log_key(state.log), encode_log_state(state)) for _writer, state in self._finished]
-
-    async def _drained(self) -> None:
-        """Until nothing is written any more, whatever fails; then raises what did."""
-        await _together([lane.drained() for lane in self._lanes])
 
     async def committed(self) -> None:
         """The states of `end_flush` are in the index."""
@@ -236,13 +207,10 @@ class LogAppender:
 
         True: a folder was found full, and another one may have the room: try again.
         """
-        try:
-            await self._drained()
-        except DiskFullError:
-            _log.debug("a piece found no space either; its writer knows")
         touched = {writer.log: writer for writer, _state in self._finished}
         touched |= {writer.log: writer for writer in self._left}
         touched |= {lane.writer.log: lane.writer for lane in self._lanes if lane.writer is not None}
+        await _together([writer.settle() for writer in touched.values()])
         opened, self._opened, self._finished, self._left, self._lanes = self._opened, [], [], [], [_Lane()]
         for log, writer in sorted(touched.items()):
             if writer.out_of_space:
@@ -269,10 +237,6 @@ class LogAppender:
 
     async def close(self) -> None:
         """Release the handles. The logs stay unsealed; the next start goes on with the newest and seals the others."""
-        try:
-            await self._drained()
-        except (QuireError, OSError) as error:
-            _log.warning("closing an entry log after a failed write: %s", error)
         for writer in (*self._left, *(lane.writer for lane in self._lanes)):
             if writer is not None:
                 await writer.close()

@@ -32,9 +32,9 @@ class StorageSettings:
     def __post_init__(self) -> None:
         if self.write_cache_bytes < 64 * limits.KIB:
             raise ConfigError(f"write cache of {self.write_cache_bytes} bytes; give it at least {64 * limits.KIB}")
-        if not 2 * limits.ENTRY_LOG_WRITE_BYTES <= self.entry_log_bytes_max <= limits.ENTRY_LOG_BYTES_MAX:
+        if not 2 * limits.ENTRY_LOG_STRETCH_BYTES <= self.entry_log_bytes_max <= limits.ENTRY_LOG_BYTES_MAX:
             raise ConfigError(
-                f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_WRITE_BYTES} to "
+                f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_STRETCH_BYTES} to "
                 f"{limits.ENTRY_LOG_BYTES_MAX}"
             )
         sizes = "read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "changed_states_max", "open_logs_max"

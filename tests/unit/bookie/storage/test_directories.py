@@ -1,6 +1,7 @@
 """Several ledger folders: where logs go, what a full one does, and that nothing is lost on the way."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -10,11 +11,11 @@ from hypothesis import strategies as st
 
 from quire_bookie.env.disk import DiskUsage
 from quire_bookie.errors import DiskFullError, NoSuchEntryError, StartupError
-from quire_bookie.model import LedgerId
-from quire_bookie.storage.entry_log import LogWriter
+from quire_bookie.model import Buffer, LedgerId
+from quire_bookie.storage import log_window
 from quire_bookie.storage.index_commits import PROOF_NAME
 from quire_bookie.storage.log_directories import LogDirectories
-from tests.sim.disk import SimDisk, Survival
+from tests.sim.disk import SimDisk, SimFile, Survival
 from tests.unit.bookie.storage.crashes import Expected, check, crash_at, let_the_dead_rest, note, replay, scenario
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
 
@@ -87,7 +88,7 @@ async def test_flushes_take_turns_with_folders_that_share_a_file_system_and_a_la
     assert big.storage.stats.flushes == 1
     in_a, in_b = await logs_in(big)
     sizes = [len(big.disk.content(f"{folder}/{names[0]}")) for folder, names in ((A, in_a), (B, in_b))]
-    assert abs(sizes[0] - sizes[1]) <= 2 << 20 and sum(sizes) > 8 << 20
+    assert abs(sizes[0] - sizes[1]) <= 5 << 20 and sum(sizes) > 8 << 20
     big = await big.restart()
     for entry in range(100):
         assert await big.read(2, entry) == body_of(2, entry, 90 * KIB)
@@ -95,43 +96,41 @@ async def test_flushes_take_turns_with_folders_that_share_a_file_system_and_a_la
     await store.storage.close()
 
 
-async def test_pieces_for_two_folders_are_written_at_the_same_time() -> None:
+async def test_pieces_for_two_folders_are_written_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_window, "PIECE_BYTES", 1 << 20)
     settings = replace(SMALL, write_cache_bytes=32 << 20, entry_log_bytes_max=64 << 20)
     store = await open_store(settings=settings, directories=FOLDERS)
-    drain = LogWriter.drain
-    running: list[int] = []
+    write = SimFile.write
+    running: list[str] = []
     most = 0
 
-    async def watched(writer: LogWriter) -> None:
+    async def watched(file: SimFile, offset: int, buffers: Sequence[Buffer]) -> None:
         nonlocal most
-        running.append(writer.log)
-        most = max(most, len(running))
+        running.append(file.path)
+        most = max(most, len(set(running)))
         for _ in range(5):
             await asyncio.sleep(0)
-        await drain(writer)
-        running.remove(writer.log)
+        await write(file, offset, buffers)
+        running.remove(file.path)
 
-    with patch.object(LogWriter, "drain", watched):
+    with patch.object(SimFile, "write", watched):
         await store.put_ids(2, range(100), 90 * KIB)
         await store.storage.flush()
     assert most == 2
     await store.storage.close()
 
 
-async def test_an_error_of_one_folder_while_another_is_written_is_final_and_found_at_the_next_start() -> None:
+async def test_an_error_of_one_folder_while_another_is_written_is_final_and_found_at_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_window, "PIECE_BYTES", 1 << 20)
     settings = replace(SMALL, write_cache_bytes=32 << 20, entry_log_bytes_max=64 << 20)
     store = await open_store(settings=settings, directories=FOLDERS)
     await store.put_ids(1, range(50), 90 * KIB)
     await store.storage.flush()
     await store.put_ids(1, range(50, 100), 90 * KIB)
-    drain = LogWriter.drain
-
-    async def broken(writer: LogWriter) -> None:
-        if writer.log == 2:
-            raise OSError(5, "input/output error")
-        await drain(writer)
-
-    with patch.object(LogWriter, "drain", broken), pytest.raises(OSError, match="input/output"):
+    store.disk.fail_next("write", f"{2:016x}.qlog", OSError(5, "input/output error"))
+    with pytest.raises(OSError, match="input/output"):
         await store.storage.flush()
     assert store.storage.failure is not None
     heir = store.disk.crash("random", seed=3)
