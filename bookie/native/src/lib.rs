@@ -3,6 +3,7 @@
 //! Every function works on whole buffers, holds the interpreter's lock, and keeps nothing. What it was given is checked
 //! before it is used: a wrong offset is an exception, never a read or write outside a buffer.
 
+mod adds;
 mod batches;
 mod buffers;
 mod reads;
@@ -273,6 +274,7 @@ fn put_record(out: &mut [u8], at: usize, salt: u32, ledger: i64, id: i64, body: 
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(adds::encode_adds, module)?)?;
     module.add_function(wrap_pyfunction!(take_adds, module)?)?;
     module.add_function(wrap_pyfunction!(batches::take_add_rows, module)?)?;
     module.add_function(wrap_pyfunction!(batches::store_rows, module)?)?;

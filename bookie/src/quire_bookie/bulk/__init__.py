@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain, plain_reads
+from quire_bookie.bulk import plain, plain_adds, plain_reads
 
 
 def _chosen() -> ModuleType:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         take_add_rows,
         take_adds,
     )
+    from quire_bookie.bulk.plain_adds import encode_adds
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
@@ -47,6 +48,7 @@ else:
     _reads = _steps if hasattr(_steps, "take_reads") else plain_reads
     batch_bodies, check_records = _reads.batch_bodies, _reads.check_records
     read_replies, take_reads = _reads.read_replies, _reads.take_reads
+    encode_adds = (_steps if hasattr(_steps, "encode_adds") else plain_adds).encode_adds
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use: the bookie says so in its log when it starts."""
@@ -56,6 +58,7 @@ __all__ = [
     "add_replies",
     "batch_bodies",
     "check_records",
+    "encode_adds",
     "encode_body",
     "encode_records",
     "read_replies",

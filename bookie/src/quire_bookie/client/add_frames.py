@@ -1,66 +1,53 @@
 """A run of ADD frames in one buffer: the client's innermost loop. Owns no format: `wire` says what a frame is.
 
-Does for CRC32C, in one pass and with one copy of each payload, what `Digest.encode_entry` and `v2_adds` do for every
-digest in several; a test holds the two equal.
+Does for CRC32C, in one step of `bulk` and with one copy of each payload, what `Digest.encode_entry` and `v2_adds` do
+for every digest in several; a test holds the two equal.
 """
 
 from collections.abc import Sequence
 from struct import Struct
 
-from quire_bookie.crc import crc32c
-from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, DigestType, EntryId, LedgerId
+from quire_bookie.bulk import encode_adds
+from quire_bookie.errors import LedgerError
+from quire_bookie.limits import FRAME_BYTES_MAX
+from quire_bookie.model import Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds
 from quire_bookie.wire.digest import Digest
 
-_HEADER = Struct(">qqqq")
-_LENGTH = Struct(">i")
 _WORD = Struct(">I")
-_CHECKSUM_BYTES = 4
 
 
 class AddFrames:
     """Builds the frames of one ledger's normal adds."""
 
-    __slots__ = ("_digest", "_ledger", "_master_key", "_prefix")
+    __slots__ = ("_digest", "_is_crc32c", "_ledger", "_master_key", "_prefix", "_size_max")
 
-    def __init__(self, ledger: LedgerId, digest: Digest, master_key: bytes) -> None:
+    def __init__(
+        self, ledger: LedgerId, digest: Digest, master_key: bytes, payload_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
         self._ledger = ledger
         self._digest = digest
+        self._is_crc32c = digest.type is DigestType.CRC32C
         self._master_key = master_key
         self._prefix = _WORD.pack(v2.header_word(v2.ADD)) + master_key
+        self._size_max = payload_bytes_max
 
     def encode(
         self, first: EntryId, lac: EntryId, length: int, payloads: Sequence[Buffer | tuple[Buffer, ...]]
     ) -> tuple[bytes, int]:
         """The frames of consecutive entries from `first` on, and the ledger's length after them.
 
-        `length`: payload bytes of the ledger before them.
+        `length`: payload bytes of the ledger before them. LedgerError for a payload above the limit.
         """
-        if self._digest.type is not DigestType.CRC32C:
+        if not isinstance(payloads, (list, tuple)):
+            payloads = list(payloads)
+        try:
+            if self._is_crc32c:
+                return encode_adds(self._prefix, self._ledger, first, lac, length, self._size_max, payloads)
             return self._encode_slowly(first, lac, length, payloads)
-        ledger, prefix, pack, pack_length = self._ledger, self._prefix, _HEADER.pack, _LENGTH.pack
-        fixed_bytes = len(prefix) + ENTRY_HEADER_BYTES + _CHECKSUM_BYTES
-        buffers: list[Buffer] = []
-        add = buffers.append
-        for entry, payload in enumerate(payloads, first):
-            if isinstance(payload, tuple):
-                size_bytes = sum(map(len, payload))
-                length += size_bytes
-                header = pack(ledger, entry, lac, length)
-                checksum = crc32c(header)
-                for part in payload:
-                    checksum = crc32c(part, checksum)
-                add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
-                buffers += payload
-            else:
-                size_bytes = len(payload)
-                length += size_bytes
-                header = pack(ledger, entry, lac, length)
-                checksum = crc32c(payload, crc32c(header))
-                add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
-                add(payload)
-        return b"".join(buffers), length
+        except OverflowError as error:
+            raise LedgerError(f"an entry of {error} bytes; the limit is {self._size_max}") from error
 
     def _encode_slowly(
         self, first: EntryId, lac: EntryId, length: int, payloads: Sequence[Buffer | tuple[Buffer, ...]]
@@ -68,6 +55,9 @@ class AddFrames:
         entries: list[tuple[Buffer, ...]] = []
         for entry, payload in enumerate(payloads, first):
             parts = payload if isinstance(payload, tuple) else (payload,)
-            length += sum(map(len, parts))
+            size_bytes = sum(map(len, parts))
+            if size_bytes > self._size_max:
+                raise OverflowError(size_bytes)
+            length += size_bytes
             entries.append((self._digest.encode_entry(self._ledger, EntryId(entry), lac, length, parts), *parts))
         return b"".join(v2_adds(self._master_key, entries)), length

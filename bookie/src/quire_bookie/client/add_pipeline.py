@@ -31,6 +31,7 @@ from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
 
 _FATAL = (LedgerFencedError, UnauthorizedError)
+_new_run = tuple.__new__  # without the frame of `SentRun(...)`: one for every push
 
 
 class PipelineOwner(Protocol):
@@ -97,7 +98,8 @@ class AddPipeline:
         self.ledger = ledger
         self.confirmed = EntryId(first - 1)
         self.pushed = EntryId(first - 1)
-        self.confirmed_length = length
+        self._released_length = length
+        """Payload bytes of the ledger up to the last entry whose bytes are no longer kept."""
         self.pending_bytes = 0
         self.error: LedgerError | None = None
         self.lost: dict[int, LostReplica] = {}
@@ -123,11 +125,20 @@ class AddPipeline:
         self._settings = settings
         self._owner = owner
         self._kept: deque[SentRun] = deque()
-        self._unconfirmed: deque[SentRun] = deque()
         self._retries: dict[BookieId, _Retry] = {}
         # With a quorum timeout every push looks whether its timer runs, else only those with much under way.
         self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
         self._watching: TimerHandle | None = None
+
+    @property
+    def confirmed_length(self) -> int:
+        """Payload bytes of the ledger up to and with `confirmed`, which the close writes. Walks what is kept."""
+        length, last = self._released_length, self.confirmed
+        for run in self._kept:
+            if run.first > last:
+                break
+            length = run.length if run.end <= last + 1 else run.length_at(last)
+        return length
 
     @property
     def failed_replicas(self) -> dict[BookieId, LedgerError]:
@@ -153,11 +164,10 @@ class AddPipeline:
         assert self.error is None, "a failed pipeline takes no adds"
         last = self.pushed
         first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
-        run = SentRun(first, count, frames, length, self._now_s())
+        run = _new_run(SentRun, (first, first + count, frames, length, self._now_s()))
         self.pushed = last + count  # type: ignore[assignment]
         self.pending_bytes += len(frames)
         self._kept.append(run)
-        self._unconfirmed.append(run)
         self._tracker.push(count)
         if self._striped:
             self._send_striped(run)
@@ -194,7 +204,6 @@ class AddPipeline:
         tracker = self._tracker
         if self.error is None and tracker.confirmed > self.confirmed:
             self.confirmed = tracker.confirmed
-            self._take_length()
             # Before the release: whoever is told that there is room again may end the pipeline.
             self._owner.adds_confirmed(self.confirmed)
         self._release()
@@ -212,6 +221,7 @@ class AddPipeline:
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         """See AddSink. Nothing is lost when the bookie had answered everything."""
+        self.adds_answered()  # what it answered before it broke the protocol in the same buffer counts
         if self.error is None and bookie in self._living and self._owes(bookie) is not None:
             self._fail_replica(bookie, error)
 
@@ -324,8 +334,8 @@ class AddPipeline:
             self._watching = None
         for link in self._links.values():
             link.forget_sink(self.ledger, self)
+        self._released_length = self.confirmed_length
         self._kept.clear()
-        self._unconfirmed.clear()
         self.pending_bytes = 0
 
     # ---- slow replicas
@@ -333,14 +343,15 @@ class AddPipeline:
         """Look again soon: much is under way, or a quorum may be overdue."""
         wait_s = self._settings.slow_replica_grace_s
         if (quorum_s := self._settings.add_quorum_timeout_s) is not None:
-            oldest_s = self._unconfirmed[0].sent_s if self._unconfirmed else self._now_s()
+            oldest = self._first_unconfirmed()
+            oldest_s = oldest.sent_s if oldest is not None else self._now_s()
             wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), 0.0)
         self._watching = self._source.call_later(wait_s, self._look)
 
     def _look(self) -> None:
         self._watching = None
         settings = self._settings
-        oldest = self._unconfirmed[0] if self._unconfirmed else None
+        oldest = self._first_unconfirmed()
         if (quorum_s := settings.add_quorum_timeout_s) is not None and oldest is not None:
             waited_s = self._now_s() - oldest.sent_s
             if waited_s >= quorum_s:
@@ -389,20 +400,21 @@ class AddPipeline:
     def _run_of(self, entry: EntryId) -> SentRun:
         return next(run for run in self._kept if entry < run.end)
 
-    def _take_length(self) -> None:
-        """The ledger's length at `confirmed`, which the close writes into the metadata."""
-        unconfirmed = self._unconfirmed
-        while unconfirmed and unconfirmed[0].end <= self.confirmed + 1:
-            self.confirmed_length = unconfirmed.popleft().length
-        if unconfirmed and unconfirmed[0].first <= self.confirmed:
-            self.confirmed_length = unconfirmed[0].length_at(self.confirmed)
+    def _first_unconfirmed(self) -> SentRun | None:
+        """Only for slow paths: walks what is kept."""
+        return next((run for run in self._kept if run.end > self.confirmed + 1), None)
 
     def _release(self) -> None:
-        kept, settled = self._kept, self._tracker.settled
-        if not kept or kept[0].end > settled + 1:
+        # Settled may be ahead of what was told: that comes with the end of the buffer of answers.
+        kept, end = self._kept, min(self._tracker.settled, self.confirmed) + 1
+        if not kept or kept[0].end > end:
             return
-        while kept and kept[0].end <= settled + 1:
-            self.pending_bytes -= len(kept.popleft().frames)
+        pending_bytes = self.pending_bytes
+        while kept and kept[0].end <= end:
+            run = kept.popleft()
+            pending_bytes -= len(run.frames)
+        self.pending_bytes = pending_bytes
+        self._released_length = run.length
         self._owner.adds_released()
 
     def _know_living(self) -> None:

@@ -1,8 +1,8 @@
 """The ADD frames of a run as they were sent, kept for whoever needs them again. Owns their slicing; sends nothing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from quire_bookie.model import Buffer, EntryId
 
@@ -11,21 +11,16 @@ _ENTRY_LENGTH = Struct(">q")
 _ENTRY_LENGTH_OFFSET = 4 + 4 + 20 + 24  # frame length, header word, master key, then ledger, entry, LAC
 
 
-@dataclass(slots=True)
-class SentRun:
+class SentRun(NamedTuple):
     """Consecutive entries whose frames left together, joined in one buffer."""
 
     first: EntryId
-    count: int
+    end: int
+    """The entry after the last."""
     frames: bytes
     length: int
     """Payload bytes of the ledger up to and with the last entry."""
     sent_s: float
-
-    @property
-    def end(self) -> int:
-        """The entry after the last."""
-        return self.first + self.count
 
     def split(self) -> Iterator[memoryview]:
         """The ADD frames one by one."""

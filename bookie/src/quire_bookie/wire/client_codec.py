@@ -7,6 +7,7 @@ Answers of V2 are matched by (ledger, entry, kind), of V3 by transaction.
 
 from collections.abc import Iterable, Sequence
 
+from quire_bookie.bulk import add_replies
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, EntryId, LedgerId
@@ -139,6 +140,11 @@ class ClientCodec:
             response = _v2_response(view[position:stop], header)
             responses.append(response)
             acks = response if isinstance(response, AddResponse) else None
+            if acks is not None and (more := _acks_behind(data, stop, header, code, ledger, entry + 1)):
+                acks.count += more
+                position = stop + more * v2.ADD_RESPONSE_FRAME_BYTES
+                acks = None
+                continue
             if acks is not None:
                 acks_header, acks_code, acks_ledger, next_entry = header, code, acks.ledger, acks.first + 1
             position = stop
@@ -156,6 +162,22 @@ class ClientCodec:
             responses.append(client_v3.response_of(parse(pb.Response, view[position + 4 : stop])))
             position = stop
         return position
+
+
+def _acks_behind(data: bytes, position: int, header: int, code: int, ledger: int, first: int) -> int:
+    """How many answers to adds of consecutive ids from `first` on fill `data` from `position` on; 0: not only such.
+
+    What the socket brought of a pipelining writer is nearly always that, and is compared in one piece.
+    """
+    count = (len(data) - position) // v2.ADD_RESPONSE_FRAME_BYTES
+    if count < 2:
+        return 0
+    last = position + (count - 1) * v2.ADD_RESPONSE_FRAME_BYTES
+    length = v2.ADD_RESPONSE_LENGTH
+    if v2.RESPONSE.unpack_from(data, last) != (length, header, code, ledger, first + count - 1):
+        return 0
+    expected = add_replies(length, header, code, ledger, first, count)
+    return count if data[position : last + v2.ADD_RESPONSE_FRAME_BYTES] == expected else 0
 
 
 def _v2_response(frame: memoryview, header: int) -> Response:

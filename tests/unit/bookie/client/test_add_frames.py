@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.client.add_frames import AddFrames
+from quire_bookie.errors import LedgerError
 from quire_bookie.model import DigestType, EntryId, LedgerId
 from quire_bookie.wire.client_codec import v2_adds
 from quire_bookie.wire.digest import Digest, master_key
@@ -27,7 +28,7 @@ def test_a_run_equals_its_entries_encoded_one_by_one(
     digest_type: DigestType, first: int, length: int, payloads: list[bytes | tuple[bytes, ...]], password: bytes
 ) -> None:
     ledger, digest, key = LedgerId(7), Digest(digest_type, password), master_key(password)
-    frames, end = AddFrames(ledger, digest, key).encode(EntryId(first), EntryId(first - 1), length, payloads)
+    frames, end = AddFrames(ledger, digest, key, 200).encode(EntryId(first), EntryId(first - 1), length, payloads)
     entries = []
     for entry, payload in enumerate(payloads, first):
         whole = b"".join(payload) if isinstance(payload, tuple) else bytes(payload)
@@ -39,10 +40,17 @@ def test_a_run_equals_its_entries_encoded_one_by_one(
 
 
 def test_the_frame_is_that_of_the_protocols_test_vector() -> None:
-    adds = AddFrames(LedgerId(1), Digest(DigestType.CRC32C, b"secret"), master_key(b"secret"))
+    adds = AddFrames(LedgerId(1), Digest(DigestType.CRC32C, b"secret"), master_key(b"secret"), 6)
     frames, length = adds.encode(EntryId(5), EntryId(4), 30, [b"hello!"])
     assert length == 36
     assert frames.hex() == (
         "0000004202010000e793cbc379107648537183605cd361d3bb789a39"
         "0000000000000001000000000000000500000000000000040000000000000024ecb17abc68656c6c6f21"
     )
+
+
+@pytest.mark.parametrize("digest_type", list(DigestType))
+def test_a_payload_above_the_limit_is_refused_with_its_size(digest_type: DigestType) -> None:
+    adds = AddFrames(LedgerId(1), Digest(digest_type, b""), master_key(b""), 5)
+    with pytest.raises(LedgerError, match="an entry of 6 bytes; the limit is 5"):
+        adds.encode(EntryId(0), EntryId(-1), 0, [b"fits", (b"not", b"me!")])

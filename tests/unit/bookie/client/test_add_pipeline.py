@@ -133,6 +133,37 @@ async def test_the_length_is_that_of_the_last_confirmed_entry_even_inside_a_run(
     assert world.confirmed == [0, 1, 2, 3, 4]
 
 
+async def test_the_length_stays_that_of_what_was_told_when_more_is_settled_already() -> None:
+    world = _World()
+    world.push(1)
+    world.push(10)
+    world.ack(_A, 0, 2)
+    world.ack(_B, 0)
+    world.pipeline.adds_stored(_B, EntryId(1), 1)  # its buffer of answers goes on ...
+    world.refuse(_C, BookieIoError("disk"), 0, 2)  # ... and the only one that owed anything leaves
+    world.pipeline.stop(LedgerClosedError("enough"))
+    assert (world.pipeline.confirmed, world.pipeline.confirmed_length) == (1, 11)
+    other = _World()
+    other.push(1)
+    other.push(10)
+    other.ack(_A, 0, 2)
+    other.ack(_B, 0)
+    other.pipeline.adds_stored(_B, EntryId(1), 1)
+    other.pipeline.adds_refused(_C, EntryId(0), 2, BookieIoError("disk"))
+    other.pipeline.stop(LedgerClosedError("enough"))
+    assert (other.pipeline.confirmed, other.pipeline.confirmed_length) == (0, 1)
+
+
+async def test_what_a_bookie_stored_before_its_connection_broke_is_confirmed() -> None:
+    world = _World()
+    world.waits = True
+    world.push(10)
+    world.ack(_A, 0)
+    world.pipeline.adds_stored(_B, EntryId(0), 1)  # the rest of the buffer breaks the protocol
+    world.pipeline.link_lost(_B, BookieIoError("nonsense"))
+    assert world.confirmed == [0]
+
+
 async def test_bytes_are_kept_until_every_living_replica_answered() -> None:
     world = _World()
     world.push(10, 10)

@@ -61,6 +61,17 @@ def test_every_ack_comes_out_in_order_whatever_the_pieces(
     assert expand(responses) == [(ledger, entry, names[code]) for ledger, entry, code in acks]
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 50, 98, 99])
+def test_one_ack_of_many_that_is_another_one_ends_the_response_there(wrong: int) -> None:
+    acks = [ack(1, entry) for entry in range(100)]
+    for other in (ack(2, wrong), ack(1, wrong, 104), ack(1, wrong + 1)):
+        changed = [*acks[:wrong], other, *acks[wrong + 1 :]]
+        found = ClientCodec(2).feed(b"".join(changed))
+        alone = [response for one in changed for response in ClientCodec(2).feed(one)]
+        assert expand(found) == expand(alone)
+        assert len(found) == (2 if wrong in (0, 99) else 3)
+
+
 def test_a_read_between_acks_is_not_mistaken_for_one() -> None:
     read = v2.RESPONSE.pack(24, READ_HEADER, 2, 1, 1)
     first, between, last = ClientCodec(2).feed(ack(1, 0) + read + ack(1, 1))

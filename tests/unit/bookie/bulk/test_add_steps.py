@@ -1,0 +1,59 @@
+"""The adds of a client: both makers of the step against the codec's own frames, and against each other."""
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_bookie.bulk import plain_adds
+from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.wire import v2
+from quire_bookie.wire.client_codec import v2_adds
+from quire_bookie.wire.digest import Digest
+from tests.support.bulk_steps import KEY, both
+
+PREFIX = v2.header_word(v2.ADD).to_bytes(4, "big") + KEY
+BOTH = both(plain_adds, "encode_adds")
+
+_bytes = st.binary(max_size=40)
+_part = st.one_of(_bytes, _bytes.map(bytearray), _bytes.map(lambda data: memoryview(data)))
+_payload = st.one_of(_part, st.lists(_part, max_size=4).map(tuple))
+
+
+@BOTH
+@given(
+    ledger=st.integers(-(2**63), 2**63 - 1),
+    first=st.integers(0, 2**62),
+    lac=st.integers(-1, 2**62),
+    length=st.integers(0, 2**62),
+    payloads=st.lists(_payload, max_size=6),
+)
+def test_the_frames_are_those_of_the_codec(
+    steps: ModuleType, ledger: int, first: int, lac: int, length: int, payloads: list[bytes | tuple[bytes, ...]]
+) -> None:
+    found = steps.encode_adds(PREFIX, ledger, first, lac, length, 1000, payloads)
+    assert found == steps.encode_adds(PREFIX, ledger, first, lac, length, 1000, tuple(payloads))
+    digest = Digest(DigestType.CRC32C, b"")
+    entries = []
+    for entry, payload in enumerate(payloads, first):
+        whole = b"".join(payload) if isinstance(payload, tuple) else bytes(payload)
+        length += len(whole)
+        entries.append((digest.encode_entry(LedgerId(ledger), EntryId(entry), EntryId(lac), length, (whole,)), whole))
+    assert found == (b"".join(v2_adds(KEY, entries)), length)
+
+
+@BOTH
+def test_a_payload_may_be_as_large_as_the_limit_and_no_larger(steps: ModuleType) -> None:
+    frames, length = steps.encode_adds(PREFIX, 1, 0, -1, 0, 10, [b"x" * 10, (b"y" * 4, b"z" * 6)])
+    assert (len(frames), length) == (2 * (4 + 24 + 32 + 4 + 10), 20)
+    for payload in (b"x" * 11, (b"y" * 4, b"z" * 7)):
+        with pytest.raises(OverflowError, match=r"^11$"):
+            steps.encode_adds(PREFIX, 1, 0, -1, 0, 10, [b"fits", payload])
+
+
+@BOTH
+def test_what_is_no_buffer_is_refused(steps: ModuleType) -> None:
+    for payload in (7, "text", None, (b"part", 7)):
+        with pytest.raises(TypeError):
+            steps.encode_adds(PREFIX, 1, 0, -1, 0, 100, [payload])
