@@ -1,8 +1,5 @@
 """The HTTP side of a bookie: health, readiness, metrics, and BookKeeper's admin paths.
 
-Modules with aiohttp in them are imported by whoever serves, when it serves: see `listening`.
+Imports nothing itself: a broker takes its port by `listening` without a bookie's insides, and modules with aiohttp in
+them are imported by whoever serves, when it serves.
 """
-
-from quire_bookie.admin.readings import BookieReadings
-
-__all__ = ["BookieReadings"]

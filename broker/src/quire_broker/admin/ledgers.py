@@ -18,7 +18,7 @@ from quire_bookie.errors import NoSuchEntryError, PeerProtocolError
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of
-from quire_broker.admin.status import counters
+from quire_broker.admin.counters import counters
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.wire.entry import peek

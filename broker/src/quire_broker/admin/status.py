@@ -1,7 +1,6 @@
 """/healthz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
 
 import html
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -9,11 +8,9 @@ from quire_bookie.errors import MetadataError
 from quire_bookie.metrics import CONTENT_TYPE, render
 from quire_broker import __version__
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.counters import counters
 from quire_broker.admin.readings import broker_readings
 from quire_broker.topic.topic import Topic
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
@@ -22,30 +19,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/metrics", metrics)
     router.add_get("/metrics/", metrics)
     router.add_get("/", page)
-
-
-def counters(broker: "RunningBroker") -> dict[str, int]:
-    """The broker's counters and gauges by name, without prefix."""
-    stats = broker.parts.stats
-    topics = broker.topics.loaded
-    values = {name: int(getattr(stats, name)) for name in type(stats).__slots__}
-    values |= {
-        "connections": len(broker.sessions),
-        "topics": len(topics),
-        "producers": sum(len(topic.producers) for topic in topics),
-        "consumers": sum(
-            len(subscription.consumers) for topic in topics for subscription in topic.subscriptions.values()
-        ),
-        "publish_pending_bytes": broker.budget.used_bytes,
-        "publish_pauses": broker.budget.pauses,
-        "bundles_owned": len(broker.owners.held),
-        "background_tasks": len(broker.background),
-        "background_failures": broker.background.failures,
-        "cache_hits": broker.factory.cache.stats.hits,
-        "cache_misses": broker.factory.cache.stats.misses,
-        "cache_bytes": broker.factory.cache.size_bytes,
-    }
-    return values
 
 
 async def healthz(request: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from quire_bookie.admin import BookieReadings
+from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
@@ -17,7 +17,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_broker.admin.status import counters
+from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig

@@ -7,10 +7,12 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -18,7 +20,6 @@ from quire_bookie.errors import MetadataError, QuireError, StartupError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
 from quire_broker import __version__, limits
-from quire_broker.admin.web import WebServer
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.lookup import Lookups
@@ -33,6 +34,7 @@ from quire_broker.topic.topics import Topics, TopicsSettings
 
 if TYPE_CHECKING:
     from quire_bookie.client import LedgerClient
+    from quire_broker.admin.web import WebServer
 
 TICK_S = 10.0
 log = logging.getLogger("quire.broker")
@@ -84,6 +86,7 @@ class RunningBroker:
         self.parts: BrokerParts
         self._registration: Registration
         self._server: asyncio.Server | None = None
+        self._http_socket: socket.socket | None = None
         self._web: WebServer | None = None
         self._stopped = False
 
@@ -112,8 +115,8 @@ class RunningBroker:
             ) from error
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
-        self._web = WebServer(self)
-        self.http_port = await self._web.bind(settings.listen, settings.http_port)
+        self._http_socket = listen(settings.listen, settings.http_port)
+        self.http_port = port_of(self._http_socket)
         await initialise_cluster(self.policies, self.urls.http, self.urls.native)
         self.owners = Owners(self.metadata, self.policies, self.urls)
         self.owners.on_lost = self._bundle_lost
@@ -139,8 +142,15 @@ class RunningBroker:
         self.background.start(self._registration.run(), "registration")
         self.background.start(self._tick(), "tick")
         await server.start_serving()
-        await self._web.serve()
+        await self._serve_http(self._http_socket)
         log.info("broker serves %s and %s", self.urls.native, self.urls.http)
+
+    async def _serve_http(self, listening: socket.socket) -> None:
+        # Here and not above: loading its library takes a third of the time to the first message.
+        from quire_broker.admin.web import WebServer
+
+        self._web = WebServer(self)
+        await self._web.serve(listening)
 
     def _accept(self) -> asyncio.Protocol:
         settings = self.settings.session
@@ -215,6 +225,8 @@ class RunningBroker:
             session.close()
         if self._web is not None:
             await self._web.close()
+        if self._http_socket is not None:
+            self._http_socket.close()
         await self.background.close()
 
 
