@@ -415,7 +415,7 @@ class SimFile:
         return bytes(self._inode.current[offset : offset + size])
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """A death in the middle leaves a part of the bytes, unsynced. It looks at them again in the end, as a disk may."""
+        """A death in the middle leaves a part of the bytes, unsynced. Looks at them until the end, as a disk may."""
         data = b"".join(buffers)
         writing = self._inode.writing
         writing.append((offset, data))
