@@ -7,23 +7,27 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.connection import BookieConnection
+from quire_bookie.client.deferred_writer import DeferredSyncWriter
 from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.ledger_writer import LedgerWriter
+from quire_bookie.client.opening import Opening
 from quire_bookie.client.pool import ConnectionPool
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
-from quire_bookie.env.chance import Chance
-from quire_bookie.env.clock import WallClock
+from quire_bookie.env.chance import Chance, SystemChance
+from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.errors import LedgerError, LedgerExistsError, UnauthorizedError
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
@@ -46,7 +50,7 @@ class ClientStats:
 
 
 class LedgerClient:
-    """See the module's text. Open it with `open`, close it with `close`; the metadata store stays the caller's."""
+    """See the module's text. Open it with `connect`, or with `open`, where the metadata store stays the caller's."""
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class LedgerClient:
         self._nodes = LedgerNodes(metadata)
         self._ids = LedgerIds(metadata)
         self._registry = registry
+        self._own_metadata: MetadataStore | None = None
         self._pool = ConnectionPool(registry.address_of, settings, security)
         self._racks = racks
         self._free_space = (
@@ -104,6 +109,33 @@ class LedgerClient:
             undo.pop_all()
         return cls(metadata, registry, settings, clock, chance, security, racks)
 
+    @classmethod
+    def connect(cls, metadata_url: str, settings: ClientSettings | None = None) -> "Opening[LedgerClient]":
+        """A client of the cluster whose metadata are at `metadata_url` ("etcd://host:2379/prefix", "local:folder").
+
+        To be awaited or entered by `async with`; it closes its metadata store with itself. ConfigError, StartupError,
+        MetadataUnavailableError.
+        """
+        return Opening(cls._connect(metadata_url, settings))
+
+    @classmethod
+    async def _connect(cls, metadata_url: str, settings: ClientSettings | None) -> "LedgerClient":
+        async with contextlib.AsyncExitStack() as undo:
+            metadata = await open_metadata_store(metadata_url)
+            undo.push_async_callback(metadata.close)
+            client = await cls.open(metadata, settings, clock=SystemClock(), chance=SystemChance())
+            client._own_metadata = metadata
+            undo.pop_all()
+        return client
+
+    async def __aenter__(self) -> Self:
+        """The client."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()
+
     async def close(self) -> None:
         """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
         for writer in list(self._writers.values()):
@@ -115,6 +147,8 @@ class LedgerClient:
         if self._racks is not None:
             await self._racks.close()
         await self._registry.close()
+        if self._own_metadata is not None:
+            await self._own_metadata.close()
 
     # ---- bookies
     @property
@@ -138,22 +172,40 @@ class LedgerClient:
         return remove
 
     # ---- ledgers
-    async def create_ledger(
+    def create_ledger(
         self,
         *,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
         bookies: Sequence[BookieId] | None = None,
-    ) -> LedgerWriter:
-        """A new, empty ledger and its writer. `bookies`: exactly these, in this order, whether registered or not.
+        deferred_sync: bool = False,
+    ) -> Opening[LedgerWriter]:
+        """A new, empty ledger and its writer, to be awaited or entered by `async with`.
+
+        `custom`: the owner's own keys in the metadata. `bookies`: exactly these, in this order, whether registered or
+        not. `deferred_sync`: appends return before they are durable, and `force` makes them so; nothing counts as
+        confirmed before.
 
         NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
         cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind).
         """
+        quorums = (ensemble_size, write_quorum, ack_quorum)
+        return Opening(self._create(quorums, digest_type, password, custom, bookies, deferred_sync))
+
+    async def _create(
+        self,
+        quorums: tuple[int, int, int],
+        digest_type: DigestType,
+        password: bytes,
+        custom: Mapping[str, bytes] | None,
+        bookies: Sequence[BookieId] | None,
+        deferred_sync: bool,
+    ) -> LedgerWriter:
+        ensemble_size, write_quorum, ack_quorum = quorums
         if not ensemble_size >= write_quorum >= ack_quorum >= 1:
             raise LedgerError(
                 f"quorums {ensemble_size}/{write_quorum}/{ack_quorum}: ensemble >= write quorum >= ack quorum >= 1"
@@ -180,21 +232,28 @@ class LedgerClient:
                 stored = await self._nodes.create(ledger, metadata)
             except LedgerExistsError:
                 continue  # somebody else counted that id, for instance after the counter was lost
-            writer = LedgerWriter(self._handle(ledger, digest_type, password), stored, self._finished)
+            kind = DeferredSyncWriter if deferred_sync else LedgerWriter
+            writer = kind(self._handle(ledger, digest_type, password), stored, self._finished)
             self._writers[ledger] = writer
             self.stats.ledgers_created += 1
             return writer
         raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} new ledger ids in a row were taken")
 
-    async def open_ledger(
+    def open_ledger(
         self, ledger: LedgerId, *, password: bytes = b"", recover: bool, digest_type: DigestType | None = None
-    ) -> LedgerReader:
-        """A reader. With `recover` the ledger is first taken over from its writer and closed.
+    ) -> Opening[LedgerReader]:
+        """A reader, to be awaited or entered by `async with`.
 
-        Without, it is left alone and can be read as far as its bookies are known to have confirmed entries.
+        With `recover` the ledger is first taken over from its writer and closed. Without, it is left alone and can be
+        read as far as its bookies are known to have confirmed entries.
         `digest_type` only counts where the metadata does not name one. UnauthorizedError for a wrong password,
         NoSuchLedgerError, QuorumError (retry), MetadataError.
         """
+        return Opening(self._open_ledger(ledger, password, recover, digest_type))
+
+    async def _open_ledger(
+        self, ledger: LedgerId, password: bytes, recover: bool, digest_type: DigestType | None
+    ) -> LedgerReader:
         stored = await self._nodes.read(ledger)
         handle = self._handle_of(ledger, stored.value, password, digest_type)
         if recover:

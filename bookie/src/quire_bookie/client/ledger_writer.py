@@ -12,12 +12,14 @@ whether the ledger is closed: call it again.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from quire_bookie.client.add_frames import AddFrames
 from quire_bookie.client.add_pipeline import AddPipeline
@@ -29,7 +31,7 @@ from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import find_moved
 from quire_bookie.client.range_read import RangeReader
-from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError
+from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
 
@@ -70,7 +72,13 @@ class WriterStats:
 
 
 class LedgerWriter:
-    """See the module's text. Made by `LedgerClient.create_ledger`."""
+    """See the module's text. Made by `LedgerClient.create_ledger`.
+
+    `async with` closes it; after an error inside it is closed if it can be, after a cancellation it is abandoned.
+    """
+
+    PURPOSE = Purpose.ADD
+    PIPELINE = AddPipeline
 
     def __init__(
         self,
@@ -103,13 +111,13 @@ class LedgerWriter:
         )
         self._pending_bytes_max = handle.settings.writer_pending_bytes_max
         self._frames = AddFrames(handle.ledger, handle.digest, handle.master_key, self._payload_bytes_max)
-        self._pipeline = AddPipeline(
+        self._pipeline = self.PIPELINE(
             handle.ledger,
             stored.value,
             EntryId(0),
             0,
             links=handle.links,
-            purpose=Purpose.ADD,
+            purpose=self.PURPOSE,
             settings=handle.settings,
             owner=self,
         )
@@ -237,6 +245,20 @@ class LedgerWriter:
         await confirmed
         return entry
 
+    async def force(self) -> EntryId:
+        """Wait until everything submitted so far is durable on Qa replicas; the last such entry.
+
+        Of a ledger without deferred sync that is to be confirmed. The error that the writer failed with.
+        """
+        target = self.last_add_pushed
+        if self.last_add_confirmed < target:
+            if self._pipeline.error is not None:
+                raise self._pipeline.error
+            confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((target, confirmed))
+            await confirmed
+        return self.last_add_confirmed
+
     async def tell_lac(self) -> EntryId:
         """Tell the bookies what is confirmed, as readers otherwise learn it from the next entry. QuorumError."""
         self._check_open()
@@ -279,15 +301,14 @@ class LedgerWriter:
             # From here on nothing is confirmed, as nothing is pushed: the metadata will say where the ledger ends.
             # A slow replica may have held back appends: they are refused now.
             self._wake_blocked()
-            changes, pipeline = self._changes, self._pipeline
+            changes = self._changes
             await changes.stop()
             try:
                 changes.stored = await close_ledger(
                     self._handle.nodes,
                     self.ledger_id,
                     changes.stored,
-                    pipeline.confirmed,
-                    pipeline.confirmed_length,
+                    *self._end_point(),
                     partial(writer_conflict, unsettled=changes.unsettled),
                 )
             except (LedgerFencedError, LedgerClosedError):
@@ -302,6 +323,22 @@ class LedgerWriter:
                 self._end_when_settled()
             return self.metadata
 
+    async def __aenter__(self) -> Self:
+        """The writer."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See the class's text."""
+        if error is None:
+            await self.close()
+        elif isinstance(error, Exception):
+            with contextlib.suppress(QuireError):  # the first error says more
+                await self.close()
+        else:
+            self.abandon()
+
     def abandon(self) -> None:
         """Drop what is under way and leave the ledger open, as a crash would; a recovery closes it.
 
@@ -315,6 +352,10 @@ class LedgerWriter:
     def bookies_changed(self) -> None:
         """The set of bookies that can be written to changed."""
         self._changes.bookies_changed()
+
+    def _end_point(self) -> tuple[EntryId, int]:
+        """The last entry of the ledger if it is closed now, and its length."""
+        return self._pipeline.confirmed, self._pipeline.confirmed_length
 
     def _check_open(self) -> None:
         if self._state is WriterState.OPEN:
