@@ -74,6 +74,7 @@ class Cluster:
             name=host,
             client_settings=ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0),
             end_limbo=self.end_limbo,
+            set_read_only=self.set_read_only,
         )
         place.running = await world.loop.run_on(node, starting)
         return place
@@ -90,6 +91,14 @@ class Cluster:
         for place in self.world.bookies.values():
             if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
                 await asyncio.wait_for(self.world.loop.run_on(place.node, place.running.storage.end_limbo(ledger)), 10)
+                return
+        raise BookieUnavailableError(f"{bookie} is down")
+
+    async def set_read_only(self, bookie: BookieId, on: bool) -> None:
+        """What the admin HTTP does in production."""
+        for place in self.world.bookies.values():
+            if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
+                await asyncio.wait_for(self.world.loop.run_on(place.node, place.running.set_read_only(on)), 10)
                 return
         raise BookieUnavailableError(f"{bookie} is down")
 

@@ -104,6 +104,7 @@ class RecoveryApi:
                     "since_ms": entry.since_ms,
                     "last_ms": entry.last_ms,
                     "attempts": entry.attempts,
+                    "accepted_ms": entry.accepted_ms,
                 }
                 for entry in found
             ]

@@ -7,10 +7,13 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import errors, failure
 from quire_bookie.admin.cluster_api import ClusterApi
+from quire_bookie.admin.drain_api import DrainApi
+from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.recovery_api import RecoveryApi
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery
+from quire_bookie.recovery.access import ClusterAccess
 
 _STOP_TIMEOUT_S = 2.0
 _PREFIX = "quire_autorecovery_"
@@ -30,6 +33,8 @@ class RecoveryWeb:
             ]
         )
         app.add_routes(RecoveryApi(metadata, clock).routes())
+        app.add_routes(DrainApi(metadata, clock).routes())
+        app.add_routes(LedgerCare(metadata, self._access).routes())
         app.add_routes(ClusterApi(metadata).routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
 
@@ -41,6 +46,9 @@ class RecoveryWeb:
     async def close(self) -> None:
         """Stop listening."""
         await self._runner.cleanup()
+
+    async def _access(self) -> ClusterAccess:
+        return self._running.access
 
     async def _health(self, _: web.Request) -> web.Response:
         if self._running.failed.done():

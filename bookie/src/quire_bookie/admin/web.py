@@ -12,7 +12,9 @@ from quire_bookie.admin.bookie_api import BookieApi
 from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.collection_api import CollectionApi
 from quire_bookie.admin.config_api import ConfigApi
+from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_api import LedgerApi
+from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.probes import Probes
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
 from quire_bookie.client import LedgerClient
@@ -21,6 +23,8 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
 
 _STOP_TIMEOUT_S = 2.0
@@ -46,6 +50,7 @@ class BookieWeb:
         self._client_settings = client_settings
         self._bookie: RunningBookie | None = None
         self._client: LedgerClient | None = None
+        self._access: ClusterAccess | None = None
         self._client_lock = asyncio.Lock()
         app = web.Application(middlewares=[errors], client_max_size=_BODY_BYTES_MAX)
         app.add_routes(Probes(lambda: self._bookie).routes())
@@ -53,8 +58,10 @@ class BookieWeb:
         app.add_routes(CollectionApi(self._serving).routes())
         app.add_routes(ClusterApi(metadata).routes())
         app.add_routes(RecoveryApi(metadata, clock).routes())
+        app.add_routes(DrainApi(metadata, clock).routes())
         app.add_routes(LimboApi(self._serving).routes())
         app.add_routes(LedgerApi(metadata, self._open_client).routes())
+        app.add_routes(LedgerCare(metadata, self._open_access).routes())
         app.add_routes(ConfigApi(settings).routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
 
@@ -70,6 +77,8 @@ class BookieWeb:
     async def close(self) -> None:
         """Stop listening."""
         await self._runner.cleanup()
+        if self._access is not None:
+            await self._access.close()
         if self._client is not None:
             await self._client.close()
 
@@ -77,6 +86,17 @@ class BookieWeb:
         if self._bookie is None:
             raise web.HTTPServiceUnavailable(reason="starting")
         return self._bookie
+
+    async def _open_access(self) -> ClusterAccess:
+        """The ways to the cluster for those who look after ledgers through this server; made when first needed."""
+        async with self._client_lock:
+            if self._access is None:
+                self._access = await ClusterAccess.open(
+                    *(self._metadata, RecoverySettings(), self._client_settings or ClientSettings()),
+                    clock=self._clock,
+                    chance=self._chance,
+                )
+            return self._access
 
     async def _open_client(self) -> LedgerClient:
         """A client for those who read ledgers through this server; made when first needed."""

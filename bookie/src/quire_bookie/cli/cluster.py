@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from quire_bookie.cli import drain
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 
@@ -17,6 +18,7 @@ def register(commands: Commands) -> None:
     """Add `quire cluster`."""
     app = new_app("Bookies, lost replicas and auto-recovery of the cluster of a running bookie or auto-recovery.")
     commands.app.add_typer(app, name="cluster")
+    drain.register(app)
 
     @app.command()
     def status(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
@@ -51,7 +53,8 @@ def register(commands: Commands) -> None:
             return
         for entry in found:
             since = datetime.fromtimestamp(entry["since_ms"] / 1000, UTC).isoformat(timespec="seconds")
-            typer.echo(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts: {entry['reason']}")
+            accepted = ", its loss is accepted" if entry["accepted_ms"] is not None else ""
+            typer.echo(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts{accepted}: {entry['reason']}")
         if not found:
             typer.echo("everything that was tried could be restored", err=True)
 

@@ -91,7 +91,7 @@ def new_app(help_text: str) -> typer.Typer:
 
 def build(arguments: Sequence[str] = ()) -> Commands:
     """The command tree that these arguments need: with a command of our own our part, else of everything installed."""
-    from quire_bookie.cli import autorecovery, bookie, cluster, show
+    from quire_bookie.cli import autorecovery, bookie, cluster, ledger, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
 
@@ -103,6 +103,7 @@ def build(arguments: Sequence[str] = ()) -> Commands:
     bookie.register(commands)
     autorecovery.register(commands)
     cluster.register(commands)
+    ledger.register(commands)
     show.register(commands)
     if not (arguments and arguments[0] in _OWN):
         commands.add_others()

@@ -1,6 +1,7 @@
 """Asks a running process over HTTP. One answer at a time, blocking: these are commands, not servers."""
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,6 +45,26 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
         raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
     except (OSError, ValueError) as error:
         raise RefusedError(f"{http} is no Quire: {error}") from error
+
+
+def lines(http: str, path: str) -> Iterator[Any]:
+    """JSON values as they come, one a line. Errors as `get`; RefusedError as well when the answer breaks off."""
+    import urllib.error
+    import urllib.request
+
+    if not http.startswith(("http://", "https://")):
+        raise ConfigError(f"--http {http}: expected http://host:port")
+    try:
+        with urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S) as answer:
+            for line in answer:
+                yield json.loads(line)
+    except urllib.error.HTTPError as error:
+        raise RefusedError(_reason(error)) from error
+    except urllib.error.URLError as error:
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{http}: its answer broke off: {error}") from error
 
 
 def _reason(error: "HTTPError") -> str:

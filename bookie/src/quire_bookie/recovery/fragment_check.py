@@ -63,10 +63,14 @@ class ReplicaReport:
 class LedgerCheck:
     """One look at one ledger. Lists of entries are asked for once a bookie."""
 
-    def __init__(self, access: ClusterAccess, handle: LedgerHandle, pace: Pace) -> None:
+    def __init__(
+        self, access: ClusterAccess, handle: LedgerHandle, pace: Pace, *, verified_share: float | None = None
+    ) -> None:
+        """`verified_share`: of the entries between first and last, how many are read; None: as configured."""
         self._access = access
         self._handle = handle
         self._pace = pace
+        self._share = access.settings.verified_share if verified_share is None else verified_share
         self._lists: dict[BookieId, Availability | LedgerError] = {}
 
     async def check(
@@ -135,7 +139,7 @@ class LedgerCheck:
         return failures | await self.read_all(fragment.ensemble[position], part)
 
     def _sample(self, fragment: Fragment, position: int) -> list[EntryId]:
-        share = self._access.settings.verified_share
+        share = self._share
         count = fragment.last - fragment.first + 1
         if share <= 0 or count <= 2:
             return []

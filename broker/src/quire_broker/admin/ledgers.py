@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from quire_bookie.client.ledger_description import describe
 from quire_bookie.errors import NoSuchEntryError, PeerProtocolError
-from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.model import EntryId, LedgerId
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
@@ -45,31 +46,6 @@ def _number(request: web.Request, name: str, default: int) -> int:
         return int(request.query.get(name, default))
     except ValueError as error:
         raise PeerProtocolError(f"{name} must be a number; got {request.query[name]!r}") from error
-
-
-def _custom(metadata: LedgerMetadata) -> dict[str, str]:
-    return {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
-
-
-def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
-    """A ledger for people and tools."""
-    closed = metadata.state is LedgerState.CLOSED
-    return {
-        "ledgerId": ledger_id,
-        "state": metadata.state.name,
-        "ensembleSize": metadata.ensemble_size,
-        "writeQuorum": metadata.write_quorum,
-        "ackQuorum": metadata.ack_quorum,
-        "digestType": metadata.digest_type.name,
-        "lastEntry": metadata.last_entry if closed else None,
-        "entries": metadata.last_entry + 1 if closed else None,
-        "length": metadata.length if closed else None,
-        "segments": [
-            {"firstEntry": segment.first_entry, "ensemble": list(segment.ensemble)} for segment in metadata.segments
-        ],
-        "custom": _custom(metadata),
-        "formatVersion": metadata.format_version,
-    }
 
 
 async def list_ledgers(request: web.Request) -> web.Response:

@@ -7,8 +7,8 @@ import typer
 
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
+from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
 from quire_bookie.errors import ConfigError
-from quire_broker.cli.tables import Form, FormOption, print_json, print_table
 
 
 def register(commands: Commands) -> None:

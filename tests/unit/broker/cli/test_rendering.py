@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from quire_broker.cli import ledgers, topics
+from quire_bookie.cli import ledger as ledgers
+from quire_bookie.cli.tables import print_facts, print_table
+from quire_broker.cli import topics
 from quire_broker.cli.status_line import (
     Sample,
     StatusLine,
@@ -16,7 +18,6 @@ from quire_broker.cli.status_line import (
     own_command,
     standalone_banner,
 )
-from quire_broker.cli.tables import print_facts, print_table
 from quire_broker.ownership.owners import BrokerUrls
 
 IDLE = Sample(10.0, 0, 0, 0, 0, 0, 0, None)

@@ -1,0 +1,194 @@
+"""/admin/quire/ledgers: ledgers of the cluster for `quire ledger`, by their metadata and from their bookies.
+
+    GET    /admin/quire/ledgers?after=<id>&limit=<n>       {"ledgers": [as `describe`], "next": id or null}
+    GET    /admin/quire/ledgers/{id}                       as `describe`
+    GET    /admin/quire/ledgers/{id}/entries?first=&last=  {"ledgerId", "lastAddConfirmed", "entries": [...]}
+    GET    /admin/quire/ledgers/{id}/check                 JSON lines: {"done", "of"}, {"bookie", ...}, the sums
+    PUT    /admin/quire/ledgers/{id}/recover               fences the writer and closes the ledger
+    DELETE /admin/quire/ledgers/{id}                       the metadata; the bookies free the space later
+
+Reading and checking never open a ledger with recovery: that would fence its writer.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.client.ledger_description import describe
+from quire_bookie.client.ledger_reader import LedgerReader
+from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.errors import ConfigError, MetadataFormatError, NoSuchEntryError, QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import Health
+from quire_bookie.recovery.ledger_folders import ledger_folders
+from quire_bookie.recovery.ledger_report import report_on
+from quire_bookie.recovery.pace import Pace
+
+PAGE_LEDGERS_MAX = 1000
+PAGE_ENTRIES_MAX = 100
+PAGE_BYTES_MAX = 5 * 1024 * 1024
+CHECK_READS_S = 5000.0
+"""Reads that one check asks of all bookies in a second, unless the query says `rate`."""
+ROOT = "/admin/quire/ledgers"
+OpenAccess = Callable[[], Awaitable[ClusterAccess]]
+
+
+class LedgerCare:
+    """The handlers. `open_access`: the ways to the cluster, opened when first needed."""
+
+    def __init__(self, store: MetadataStore, open_access: OpenAccess) -> None:
+        self._store = store
+        self._open_access = open_access
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        one = f"{ROOT}/{{ledger:[0-9]+}}"
+        return [
+            web.get(ROOT, self._list),
+            web.get(one, self._info),
+            web.get(f"{one}/entries", self._entries),
+            *self.acting_routes(),
+        ]
+
+    def acting_routes(self) -> list[web.RouteDef]:
+        """Those that a broker does not have itself."""
+        one = f"{ROOT}/{{ledger:[0-9]+}}"
+        return [
+            web.get(f"{one}/check", self._check),
+            web.put(f"{one}/recover", self._recover),
+            web.delete(one, self._delete),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        after, limit = _number(request, "after", -1), _number(request, "limit", 100)
+        limit = max(1, min(limit, PAGE_LEDGERS_MAX))
+        found: list[dict[str, Any]] = []
+        async for ledger, metadata in _after(self._store, after):
+            if len(found) == limit:
+                return web.json_response({"ledgers": found, "next": found[-1]["ledgerId"]})
+            found.append(_unreadable(ledger) if metadata is None else describe(ledger, metadata))
+        return web.json_response({"ledgers": found, "next": None})
+
+    async def _info(self, request: web.Request) -> web.Response:
+        access, ledger = await self._open_access(), _ledger(request)
+        return web.json_response(describe(ledger, (await access.nodes.read(ledger)).value))
+
+    async def _entries(self, request: web.Request) -> web.Response:
+        """Up to 100 entries and 5 MiB, payloads in base64."""
+        access, ledger = await self._open_access(), _ledger(request)
+        metadata = (await access.nodes.read(ledger)).value
+        first = _number(request, "first", 0)
+        last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
+        reader = await LedgerReader.open(access.handle(ledger, metadata), metadata)
+        try:
+            lac = reader.last_add_confirmed
+            if lac < 0:
+                raise NoSuchEntryError(f"ledger {ledger} has no confirmed entry that can be read yet")
+            if not 0 <= first <= min(last, lac):
+                raise NoSuchEntryError(f"ledger {ledger} has entries 0 to {lac}; asked for {first} to {last}")
+            entries = await reader.read(EntryId(first), EntryId(min(last, lac)), bytes_max=PAGE_BYTES_MAX)
+            shown = [
+                {
+                    "entryId": entry.entry_id,
+                    "length": len(entry.payload),
+                    "payload": b64encode(bytes(entry.payload)).decode(),
+                }
+                for entry in entries
+            ]
+        finally:
+            await reader.close()
+        return web.json_response({"ledgerId": ledger, "lastAddConfirmed": lac, "entries": shown})
+
+    async def _check(self, request: web.Request) -> web.StreamResponse:
+        """Every replica of every entry; a line a finding. An error on the way is the last line, {"error": ...}."""
+        access, ledger = await self._open_access(), _ledger(request)
+        rate = _number(request, "rate", int(CHECK_READS_S))
+        await access.nodes.read(ledger)  # so that one that is not there is a 404
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        damages = unknown = 0
+        try:
+            async for piece in report_on(access, ledger, Pace(rate)):
+                for damage in piece.damages:
+                    unknown += damage.health is Health.UNKNOWN
+                    damages += damage.health is not Health.UNKNOWN
+                    await _line(
+                        answer,
+                        {
+                            "bookie": damage.bookie,
+                            "first": damage.first,
+                            "last": damage.last,
+                            "kind": damage.health.name.lower(),
+                            "reason": damage.reason,
+                        },
+                    )
+                await _line(answer, {"done": piece.entries_done, "of": piece.entries})
+            await _line(answer, {"damages": damages, "unknown": unknown})
+        except QuireError as error:
+            await _line(answer, {"error": str(error)})
+        await answer.write_eof()
+        return answer
+
+    async def _recover(self, request: web.Request) -> web.Response:
+        access, ledger = await self._open_access(), _ledger(request)
+        stored = await access.nodes.read(ledger)
+        closed = await recover_ledger(access.handle(ledger, stored.value), stored)
+        return web.json_response(describe(ledger, closed.value))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        access, ledger = await self._open_access(), _ledger(request)
+        await access.nodes.delete(ledger)
+        return web.json_response({"deleted": ledger})
+
+
+async def _line(answer: web.StreamResponse, value: dict[str, Any]) -> None:
+    await answer.write(json.dumps(value).encode() + b"\n")
+
+
+async def _after(store: MetadataStore, after: int) -> AsyncIterator[tuple[LedgerId, LedgerMetadata | None]]:
+    """Ledgers above an id, ascending, folder by folder: folders below it are not read. None: nobody can read it."""
+    async for folder in ledger_folders(store):
+        if _highest(folder) <= after:
+            continue
+        async for page in store.scan(folder):
+            for node in page:
+                ledger = layout.ledger_of_path(node.key)
+                if ledger is None or ledger <= after:
+                    continue
+                try:
+                    metadata = decode_ledger_metadata(node.value)
+                except MetadataFormatError:
+                    yield ledger, None
+                else:
+                    yield ledger, metadata
+
+
+def _unreadable(ledger: LedgerId) -> dict[str, Any]:
+    nothing = ("ensembleSize", "writeQuorum", "ackQuorum", "digestType", "lastEntry", "entries", "length")
+    return {"ledgerId": ledger, "state": "UNREADABLE", **dict.fromkeys(nothing), "segments": [], "custom": {}}
+
+
+def _highest(folder: str) -> int:
+    return int(folder.removeprefix(layout.ROOT).replace("/", "") + "9999")
+
+
+def _ledger(request: web.Request) -> LedgerId:
+    ledger = int(request.match_info["ledger"])
+    if ledger >= layout.LEDGER_IDS_END:
+        raise ConfigError(f"ledger {ledger}: ids end below {layout.LEDGER_IDS_END}")
+    return LedgerId(ledger)
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    text = request.query.get(name)
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text} is no whole number") from None

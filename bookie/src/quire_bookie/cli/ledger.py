@@ -1,0 +1,252 @@
+"""`quire ledger list|info|read|check|recover|delete`: ledgers as the store has them, whoever wrote them.
+
+Asks a running process over HTTP: a bookie, an auto-recovery, a broker or a standalone.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get, lines
+from quire_bookie.cli.tables import Form, FormOption, print_facts, print_json, print_table
+from quire_bookie.errors import ConfigError, PeerProtocolError
+
+PAGE_LEDGERS = 1000
+SHOWN_CHARACTERS = 80
+Ledger = Annotated[int, typer.Argument(min=0, help="Id of the ledger.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs; the same as --format json.")]
+DAMAGED = 1
+_ROOT = "/admin/quire/ledgers"
+
+
+def register(commands: Commands) -> None:
+    """Add `quire ledger`."""
+    app = new_app("Look at ledgers, check their replicas, recover and delete them.")
+    commands.app.add_typer(app, name="ledger")
+    _add_looking(app)
+    _add_acting(app)
+
+
+def _add_looking(app: typer.Typer) -> None:
+    """The commands that change nothing and read little."""
+
+    @app.command("list")
+    def list_(
+        limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+        http: Http = DEFAULT_HTTP,
+        format_: FormOption = Form.TABLE,
+        as_json: AsJson = False,
+    ) -> None:
+        """List ledgers by id."""
+        rows = list(_ledgers(http, limit))
+        if as_json or format_ is Form.JSON:
+            print_json(rows)
+        elif rows:
+            print_table(
+                ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "belongs to"),
+                [
+                    (row["ledgerId"], row["state"], _quorums(row), row["entries"], row["length"], _owner(row))
+                    for row in rows
+                ],
+            )
+        else:
+            typer.echo("there are no ledgers yet; the first `quire produce` makes one", err=True)
+
+    @app.command()
+    def info(
+        ledger: Ledger, http: Http = DEFAULT_HTTP, format_: FormOption = Form.TABLE, as_json: AsJson = False
+    ) -> None:
+        """Print the metadata of a ledger."""
+        found = get(http, f"{_ROOT}/{ledger}")
+        if as_json or format_ is Form.JSON:
+            print_json(found)
+            return
+        print_facts(_facts(found))
+
+    @app.command()
+    def read(
+        ledger: Ledger,
+        entries: Annotated[str | None, typer.Argument(metavar="[FIRST-LAST]", help="E.g. 100-110, 100-, or 7.")] = None,
+        first: Annotated[int, typer.Option(min=0, help="First entry.")] = 0,
+        last: Annotated[int | None, typer.Option(min=0, help="Last entry; default: all that is confirmed.")] = None,
+        as_hex: Annotated[bool, typer.Option("--hex", help="Whole payloads, in hexadecimal.")] = False,
+        as_text: Annotated[bool, typer.Option("--text", help="Whole payloads, as text, and nothing else.")] = False,
+        http: Http = DEFAULT_HTTP,
+        format_: FormOption = Form.TABLE,
+        as_json: AsJson = False,
+    ) -> None:
+        """Print the entries of a ledger. Reading changes nothing: an open ledger stays its writer's."""
+        if entries is not None:
+            first, last = _range(entries)
+        if last is not None and last < first:
+            raise ConfigError(f"--last {last} comes before --first {first}")
+        if as_hex and as_text:
+            raise ConfigError("--hex and --text: take one of them")
+        for entry in _entries(http, ledger, first, last):
+            if as_json or format_ is Form.JSON:
+                print(json.dumps(entry))  # one a line: a ledger may be long
+            elif as_hex:
+                print(f"{entry['entryId']:>8}  {entry['length']:>9} B")
+                print("\n".join(_hex_lines(base64.b64decode(entry["payload"]))))
+            elif as_text:
+                print(base64.b64decode(entry["payload"]).decode("utf-8", errors="replace"))
+            else:
+                print(_line(entry))
+
+
+def _add_acting(app: typer.Typer) -> None:
+    """The commands that take long or change something."""
+
+    @app.command()
+    def check(
+        ledger: Ledger,
+        rate: Annotated[int | None, typer.Option(min=1, help="Reads a second, of all bookies together.")] = None,
+        http: Http = DEFAULT_HTTP,
+        as_json: AsJson = False,
+    ) -> int:
+        """Read every replica of every entry and check its digest. Exit code 1 when something is missing or damaged."""
+        path = f"{_ROOT}/{ledger}/check" + (f"?rate={rate}" if rate is not None else "")
+        damages, unknown = 0, 0
+        for found in lines(http, path):
+            if as_json:
+                print(json.dumps(found))
+            if "error" in found:
+                raise RefusedError(f"the check of ledger {ledger} ended early: {found['error']}")
+            if "damages" in found:
+                damages, unknown = found["damages"], found["unknown"]
+            elif "bookie" in found and not as_json:
+                print(
+                    f"{found['bookie']}  entries {found['first']} to {found['last']}  "
+                    f"{found['kind']}: {found['reason']}"
+                )
+            elif "done" in found and not as_json:
+                typer.echo(f"{found['done']} of {found['of']} entries", err=True)
+        if not as_json:
+            print(_verdict(ledger, damages, unknown))
+        return DAMAGED if damages or unknown else 0
+
+    @app.command()
+    def recover(ledger: Ledger, http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+        """Take a ledger over from its writer and close it where the confirmed entries end. A closed one stays so."""
+        found = ask(http, "PUT", f"{_ROOT}/{ledger}/recover")
+        if as_json:
+            print_json(found)
+        else:
+            print(f"ledger {ledger} is closed: {found['entries']} entries, {found['length']:,} bytes")
+
+    @app.command()
+    def delete(
+        ledger: Ledger,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        http: Http = DEFAULT_HTTP,
+    ) -> None:
+        """Delete a ledger for good. Its bookies free the space when they collect garbage."""
+        found = get(http, f"{_ROOT}/{ledger}")
+        if not yes:
+            for name, value in _facts(found).items():
+                typer.echo(f"{name}: {'-' if value is None else value}", err=True)
+            if found["state"] != "CLOSED":
+                typer.echo("it is not closed: somebody may still write to it, and would lose that", err=True)
+            typer.confirm(f"Delete ledger {ledger} and all its entries?", abort=True, err=True)
+        ask(http, "DELETE", f"{_ROOT}/{ledger}")
+        typer.echo(f"ledger {ledger} is deleted")
+
+
+def _facts(found: dict[str, Any]) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "ledger": found["ledgerId"],
+        "state": found["state"],
+        "E/Qw/Qa": _quorums(found),
+        "digest": found["digestType"],
+        "last entry": found["lastEntry"],
+        "bytes": found["length"],
+    }
+    facts |= {f"bookies from entry {part['firstEntry']}": ", ".join(part["ensemble"]) for part in found["segments"]}
+    facts |= found["custom"]
+    return facts
+
+
+def _verdict(ledger: int, damages: int, unknown: int) -> str:
+    if damages:
+        return (
+            f"ledger {ledger}: {damages} ranges are missing or damaged; auto-recovery mends what it finds, "
+            "`quire cluster unrecoverable` lists what it could not"
+        )
+    if unknown:
+        return (
+            f"ledger {ledger}: nothing is damaged as far as bookies answered; {unknown} ranges are unknown, try again"
+        )
+    return f"ledger {ledger}: every replica is whole"
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    """`7`, `7-`, `7-9`. ConfigError."""
+    first, dash, last = text.partition("-")
+    if not first.isdigit() or not (last.isdigit() or not last):
+        raise ConfigError(f"entries {text}: expected FIRST-LAST, e.g. 100-110")
+    if not dash:
+        return int(first), int(first)
+    return int(first), int(last) if last else None
+
+
+def _hex_lines(payload: bytes) -> Iterator[str]:
+    for at in range(0, len(payload), 16):
+        part = payload[at : at + 16]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+        yield f"{at:>8x}  {part.hex(' '):<47}  {text}"
+
+
+def _quorums(row: dict[str, Any]) -> str:
+    return f"{row['ensembleSize']}/{row['writeQuorum']}/{row['ackQuorum']}"
+
+
+def _owner(row: dict[str, Any]) -> str:
+    custom = row["custom"]
+    owner = custom.get("pulsar/managed-ledger") or custom.get("application") or "-"
+    return f"{owner} cursor {custom['pulsar/cursor']}" if "pulsar/cursor" in custom else owner
+
+
+def _ledgers(http: str, limit: int | None) -> Iterator[dict[str, Any]]:
+    after, left = -1, limit
+    while left is None or left > 0:
+        size = PAGE_LEDGERS if left is None else min(left, PAGE_LEDGERS)
+        page = get(http, f"{_ROOT}?after={after}&limit={size}")
+        yield from page["ledgers"]
+        if page["next"] is None:
+            return
+        after = page["next"]
+        left = None if left is None else left - len(page["ledgers"])
+
+
+def _entries(http: str, ledger: int, first: int, last: int | None) -> Iterator[dict[str, Any]]:
+    while last is None or first <= last:
+        bound = "" if last is None else f"&last={last}"
+        page = get(http, f"{_ROOT}/{ledger}/entries?first={first}{bound}")
+        yield from page["entries"]
+        if not page["entries"]:
+            raise PeerProtocolError(f"ledger {ledger}: entry {first} is missing from the answer")
+        first = page["entries"][-1]["entryId"] + 1
+        if first > page["lastAddConfirmed"]:
+            return
+
+
+def _line(entry: dict[str, Any]) -> str:
+    payload = base64.b64decode(entry["payload"])
+    message = entry.get("message")
+    if message is None:
+        return f"{entry['entryId']:>8}  {entry['length']:>9} B  {_text(payload)}"
+    source = f"{message['producer']}:{message['sequenceId']}"
+    count = f" x{message['messages']}" if message["messages"] > 1 else ""
+    return (
+        f"{entry['entryId']:>8}  {entry['length']:>9} B  {source}{count}  {_text(payload[message['payloadOffset'] :])}"
+    )
+
+
+def _text(payload: bytes) -> str:
+    text = payload[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
+    shown = "".join(character if character.isprintable() else "." for character in text[:SHOWN_CHARACTERS])
+    return shown + ("..." if len(text) > SHOWN_CHARACTERS else "")

@@ -1,0 +1,26 @@
+"""A ledger's metadata as plain values, for people and tools. Pure; never the password."""
+
+from typing import Any
+
+from quire_bookie.model import LedgerId, LedgerMetadata, LedgerState
+
+
+def describe(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
+    """What JSON can hold. `lastEntry`, `entries` and `length` are null while the ledger is not closed."""
+    closed = metadata.state is LedgerState.CLOSED
+    return {
+        "ledgerId": ledger,
+        "state": metadata.state.name,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorum": metadata.write_quorum,
+        "ackQuorum": metadata.ack_quorum,
+        "digestType": metadata.digest_type.name,
+        "lastEntry": metadata.last_entry if closed else None,
+        "entries": metadata.last_entry + 1 if closed else None,
+        "length": metadata.length if closed else None,
+        "segments": [
+            {"firstEntry": segment.first_entry, "ensemble": list(segment.ensemble)} for segment in metadata.segments
+        ],
+        "custom": {key: value.decode(errors="replace") for key, value in metadata.custom.items()},
+        "formatVersion": metadata.format_version,
+    }

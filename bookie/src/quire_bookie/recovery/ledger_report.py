@@ -1,0 +1,71 @@
+"""A thorough look at one ledger for a person: every replica of every entry is read and its digest checked. Only reads.
+
+Piece by piece, so that neither memory nor an answer grows with the ledger, and progress can be told.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+
+from quire_bookie.client.lac_read import read_lac
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail
+from quire_bookie.recovery.fragments import Fragment, closed_fragments
+from quire_bookie.recovery.pace import Pace
+
+PIECE_ENTRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What one bookie does not serve of what it must hold. `first` to `last` cover it and may cover more."""
+
+    bookie: BookieId
+    first: EntryId
+    last: EntryId
+    health: Health
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One step of the look: so many entries are done of all, and what was found in them."""
+
+    entries_done: int
+    entries: int
+    damages: tuple[Damage, ...]
+
+
+async def report_on(access: ClusterAccess, ledger: LedgerId, pace: Pace) -> AsyncIterator[Piece]:
+    """Look at all that is confirmed. NoSuchLedgerError, MetadataError; QuorumError where the end cannot be learnt."""
+    metadata = (await access.nodes.read(ledger)).value
+    handle = access.handle(ledger, metadata)
+    fragments = closed_fragments(metadata)
+    if metadata.state is not LedgerState.CLOSED:
+        lac = (await read_lac(handle.read_way, metadata)).lac
+        if lac >= metadata.segments[-1].first_entry:
+            fragments.append(open_tail(metadata, lac))
+    check = LedgerCheck(access, handle, pace, verified_share=1.0)
+    total = sum(one.last - one.first + 1 for one in fragments)
+    done = 0
+    yield Piece(0, total, ())
+    for piece in _pieces(fragments):
+        reports = await check.check([piece])
+        done += piece.last - piece.first + 1
+        yield Piece(done, total, tuple(_damages(reports)))
+
+
+def _pieces(fragments: list[Fragment]) -> Iterator[Fragment]:
+    for fragment in fragments:
+        for first in range(fragment.first, fragment.last + 1, PIECE_ENTRIES):
+            last = min(first + PIECE_ENTRIES - 1, fragment.last)
+            yield replace(fragment, first=EntryId(first), last=EntryId(last))
+
+
+def _damages(reports: list[ReplicaReport]) -> Iterator[Damage]:
+    for report in reports:
+        if report.health is Health.WHOLE:
+            continue
+        reason = report.reason or report.health.value
+        for first, last in report.to_store or ((report.fragment.first, report.fragment.last),):
+            yield Damage(report.bookie, first, last, report.health, reason)
