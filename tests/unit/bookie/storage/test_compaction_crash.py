@@ -73,7 +73,7 @@ async def scenario(store: Store, history: History) -> None:
 async def reopen(dead: Store, heir: SimDisk) -> Store:
     """As a bookie starts: open, then everything after the mark once more."""
     store = await open_store(heir)
-    records = dead.marks.records
+    records = list(dead.marks.records)
     for run in records[await dead.marks.durable(heir) :]:
         info = await store.ledger(run.ledger)
         if not info.deleted:
@@ -104,12 +104,19 @@ async def rest(store: Store) -> None:
         await asyncio.wait(tasks)
 
 
-async def crash_at(step: int, survival: Survival) -> bool:
-    """Die after `step` changes, start again, compact to the end, start once more. False: it ended before."""
-    disk = SimDisk()
-    history = History()
-    store = await open_store(disk)
+async def prepared() -> tuple[Store, History]:
+    """A store at rest with what every crash begins from: made once, each crash takes a copy of its disk."""
+    store, history = await open_store(SimDisk()), History()
     await prepare(store, history)
+    await rest(store)
+    return store, history
+
+
+async def crash_at(step: int, survival: Survival, origin: Store, before: History) -> bool:
+    """Die after `step` changes, start again, compact to the end, start once more. False: it ended before."""
+    history = History(dict(before.stored), set(before.deleting), set(before.deleted))
+    disk = origin.disk.crash("all")
+    store = await reopen(origin, disk)
     disk.crash_after(step)
     try:
         await scenario(store, history)
@@ -133,8 +140,9 @@ async def crash_at(step: int, survival: Survival) -> bool:
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
 async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_log_or_the_new_one(survival: Survival) -> None:
+    origin, before = await prepared()
     step = 0
-    while await crash_at(step, survival):
+    while await crash_at(step, survival, origin, before):
         step += 1
     assert step > 30, "compaction must write often enough to mean something"
 
