@@ -25,8 +25,10 @@ from quire_bookie.client.entry_read import EntryRead
 from quire_bookie.client.lac_read import LacFound, read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.newcomers import newcomers
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
+from quire_bookie.limits import KIB, RECOVERY_READS_FIRST
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.ensemble_change import with_replacements
@@ -36,6 +38,7 @@ from quire_bookie.wire.client_codec import v2_adds
 
 _log = logging.getLogger("quire.client.recovery")
 _ATTEMPTS_MAX = 10
+_EXPECTED_ENTRY_BYTES = 16 * KIB
 
 
 async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
@@ -72,6 +75,8 @@ class _Restored(NamedTuple):
 async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
     """Fence, read forward, re-add."""
     found = await read_lac(handle.recovery_way, metadata)
+    for bookie in newcomers(metadata, found.lac):
+        handle.marks.mark(handle.ledger, bookie)
     copying = _Copying(handle, metadata, found)
     copied = await copying.run()
     if copied is not None:
@@ -95,7 +100,10 @@ class _Copying:
         self._metadata = metadata
         self._answered = found.answered
         self._first = EntryId(found.lac + 1)
-        self._frontier: Frontier[LedgerEntry] = Frontier(self._first, handle.settings.recovery_reads_in_flight)
+        self._frontier: Frontier[LedgerEntry] = Frontier(self._first)
+        self._expected_bytes = _EXPECTED_ENTRY_BYTES
+        self._to_add: list[LedgerEntry] = []
+        """Found in this turn of the loop: re-added together at its end."""
         self._pipeline: AddPipeline | None = None
         self._replaced = metadata
         self._lost: set[BookieId] = set()
@@ -130,10 +138,17 @@ class _Copying:
             return
         self._reading_on = True
         metadata = self._metadata
-        for entry in self._frontier.to_read():
+        for entry in self._frontier.to_read(self._window()):
             search = EntrySearch(metadata.write_quorum, metadata.ack_quorum)
             EntryRead(self._handle.recovery_way, entry, self._replicas(entry), self._got, search=search).start()
         self._reading_on = False
+
+    def _window(self) -> int:
+        """Reads under way: as many as were of use so far, since each beyond the end asks several bookies in vain."""
+        settings = self._handle.settings
+        by_use = max(RECOVERY_READS_FIRST, self._frontier.used)
+        by_size = settings.read_window_bytes // self._expected_bytes
+        return max(1, min(by_use, by_size, settings.recovery_reads_in_flight))
 
     def _replicas(self, entry: EntryId) -> list[BookieId]:
         """Those that answered the fence first: a silent bookie would cost a timeout for every entry."""
@@ -151,19 +166,28 @@ class _Copying:
             self._finish(result)
             return
         else:
+            self._expected_bytes = max(1, (self._expected_bytes * 3 + len(result.payload)) // 4)
             self._frontier.found(entry, result, self._add_again)
         self._check_done()
         self._read_on()
 
     # ---- re-adding
     def _add_again(self, entry: EntryId, found: LedgerEntry) -> None:
-        handle = self._handle
+        if not self._to_add:
+            asyncio.get_running_loop().call_soon(self._add_found)
+        self._to_add.append(found)
+
+    def _add_found(self) -> None:
+        """What one buffer of answers brought goes out as one run."""
+        handle, entries, self._to_add = self._handle, self._to_add, []
+        if self._done.done():
+            return
         if self._pipeline is None:
             self._pipeline = AddPipeline(
                 handle.ledger,
                 self._metadata,
                 self._first,
-                found.length - len(found.payload),
+                entries[0].length - len(entries[0].payload),
                 links=handle.links,
                 purpose=Purpose.RECOVERY,
                 settings=handle.settings,
@@ -171,18 +195,20 @@ class _Copying:
             )
         if self._pipeline.error is not None:
             return
-        parts = (found.payload,)
         # The LAC that was found, not what is re-added since: a re-add vouches for no other re-add. Another recovery may
         # have closed the ledger before these entries (model: "re-adds vouch for re-adds").
         lac = EntryId(self._first - 1)
-        head = handle.digest.encode_entry(handle.ledger, entry, lac, found.length, parts)
-        frames = v2_adds(handle.master_key, [(head, *parts)], recovery=True, high_priority=True)
-        self._pipeline.push(b"".join(frames), 1, found.length)
+        encode = handle.digest.encode_entry
+        stored = [
+            (encode(handle.ledger, one.entry_id, lac, one.length, (one.payload,)), one.payload) for one in entries
+        ]
+        frames = v2_adds(handle.master_key, stored, recovery=True, high_priority=True)
+        self._pipeline.push(b"".join(frames), len(entries), entries[-1].length)
 
     def _check_done(self) -> None:
         pipeline = self._pipeline
         copied = self._frontier.last_used if pipeline is None else pipeline.confirmed
-        if not self._frontier.is_done or copied != self._frontier.last_used:
+        if not self._frontier.is_done or self._to_add or copied != self._frontier.last_used:
             return
         if pipeline is not None and self._replaced is not self._metadata and not pipeline.is_settled:
             return  # the metadata is about to name a bookie that never had any of this

@@ -64,21 +64,21 @@ class EntrySearch:
 class Frontier(Generic[T]):
     """Reads several entries ahead but passes them on in order, and stops at the first that is missing."""
 
-    __slots__ = ("_found", "_in_flight_max", "_next_read", "_next_use", "end")
+    __slots__ = ("_first", "_found", "_next_read", "_next_use", "end")
 
-    def __init__(self, first: EntryId, in_flight_max: int) -> None:
+    def __init__(self, first: EntryId) -> None:
+        self._first: int = first
         self._next_read: int = first
         self._next_use: int = first
-        self._in_flight_max = in_flight_max
         self._found: dict[int, T] = {}
         self.end: int | None = None
         """The lowest entry known to be missing; None while none is."""
 
-    def to_read(self) -> list[EntryId]:
+    def to_read(self, in_flight_max: int) -> list[EntryId]:
         """Entries to begin reading now; none any more once one is missing."""
         if self.end is not None:
             return []
-        entries = range(self._next_read, self._next_use + self._in_flight_max)
+        entries = range(self._next_read, self._next_use + in_flight_max)
         self._next_read = max(self._next_read, entries.stop)
         return [EntryId(entry) for entry in entries]
 
@@ -97,6 +97,11 @@ class Frontier(Generic[T]):
     def is_done(self) -> bool:
         """Whether every entry before the first missing one was passed on."""
         return self.end is not None and self._next_use >= self.end
+
+    @property
+    def used(self) -> int:
+        """How many entries were passed on."""
+        return self._next_use - self._first
 
     @property
     def last_used(self) -> EntryId:

@@ -266,6 +266,36 @@ def test_every_read_of_a_recovery_fences_and_is_a_single_read() -> None:
     run(scenario)
 
 
+def test_a_long_tail_is_re_added_whole_and_little_is_asked_beyond_it() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        writer.submit([b"entry %d" % entry for entry in range(500)])  # nobody is told that they are confirmed
+        await asyncio.sleep(1)
+        for holder in _holders(cluster, writer):
+            holder.asked.clear()
+        reader = await _recover(cluster, writer)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(500)]
+        for holder in _holders(cluster, writer):
+            runs = [asked for asked in holder.asked if isinstance(asked, AddRequest)]
+            assert sum(len(request.run.entries) for request in runs) == 500
+            beyond = [asked for asked in holder.asked if isinstance(asked, ReadRequest) and asked.entry >= 500]
+            assert len(beyond) <= 256
+
+    run(scenario)
+
+
+def test_a_short_tail_asks_for_little_that_is_not_there() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        for holder in _holders(cluster, writer):
+            holder.asked.clear()
+        await _recover(cluster, writer)
+        for holder in _holders(cluster, writer):
+            assert sum(isinstance(asked, ReadRequest) for asked in holder.asked) <= 1 + 16 + 3
+
+    run(scenario)
+
+
 def test_two_recoverers_at_once_agree() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 10)

@@ -61,11 +61,11 @@ def test_entries_pass_in_order_up_to_the_first_missing_whatever_the_order_of_ans
 ) -> None:
     held = [*present, False]
     first = 5
-    frontier: Frontier[str] = Frontier(EntryId(first), in_flight_max)
+    frontier: Frontier[str] = Frontier(EntryId(first))
     used: list[tuple[int, str]] = []
     reading: list[EntryId] = []
     while not frontier.is_done:
-        reading += frontier.to_read()
+        reading += frontier.to_read(in_flight_max)
         assert len(reading) <= in_flight_max
         entry = reading.pop(chance.randrange(len(reading)))  # type: ignore[attr-defined]
         if entry - first < len(held) and held[entry - first]:
@@ -75,12 +75,14 @@ def test_entries_pass_in_order_up_to_the_first_missing_whatever_the_order_of_ans
     end = first + held.index(False)
     assert used == [(entry, f"entry {entry}") for entry in range(first, end)]
     assert frontier.last_used == end - 1
-    assert frontier.to_read() == []
+    assert frontier.used == len(used)
+    assert frontier.to_read(in_flight_max) == []
 
 
 def test_what_lies_beyond_a_gap_never_matters() -> None:
-    frontier: Frontier[str] = Frontier(EntryId(0), 4)
-    assert frontier.to_read() == [0, 1, 2, 3]
+    frontier: Frontier[str] = Frontier(EntryId(0))
+    assert frontier.to_read(2) == [0, 1]
+    assert frontier.to_read(4) == [2, 3]
     frontier.missing(EntryId(1))
     assert frontier.matters(EntryId(0))
     assert not frontier.matters(EntryId(2))
