@@ -63,3 +63,26 @@ RECOVERY: dict[str, Any] = {
     "recovery_retry_ms": 2500,
 }
 """Of auto-recovery."""
+
+LEDGER_CLIENT: dict[str, Any] = {
+    "client_timeout_s": 12.5,
+    "client_connect_timeout_ms": 1500,
+    "client_pending_mb": 7,
+    "add_quorum_timeout_s": 9,
+    "delay_ensemble_change": True,
+    "ensemble_changes_max": 5,
+    "slow_replica_s": 4,
+    "slow_replica_mb": 3,
+    "slow_replica_grace_s": 1,
+    "quarantine_errors": 6,
+    "quarantine_interval_s": 30,
+    "quarantine_s": 60,
+    "speculative_read_ms": 250,
+    "speculative_read_growth": 3,
+    "speculative_read_max_ms": 3000,
+    "explicit_lac_ms": 500,
+    "racks_min": 3,
+    "zones_min": 2,
+    "placement_enforced": True,
+    "placement_by_free_space": True,
+}

@@ -12,6 +12,7 @@ from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
 
@@ -24,6 +25,7 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Bookie": BookieConfig,
     "Auto-recovery": AutoRecoveryConfig,
     "Auto-recovery process": AutoRecoveryProcessConfig,
+    "Ledger client": LedgerClientConfig,
     "Bookie security": BookieSecurityConfig,
     "Secured bookies": ClientSecurityConfig,
     "Broker": BrokerConfig,
@@ -47,7 +49,10 @@ def rows_of(model: type[ProcessConfig], without: set[str]) -> list[str]:
 
 def expected_rows(section: str) -> list[str]:
     """Shared settings stand once, in the sections of what shares them."""
-    shared_models = (StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig, AutoRecoveryConfig)
+    shared_models = (
+        *(StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig, AutoRecoveryConfig),
+        LedgerClientConfig,
+    )
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
     return rows_of(model, set() if model in shared_models else shared)

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from quire_bookie.config.bookie import Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
@@ -122,7 +123,7 @@ class ServingConfig(ManagedLedgerConfig):
     )
 
 
-class BrokerConfig(ClientSecurityConfig, ServingConfig):
+class BrokerConfig(ClientSecurityConfig, LedgerClientConfig, ServingConfig):
     """`quire broker start`."""
 
     metadata: str = Field(
@@ -136,7 +137,7 @@ class BrokerConfig(ClientSecurityConfig, ServingConfig):
     )
 
 
-class StandaloneConfig(ServingConfig, AutoRecoveryConfig, StorageConfig):
+class StandaloneConfig(ServingConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig):
     """`quire standalone`: bookies, broker and metadata in one process."""
 
     data: str = Field("./quire-data", description="folder for everything that is kept")

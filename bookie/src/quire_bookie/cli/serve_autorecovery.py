@@ -7,10 +7,10 @@ import socket
 
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import client_security_settings, own_client_security_settings
+from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.cli.recovery_settings import recovery_settings
-from quire_bookie.client import ClientSettings
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.env.chance import SystemChance
@@ -53,7 +53,7 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
         clock=SystemClock(),
         chance=SystemChance(),
         name=name,
-        client_settings=ClientSettings(security=client_security_settings(config)),
+        client_settings=client_settings(config, client_security_settings(config)),
     )
     undo.push_async_callback(running.stop)
     if listening is not None:
@@ -77,5 +77,5 @@ async def start_beside(config: BookieConfig, metadata: MetadataStore, name: str)
         clock=SystemClock(),
         chance=SystemChance(),
         name=name,
-        client_settings=ClientSettings(security=own_client_security_settings(config)),
+        client_settings=client_settings(config, own_client_security_settings(config)),
     )

@@ -102,9 +102,9 @@ async def _serve_admin(
     from quire_bookie.admin.listening import port_of
     from quire_bookie.admin.web import BookieWeb
     from quire_bookie.cli.client_security_settings import own_client_security_settings
-    from quire_bookie.client import ClientSettings
+    from quire_bookie.cli.client_settings import client_settings
 
-    client = ClientSettings(security=own_client_security_settings(config))
+    client = client_settings(config, own_client_security_settings(config))
     web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client)
     await web.open(listening)
     web.serve(running)

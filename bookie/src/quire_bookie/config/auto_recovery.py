@@ -4,10 +4,11 @@ from pydantic import Field
 
 from quire_bookie import limits
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 
 
-class AutoRecoveryProcessConfig(ClientSecurityConfig, AutoRecoveryConfig):
+class AutoRecoveryProcessConfig(ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig):
     """`quire autorecovery`."""
 
     metadata: str = Field(

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 
@@ -316,7 +317,7 @@ class StorageConfig(ProcessConfig):
         return self
 
 
-class BookieConfig(BookieSecurityConfig, AutoRecoveryConfig, StorageConfig):
+class BookieConfig(BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig):
     """`quire bookie start`."""
 
     data: str = Field("./quire-data", description="folder for journal and ledgers, unless those are set apart")

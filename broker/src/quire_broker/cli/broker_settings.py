@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
+from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.recovery_settings import recovery_settings
-from quire_bookie.client import ClientSettings
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
@@ -113,7 +113,8 @@ def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
         broker=serving_settings(
             config, ledger_settings(config, bookies=config.bookies, frame_bytes=frame_bytes), advertise
         ),
-        client=ClientSettings(
+        client=replace(
+            client_settings(config),
             frame_bytes_max=frame_bytes,
             # An answer carries its entries and some header: leave it the same room that the defaults leave.
             batch_read_bytes_max=min(BATCH_READ_BYTES_MAX, frame_bytes - (FRAME_BYTES_MAX - BATCH_READ_BYTES_MAX)),

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import client_security_settings
+from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
 from quire_bookie.cli.process import unless_stopped
-from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
@@ -87,7 +88,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     clock, chance = SystemClock(), SystemChance()
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
     undo.push_async_callback(metadata.close)
-    bookies = ClientSettings(security=client_security_settings(config))
+    bookies = client_settings(config, client_security_settings(config))
     client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
     undo.push_async_callback(client.close)
     needed = settings.topics.ledger.ensemble_size

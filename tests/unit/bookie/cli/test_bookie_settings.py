@@ -18,6 +18,7 @@ from quire_bookie.cli.bookie_settings import (
 )
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.errors import ConfigError
 from tests.support.setting_values import STORAGE
@@ -51,6 +52,7 @@ def bookie(**values: Any) -> BookieConfig:
 
 def test_every_field_is_listed_here() -> None:
     elsewhere = set(BookieSecurityConfig.model_fields) | set(AutoRecoveryConfig.model_fields)
+    elsewhere |= set(LedgerClientConfig.model_fields)
     assert set(BookieConfig.model_fields) - elsewhere == set(OTHER) | set(ELSEWHERE)
 
 

@@ -11,7 +11,7 @@ from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, me
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
-from tests.support.setting_values import RECOVERY, STORAGE
+from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
 SERVING: dict[str, Any] = {
     "ensemble_size": 5,
@@ -45,6 +45,7 @@ SERVING: dict[str, Any] = {
 STANDALONE: dict[str, Any] = (
     STORAGE
     | RECOVERY
+    | LEDGER_CLIENT
     | {
         "auto_recovery": False,
         "max_frame_size_bytes": 6 << 20,
@@ -68,6 +69,7 @@ def standalone(**values: Any) -> StandaloneConfig:
 
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
+    own |= set(LEDGER_CLIENT)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own
     assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE
 
