@@ -41,33 +41,37 @@ class BookieState(StrEnum):
 class Capacity(ApiModel):
     """Space of the ledger folders of all bookies."""
 
-    total: Whole = Field(0, description="Bytes.")
-    used: Whole = Field(0, description="Bytes.")
-    used_percent: Percent = Field(0, description="Per cent of the total.")
+    total: Whole = Field(default=0, description="Bytes.")
+    used: Whole = Field(default=0, description="Bytes.")
+    used_percent: Percent = Field(default=0, description="Per cent of the total.")
     days_to_full: Whole | None = Field(
-        None, description="At the rate of the last days; absent: not growing, or too new."
+        default=None, description="At the rate of the last days; absent: not growing, or too new."
     )
 
 
 class UnderReplicated(ApiModel):
     """Ledgers that lack a replica."""
 
-    count: Whole = Field(0, description="How many are marked.")
-    oldest_seconds: Whole | None = Field(None, description="For how long the oldest of them has been.")
+    count: Whole = Field(default=0, description="How many are marked.")
+    oldest_seconds: Whole | None = Field(default=None, description="For how long the oldest of them has been.")
 
 
 class LastScrub(ApiModel):
     """Checks of everything stored."""
 
-    finished_at: Timestamp | None = Field(None, description="When the bookie that is furthest behind ended a round.")
-    damaged: Whole = Field(0, description="Stretches of entries that were found damaged and are not mended yet.")
+    finished_at: Timestamp | None = Field(
+        default=None, description="When the bookie that is furthest behind ended a round."
+    )
+    damaged: Whole = Field(
+        default=0, description="Stretches of entries that were found damaged and are not mended yet."
+    )
 
 
 class DrainProgress(ApiModel):
     """How far a drain is."""
 
-    remaining: Whole = Field(0, description="Ledgers that still name the bookie.")
-    eta_seconds: Whole | None = Field(None, description="At the present rate; absent: not known yet.")
+    remaining: Whole = Field(default=0, description="Ledgers that still name the bookie.")
+    eta_seconds: Whole | None = Field(default=None, description="At the present rate; absent: not known yet.")
 
 
 class BookieStatusRow(ApiModel):
@@ -75,31 +79,35 @@ class BookieStatusRow(ApiModel):
 
     id: Label = Field(description="The bookie's id, which belongs to its volumes; empty until it is known.")
     pod: Label = Field(description="Its pod.")
-    node: Label | None = Field(None, description="Where the pod runs.")
-    zone: Label | None = Field(None, description="Zone of that node.")
+    node: Label | None = Field(default=None, description="Where the pod runs.")
+    zone: Label | None = Field(default=None, description="Zone of that node.")
     state: BookieState = Field(description="What it does.")
-    reason: Message | None = Field(None, description="Why, where it is not writable.")
-    used_percent: Percent | None = Field(None, description="Of its ledger folders.")
-    drain: DrainProgress | None = Field(None, description="Only while it is drained.")
+    reason: Message | None = Field(default=None, description="Why, where it is not writable.")
+    used_percent: Percent | None = Field(default=None, description="Of its ledger folders.")
+    drain: DrainProgress | None = Field(default=None, description="Only while it is drained.")
 
 
 class BookieStatus(ApiModel):
     """What the operator found and does."""
 
-    observed_generation: int | None = Field(None, description="Generation of the spec that this is about.")
-    phase: Phase | None = Field(None, description="In a word.")
-    replicas: Whole = Field(0, description="Pods that exist.")
-    selector: Label | None = Field(None, description="Label selector of the pods, for the scale subresource.")
-    ready: Whole = Field(0, description="Bookies that answer.")
-    writable: Whole = Field(0, description="Bookies that take new ledgers.")
-    read_only: Whole = Field(0, description="Bookies that only serve what they have.")
-    draining: Whole = Field(0, description="Bookies that are being emptied.")
-    lost: Whole = Field(0, description="Bookies that are gone with their volume.")
-    capacity: Capacity | None = Field(None, description="Space.")
-    under_replicated: UnderReplicated | None = Field(None, description="Ledgers that lack a replica, of the cluster.")
-    unrecoverable: Whole | None = Field(None, description="Ledgers of which no replica could be read, of the cluster.")
-    last_scrub: LastScrub | None = Field(None, description="Checks of everything stored.")
-    operation: Operation | None = Field(None, description="What is under way; the operator goes on from here.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
+    phase: Phase | None = Field(default=None, description="In a word.")
+    replicas: Whole = Field(default=0, description="Pods that exist.")
+    selector: Label | None = Field(default=None, description="Label selector of the pods, for the scale subresource.")
+    ready: Whole = Field(default=0, description="Bookies that answer.")
+    writable: Whole = Field(default=0, description="Bookies that take new ledgers.")
+    read_only: Whole = Field(default=0, description="Bookies that only serve what they have.")
+    draining: Whole = Field(default=0, description="Bookies that are being emptied.")
+    lost: Whole = Field(default=0, description="Bookies that are gone with their volume.")
+    capacity: Capacity | None = Field(default=None, description="Space.")
+    under_replicated: UnderReplicated | None = Field(
+        default=None, description="Ledgers that lack a replica, of the cluster."
+    )
+    unrecoverable: Whole | None = Field(
+        default=None, description="Ledgers of which no replica could be read, of the cluster."
+    )
+    last_scrub: LastScrub | None = Field(default=None, description="Checks of everything stored.")
+    operation: Operation | None = Field(default=None, description="What is under way; the operator goes on from here.")
     bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "Each bookie.")
     conditions: tuple[Condition, ...] = conditions_field()
 

@@ -25,9 +25,9 @@ class Condition(ApiModel):
     reason: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=128)] = Field(
         description="Why, in one word for programs."
     )
-    message: Message = Field("", description="Why, in a sentence for people.")
+    message: Message = Field(default="", description="Why, in a sentence for people.")
     last_transition_time: Timestamp = Field(description="Since when the status has been what it is.")
-    observed_generation: int | None = Field(None, description="Generation of the spec that this is about.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
 
 
 def conditions_field() -> Any:

@@ -28,14 +28,14 @@ class BrokerRow(ApiModel):
 
     pod: Label = Field(description="Its pod.")
     ready: bool = Field(description="It answers.")
-    topics: Whole = Field(0, description="Topics that it owns.")
+    topics: Whole = Field(default=0, description="Topics that it owns.")
 
 
 class SlowestCursor(ApiModel):
     """The cursor with the largest backlog."""
 
     name: Label = Field(description="The subscription.")
-    backlog: Whole = Field(0, description="Entries it has not consumed.")
+    backlog: Whole = Field(default=0, description="Entries it has not consumed.")
 
 
 class TopicRow(ApiModel):
@@ -45,23 +45,23 @@ class TopicRow(ApiModel):
     owner: Label | None = Field(
         None, description="Pod of the broker that owns it; of several partitions: of the first."
     )
-    position: Label | None = Field(None, description="Last position, ledger:entry.")
-    entries: Whole = Field(0, description="Entries that are kept.")
-    size_bytes: Whole = Field(0, description="Their bytes.")
-    slowest_cursor: SlowestCursor | None = Field(None, description="The one that is furthest behind.")
+    position: Label | None = Field(default=None, description="Last position, ledger:entry.")
+    entries: Whole = Field(default=0, description="Entries that are kept.")
+    size_bytes: Whole = Field(default=0, description="Their bytes.")
+    slowest_cursor: SlowestCursor | None = Field(default=None, description="The one that is furthest behind.")
 
 
 class ManagedLedgerStatus(ApiModel):
     """What the operator found and does."""
 
-    observed_generation: int | None = Field(None, description="Generation of the spec that this is about.")
-    state: LedgerState | None = Field(None, description="In a word.")
-    service_url: Label | None = Field(None, description="Where clients connect, pulsar://host:port.")
-    replicas: Whole = Field(0, description="Broker pods that exist.")
-    ready: Whole = Field(0, description="Brokers that answer.")
-    topic_count: Whole = Field(0, description="Topics of the namespace, declared or not.")
-    backlog: Whole = Field(0, description="Entries of the largest backlog.")
-    under_replicated: Whole | None = Field(None, description="Ledgers of the cluster that lack a replica.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
+    state: LedgerState | None = Field(default=None, description="In a word.")
+    service_url: Label | None = Field(default=None, description="Where clients connect, pulsar://host:port.")
+    replicas: Whole = Field(default=0, description="Broker pods that exist.")
+    ready: Whole = Field(default=0, description="Brokers that answer.")
+    topic_count: Whole = Field(default=0, description="Topics of the namespace, declared or not.")
+    backlog: Whole = Field(default=0, description="Entries of the largest backlog.")
+    under_replicated: Whole | None = Field(default=None, description="Ledgers of the cluster that lack a replica.")
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "Each broker.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
     conditions: tuple[Condition, ...] = conditions_field()

@@ -18,11 +18,10 @@ class OperationType(StrEnum):
 class Step(StrEnum):
     """Where an operation is. Which steps an operation has, and their order, stands in `plan`."""
 
-    READ_ONLY = "ReadOnly"
     COPYING = "Copying"
     VERIFYING = "Verifying"
-    REMOVING_COOKIE = "RemovingCookie"
     SHRINKING = "Shrinking"
+    REMOVING_COOKIE = "RemovingCookie"
     RELEASING_CLAIMS = "ReleasingClaims"
     WAITING = "Waiting"
     REPLACING = "Replacing"
@@ -39,8 +38,10 @@ class Operation(ApiModel):
     step: Step = Field(description="Where it is.")
     started_at: Timestamp = Field(description="When it began.")
     step_started_at: Timestamp = Field(description="When this step began.")
-    attempt: Whole = Field(1, description="How often this step has been begun.")
-    pod: Label | None = Field(None, description="The pod it is about.")
-    bookie: Label | None = Field(None, description="The id of the bookie it is about.")
-    target: Label | None = Field(None, description="What it leads to: a number of replicas, a revision, a size.")
-    message: Message | None = Field(None, description="What it waits for, in a sentence.")
+    attempt: Whole = Field(default=1, description="How often this step has been begun.")
+    pod: Label | None = Field(default=None, description="The pod it is about.")
+    bookie: Label | None = Field(default=None, description="The id of the bookie it is about.")
+    target: Label | None = Field(
+        default=None, description="What it leads to: a number of replicas, a revision, a size."
+    )
+    message: Message | None = Field(default=None, description="What it waits for, in a sentence.")

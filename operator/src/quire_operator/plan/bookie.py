@@ -1,0 +1,169 @@
+"""One pass over a pool: what is to be done now, and what its status says. Pure; the caller applies and writes.
+
+Rules that hold in every pass: the StatefulSet is never given fewer pods than it has, but by a drain whose bookie the
+auditor found empty; one operation at a time; an action of an operation is taken only in the step that was read.
+"""
+
+from dataclasses import dataclass
+
+from quire_operator.api.bookie import BookieStatus
+from quire_operator.api.operations import Operation, OperationType, Step
+from quire_operator.api.quantities import duration_s
+from quire_operator.builders import Manifest
+from quire_operator.builders.auto_recovery import recovery_children
+from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
+from quire_operator.plan import drain, expand, roll
+from quire_operator.plan.actions import Action, Apply, Emit, SetFinalizer, SetLostBookieDelay
+from quire_operator.plan.bookie_conditions import Standing
+from quire_operator.plan.bookie_status import render_status
+from quire_operator.plan.deletion import FINALIZER, plan_deletion
+from quire_operator.plan.operations import Move, seconds_of
+from quire_operator.plan.replicas import allowed_replicas
+from quire_operator.plan.seen import PoolSeen
+from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
+
+BUSY_REQUEUE_S = 2.0
+IDLE_REQUEUE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one look leads to. Actions are taken first, in order; then the status is written with a precondition."""
+
+    actions: tuple[Action, ...]
+    status: BookieStatus
+    requeue_s: float
+
+
+def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
+    """The pass."""
+    spec, operation = seen.resource.spec, seen.resource.status.operation
+    if seen.resource.meta.deletion_timestamp is not None:
+        leaving, held = plan_deletion(seen)
+        return Pass(leaving, render_status(seen, Standing(operation, deletion_held=held)), BUSY_REQUEUE_S)
+    faults, not_served = tuple(bookie_faults(seen.resource)), tuple(not_served_by_bookies(seen.resource))
+    if faults or spec.paused:
+        at = Standing(operation, faults, not_served)
+        return Pass((), render_status(seen, at), IDLE_REQUEUE_S)
+    wanted = volume_claims(seen.resource, _facts(seen, default_image, 0))
+    move, blocker, cannot_grow = _operate(seen, wanted)
+    actions: list[Action] = [] if FINALIZER in seen.resource.meta.finalizers else [SetFinalizer(True)]
+    actions += [*_children(seen, default_image, wanted), *_cluster_settings(seen), *move.actions]
+    actions += _events(seen, operation, move.operation)
+    work_left = _work_left(seen)
+    at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left)
+    busy = work_left or move.operation is not None
+    return Pass(tuple(actions), render_status(seen, at), BUSY_REQUEUE_S if busy else IDLE_REQUEUE_S)
+
+
+def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, str] | None, str | None]:
+    """The operation that is on record moves on; or the first that is needed begins. With what is in the way."""
+    operation = seen.resource.status.operation
+    if operation is not None:
+        if operation.type is OperationType.DRAIN:
+            return drain.advance(operation, seen), None, None
+        if operation.type is OperationType.ROLL:
+            return roll.advance(operation, seen), None, None
+        return expand.advance(operation, seen, wanted), None, expand.blocker(seen, wanted)
+    cannot_grow = expand.blocker(seen, wanted)
+    if cannot_grow is None and expand.is_wanted(seen, wanted):
+        return Move(expand.begin(seen)), None, None
+    if roll.outdated(seen):
+        return Move(roll.begin(seen)), None, cannot_grow
+    if not drain.is_wanted(seen) or seen.stateful_set is None:
+        return Move(None), None, cannot_grow
+    blocker = drain.blocker(seen)
+    return Move(drain.begin(seen) if blocker is None else None), blocker, cannot_grow
+
+
+def _facts(seen: PoolSeen, default_image: str, replicas: int) -> BookieFacts:
+    operation = seen.resource.status.operation
+    draining = operation is not None and operation.type is OperationType.DRAIN
+    return BookieFacts(
+        replicas=replicas,
+        default_image=default_image,
+        may_disrupt=seen.fully_replicated and not draining,
+        pod_monitors=seen.pod_monitors,
+    )
+
+
+def _children(seen: PoolSeen, default_image: str, wanted: list[Manifest]) -> list[Action]:
+    """Every child as it should be; applying what is so already changes nothing."""
+    operation = seen.resource.status.operation
+    replicas = allowed_replicas(seen)
+    if operation is not None:
+        replicas = drain.replicas_during(operation, replicas)
+    found = bookie_children(seen.resource, _facts(seen, default_image, replicas))
+    found += recovery_children(seen.resource, default_image, seen.pod_monitors)
+    return [Apply(_with_present_claims(seen, child)) for child in found if not _is_left_out(operation, child)]
+
+
+def _is_left_out(operation: Operation | None, child: Manifest) -> bool:
+    """While the StatefulSet is being deleted around its pods it must not be applied."""
+    return child["kind"] == "StatefulSet" and operation is not None and operation.step is Step.ORPHANING
+
+
+def _with_present_claims(seen: PoolSeen, child: Manifest) -> Manifest:
+    """Claim templates are immutable: those that are there are kept until an expansion makes the set anew.
+
+    The mounts of the pods must match them: with more volumes wanted than there are, the template stays behind too.
+    """
+    there = seen.stateful_set
+    if child["kind"] != "StatefulSet" or there is None or not there.claim_templates:
+        return child
+    present = {template["metadata"]["name"] for template in there.claim_templates}
+    spec = child["spec"] | {"volumeClaimTemplates": list(there.claim_templates)}
+    missing = {claim["metadata"]["name"] for claim in child["spec"]["volumeClaimTemplates"]} - present
+    return child | {"spec": _without_mounts(spec, missing) if missing else spec}
+
+
+def _without_mounts(spec: Manifest, names: set[str]) -> Manifest:
+    """Mounts of volumes that no claim template has yet."""
+    template = spec["template"]
+    containers = [
+        container | {"volumeMounts": [m for m in container.get("volumeMounts", ()) if m["name"] not in names]}
+        for container in template["spec"]["containers"]
+    ]
+    return spec | {"template": template | {"spec": template["spec"] | {"containers": containers}}}
+
+
+def _cluster_settings(seen: PoolSeen) -> list[Action]:
+    """What is kept in the metadata for the whole cluster."""
+    if seen.cluster is None or seen.lost_bookie_delay_s is None:
+        return []
+    wanted_s = round(duration_s(seen.resource.spec.auto_recovery.lost_bookie_delay))
+    return [] if seen.lost_bookie_delay_s == wanted_s else [SetLostBookieDelay(wanted_s)]
+
+
+def _work_left(seen: PoolSeen) -> bool:
+    """Pods or their bookies are missing, or the StatefulSet's controller has not looked yet."""
+    wanted = seen.stateful_set
+    if wanted is None or not wanted.current:
+        return True
+    return len(seen.bookies) < max(wanted.replicas, seen.resource.spec.replicas) or len(seen.pods) > wanted.replicas
+
+
+def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -> list[Action]:
+    """Beginnings, steps and ends, each once: they are said in the pass that changes the record."""
+    if before is None and after is not None:
+        return [Emit(f"{after.type.value}Started", _about(after))]
+    if before is not None and after is None:
+        return [Emit(f"{before.type.value}Finished", _about(before))]
+    if before is not None and after is not None and before.step is not after.step:
+        return [Emit(f"{after.type.value}{after.step.value}", after.message or _about(after))]
+    late = before is not None and before.type is OperationType.DRAIN and _is_late(seen, before)
+    if before is not None and late:
+        deadline = seen.resource.spec.scale_down.deadline
+        return [Emit("DrainLate", f"{_about(before)} takes longer than {deadline}; it goes on", warning=True)]
+    return []
+
+
+def _is_late(seen: PoolSeen, operation: Operation) -> bool:
+    """It passed the deadline between the last pass and this one, so that it is said about once."""
+    age_s = seen.now_s - seconds_of(operation.started_at)
+    over_s = age_s - duration_s(seen.resource.spec.scale_down.deadline)
+    return 0 <= over_s < BUSY_REQUEUE_S
+
+
+def _about(operation: Operation) -> str:
+    return " ".join(filter(None, [operation.type.value, operation.pod, operation.bookie]))

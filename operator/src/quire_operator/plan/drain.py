@@ -1,0 +1,145 @@
+"""Fewer bookies: one at a time, the last one first, after the auditor says that it is empty. Pure.
+
+    Copying -> Verifying -> Shrinking -> RemovingCookie -> ReleasingClaims -> done
+
+Until Shrinking it can be called off by raising `replicas`. Emptying itself (read-only, copying, checking) is the
+auditor's, which goes on with the operator away; the operator says what it wants, again in each pass, and waits.
+Nothing is ever forced: what stands in the way is said, and waited for.
+"""
+
+from quire_operator.api.bookie_spec import ScaleDownStrategy
+from quire_operator.api.bookie_storage import ReclaimPolicy
+from quire_operator.api.operations import Operation, OperationType, Step
+from quire_operator.builders.naming import ordinal_of
+from quire_operator.plan.actions import Action, CancelDrain, Decommission, ReleaseClaim
+from quire_operator.plan.operations import Move, begun, moved, seconds_of, waiting
+from quire_operator.plan.replicas import last_pod, replicas_there
+from quire_operator.plan.seen import PoolSeen
+
+
+def is_wanted(seen: PoolSeen) -> bool:
+    """Fewer bookies are asked for than there are."""
+    return seen.resource.spec.replicas < replicas_there(seen)
+
+
+def blocker(seen: PoolSeen) -> tuple[str, str] | None:
+    """Why no bookie may leave now, as a reason and a sentence with what to do; None: one may."""
+    spec = seen.resource.spec
+    if spec.scale_down.strategy is ScaleDownStrategy.BLOCK:
+        return (
+            "StrategyBlock",
+            f"scaleDown.strategy is Block: set replicas to {replicas_there(seen)}, or Drain",
+        )
+    cluster = seen.cluster
+    if cluster is None:
+        return (
+            "MetadataUnreachable",
+            "nobody could say whether everything is replicated; waiting for the store",
+        )
+    pod = last_pod(seen)
+    bookie = seen.id_of(pod)
+    if bookie is None:
+        return "BookieUnknown", f"{pod} never said which bookie it is; bring it up, so that it can be emptied"
+    if cluster.auditor is None or not cluster.recovery_enabled:
+        return "AutoRecoveryOff", "nobody would copy its ledgers: set autoRecovery.replicas above 0 and switch it on"
+    if cluster.under_replicated or cluster.unrecoverable:
+        return "UnderReplicated", f"{cluster.under_replicated} ledgers lack a replica: waiting until they have them"
+    stay = len(cluster.writable - {bookie})
+    needed = max((namespace.ensemble for namespace in seen.namespaces), default=1)
+    if stay < needed:
+        names = ", ".join(sorted(one.name for one in seen.namespaces if one.ensemble == needed)) or "every ledger"
+        return (
+            "BelowEnsemble",
+            f"{stay} writable bookies would be left, under the ensemble of {needed} of {names}: add bookies elsewhere, "
+            "or lower replication.ensemble",
+        )
+    return None
+
+
+def begin(seen: PoolSeen) -> Operation:
+    """The drain of the last bookie; only when nothing blocks it."""
+    pod = last_pod(seen)
+    return begun(
+        OperationType.DRAIN,
+        Step.COPYING,
+        seen.now_s,
+        pod=pod,
+        bookie=seen.id_of(pod),
+        target=str(ordinal_of(pod)),
+    )
+
+
+def advance(operation: Operation, seen: PoolSeen) -> Move:
+    """One pass over a drain."""
+    if operation.step in (Step.COPYING, Step.VERIFYING) and not is_wanted(seen):
+        return Move(None, (CancelDrain(operation.bookie or ""),))
+    return _STEPS[operation.step](operation, seen)
+
+
+def replicas_during(operation: Operation, replicas: int) -> int:
+    """How many pods there are to be while a drain is at its step: the one place where the number goes down."""
+    if operation.type is not OperationType.DRAIN or operation.step in (Step.COPYING, Step.VERIFYING):
+        return replicas
+    return min(replicas, int(operation.target or replicas))
+
+
+def _copying(operation: Operation, seen: PoolSeen) -> Move:
+    wish = Decommission(operation.bookie or "")
+    drain = None if seen.cluster is None else seen.cluster.drain_of(wish.bookie)
+    if seen.cluster is None:
+        return Move(waiting(operation, "the metadata store cannot be reached"), (wish,))
+    if drain is None:
+        return Move(waiting(operation, "waiting for the auditor to take notice"), (wish,))
+    if not drain.emptied or drain.ledgers_left:
+        left = f"{drain.ledgers_left} ledgers are still on it"
+        return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (wish,))
+    return Move(moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second look"), (wish,))
+
+
+def _verifying(operation: Operation, seen: PoolSeen) -> Move:
+    """A second look of the auditor, begun after the first said empty, and nothing under-replicated anywhere."""
+    wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
+    drain = None if seen.cluster is None else seen.cluster.drain_of(operation.bookie or "")
+    if drain is not None and (not drain.emptied or drain.ledgers_left):
+        return Move(moved(operation, Step.COPYING, seen.now_s, "it has ledgers again"), wish)
+    if drain is None or not seen.fully_replicated:
+        return Move(waiting(operation, "not certain that every ledger has its replicas elsewhere"), wish)
+    if drain.looked_at_s <= seconds_of(operation.step_started_at):
+        return Move(operation, wish)
+    return Move(moved(operation, Step.SHRINKING, seen.now_s, "stopping its pod"), wish)
+
+
+def _shrinking(operation: Operation, seen: PoolSeen) -> Move:
+    """The smaller number is applied with the children of this pass; here only whether the pod is gone."""
+    if seen.pod(operation.pod or "") is not None:
+        return Move(operation)
+    if seen.stateful_set is None or seen.stateful_set.replicas > int(operation.target or 0):
+        return Move(operation)
+    return Move(moved(operation, Step.REMOVING_COOKIE, seen.now_s, "waiting for the auditor to forget the bookie"))
+
+
+def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
+    wish = Decommission(operation.bookie or "")
+    if seen.cluster is None:
+        return Move(waiting(operation, "the metadata store cannot be reached"))
+    if wish.bookie in seen.cluster.known:
+        return Move(operation, (wish,))
+    return Move(moved(operation, Step.RELEASING_CLAIMS, seen.now_s))
+
+
+def _releasing(operation: Operation, seen: PoolSeen) -> Move:
+    """Its claims go, so that a pod of this ordinal begins with empty volumes; the volumes themselves by policy."""
+    keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN
+    claims = [claim for claim in seen.claims if claim.pod == operation.pod]
+    if not claims:
+        return Move(None)
+    return Move(operation, tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in claims))
+
+
+_STEPS = {
+    Step.COPYING: _copying,
+    Step.VERIFYING: _verifying,
+    Step.SHRINKING: _shrinking,
+    Step.REMOVING_COOKIE: _removing_cookie,
+    Step.RELEASING_CLAIMS: _releasing,
+}

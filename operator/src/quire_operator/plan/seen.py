@@ -1,0 +1,146 @@
+"""What the operator saw of a pool in one look. Values only; `None` means that it could not be found out, never zero."""
+
+from dataclasses import dataclass, field
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.builders import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod of the pool's StatefulSet."""
+
+    name: str
+    uid: str = ""
+    revision: str = ""
+    """`controller-revision-hash`: which template it was made of."""
+    ready: bool = False
+    deleting: bool = False
+    node: str | None = None
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BookieSeen:
+    """What a bookie said of itself over HTTP."""
+
+    id: str
+    writable: bool
+    read_only_reasons: tuple[str, ...] = ()
+    in_limbo: bool = False
+    total_bytes: int = 0
+    free_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """A volume claim of the pool."""
+
+    name: str
+    template: str
+    """The claim template it was made from, `ledgers0`."""
+    pod: str
+    size: str
+    """What it asks for."""
+    capacity: str | None = None
+    """What it has; None while it is not bound."""
+    uid: str = ""
+    volume: str | None = None
+    expandable: bool = False
+    """Its storage class allows expansion."""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSetSeen:
+    """The pool's StatefulSet."""
+
+    name: str
+    uid: str
+    replicas: int
+    """What its spec asks for."""
+    update_revision: str = ""
+    """The revision of its present template; empty until its controller has looked at the last change."""
+    claim_templates: tuple[Manifest, ...] = ()
+    current: bool = True
+    """Its controller has seen the last change of its spec."""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSeen:
+    """What the auditor says of emptying a bookie."""
+
+    bookie: str
+    emptied: bool
+    ledgers_left: int
+    eta_s: int | None = None
+    looked_at_s: float = 0.0
+    """When the auditor looked, in seconds since the epoch."""
+    blocked_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """What the metadata says, asked of a bookie or of auto-recovery."""
+
+    under_replicated: int
+    unrecoverable: int = 0
+    known: frozenset[str] = frozenset()
+    """Ids with a cookie or a registration."""
+    writable: frozenset[str] = frozenset()
+    auditor: str | None = None
+    recovery_enabled: bool = True
+    oldest_mark_s: int | None = None
+    drains: tuple[DrainSeen, ...] = ()
+
+    def drain_of(self, bookie: str) -> DrainSeen | None:
+        """The drain of a bookie."""
+        return next((drain for drain in self.drains if drain.bookie == bookie), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSeen:
+    """A ManagedLedger that keeps its data on this pool's cluster."""
+
+    name: str
+    ensemble: int
+    uses_this_pool: bool = True
+    """Its `bookieRef` names this pool, not another one of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSeen:
+    """One look."""
+
+    resource: Bookie
+    now_s: float
+    """Seconds since the epoch."""
+    stateful_set: StatefulSetSeen | None = None
+    pods: tuple[PodSeen, ...] = ()
+    claims: tuple[ClaimSeen, ...] = ()
+    bookies: dict[str, BookieSeen] = field(default_factory=dict)
+    """By pod; those that did not answer are missing."""
+    cluster: ClusterSeen | None = None
+    """None: the metadata could not be asked, or nobody who could ask it answers yet."""
+    namespaces: tuple[NamespaceSeen, ...] = ()
+    known_ids: dict[str, str] = field(default_factory=dict)
+    """Bookie ids by pod, as the last status had them: also of those that do not answer now."""
+    lost_bookie_delay_s: int | None = None
+    """The cluster's value; None: none is set, or not known."""
+    pod_monitors: bool = False
+    recovery_ready: bool = False
+
+    @property
+    def fully_replicated(self) -> bool:
+        """For sure: an unknown count is not zero."""
+        return self.cluster is not None and self.cluster.under_replicated == 0 and self.cluster.unrecoverable == 0
+
+    def pod(self, name: str) -> PodSeen | None:
+        """A pod by name."""
+        return next((pod for pod in self.pods if pod.name == name), None)
+
+    def id_of(self, pod: str) -> str | None:
+        """The id of the bookie in a pod, as it says itself or as was known."""
+        bookie = self.bookies.get(pod)
+        return bookie.id if bookie is not None else self.known_ids.get(pod)

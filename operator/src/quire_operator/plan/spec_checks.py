@@ -1,0 +1,65 @@
+"""What is wrong with a spec that no CEL rule can see: other objects, and keys of other programs. Pure.
+
+A wrong one becomes a condition with what to do, and nothing is changed in the cluster: never a crash-loop of pods.
+"""
+
+import difflib
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
+
+
+def bookie_faults(resource: Bookie) -> list[str]:
+    """Sentences; empty: the spec can be acted on."""
+    return _unknown_keys("engine.settings", resource.spec.engine.settings, BOOKIE_KEYS)
+
+
+def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies: int | None) -> list[str]:
+    """Sentences. `bookies`: how many the cluster has, writable or not; None: not known."""
+    spec = resource.spec
+    found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
+    if pool is None:
+        found.append(f"bookieRef: there is no Bookie {spec.bookie_ref.name} in this namespace: make it")
+    elif bookies is not None and spec.replication.ensemble > bookies:
+        found.append(
+            f"replication.ensemble is {spec.replication.ensemble}, and the cluster has {bookies} bookies: no ledger "
+            "could be made; add bookies, or lower it"
+        )
+    return found
+
+
+def not_served_by_bookies(resource: Bookie) -> list[str]:
+    """Fields of the spec that are taken and have no effect yet."""
+    spec = resource.spec
+    found = []
+    if spec.metadata.auth is not None:
+        found.append("spec.metadata.auth")
+    if spec.autoscale is not None:
+        found.append("spec.autoscale")
+    if spec.storage.auto_expand is not None:
+        found.append("spec.storage.autoExpand")
+    return found
+
+
+def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
+    """Fields of the spec that are taken and that the brokers do not act on yet."""
+    spec = resource.spec
+    served_later = {
+        "spec.access": bool(spec.access),
+        "spec.analytics": bool(spec.analytics),
+        "spec.backlogQuota": spec.backlog_quota is not None,
+        "spec.brokers.advertisedListeners": bool(spec.brokers.advertised_listeners),
+        "spec.brokers.tls": spec.brokers.tls is not None,
+        "spec.offload": spec.offload is not None,
+        "spec.retention.ttl": spec.retention.ttl is not None,
+    }
+    return [name for name, given in served_later.items() if given]
+
+
+def _unknown_keys(field: str, settings: dict[str, str], known: frozenset[str]) -> list[str]:
+    found = []
+    for key in sorted(set(settings) - known):
+        close = difflib.get_close_matches(key, known, n=1)
+        found.append(f"{field}: {key} is no setting" + (f"; did you mean {close[0]}?" if close else ""))
+    return found

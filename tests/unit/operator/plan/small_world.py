@@ -1,0 +1,295 @@
+"""A cluster in a few lines: StatefulSet controller, claims, bookies with ledgers, an auditor; and an operator on it.
+
+Time is a counter. `Killed` may be raised before any action or status write; the next pass goes on from what there is.
+What must never happen is checked where it would happen: a pod that goes away with a bookie that still holds ledgers.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.builders import Manifest
+from quire_operator.plan import actions as act
+from quire_operator.plan.bookie import Pass, plan_bookie
+from quire_operator.plan.seen import (
+    BookieSeen,
+    ClaimSeen,
+    ClusterSeen,
+    DrainSeen,
+    NamespaceSeen,
+    PodSeen,
+    PoolSeen,
+    StatefulSetSeen,
+)
+from tests.support.kube_resources import bookie
+
+GIB = 2**30
+
+
+class Killed(Exception):
+    """The operator ended here."""
+
+
+@dataclass
+class Disk:
+    """What is on the volumes of a pod."""
+
+    bookie: str
+    ledgers: int
+
+
+@dataclass
+class World:
+    """Everything outside the operator. `resource` is what the API server keeps of the Bookie."""
+
+    resource: dict[str, Any] = field(default_factory=bookie)
+    now_s: float = 1_000_000.0
+    stateful_set: Manifest | None = None
+    pods: dict[str, PodSeen] = field(default_factory=dict)
+    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    disks: dict[str, Disk] = field(default_factory=dict)
+    retained: list[Disk] = field(default_factory=list)
+    under_replicated: int = 0
+    drains: dict[str, DrainSeen] = field(default_factory=dict)
+    cookies: set[str] = field(default_factory=set)
+    namespaces: tuple[NamespaceSeen, ...] = (NamespaceSeen("orders", 3),)
+    etcd_away: bool = False
+    expandable: bool = True
+    broken: set[str] = field(default_factory=set)
+    """Images that never come up."""
+    events: list[act.Emit] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    """Pods that the operator deleted, in order."""
+    kill_at: int = -1
+    """The operator is killed before this action or write, counted over all passes."""
+    done: int = 0
+    delay_s: int | None = None
+    _numbers: int = 0
+    _ledgers_each: int = 4
+
+    def __post_init__(self) -> None:
+        self.resource["metadata"] = {"name": "pool", "namespace": "ns", "uid": "u", "generation": 1} | {
+            key: value for key, value in self.resource["metadata"].items() if key != "name"
+        }
+
+    # What people do.
+
+    def change(self, **spec: Any) -> None:
+        """Fields of the spec replaced."""
+        self.resource["spec"] |= copy.deepcopy(spec)
+        self.resource["metadata"]["generation"] += 1
+
+    # The operator.
+
+    def one_pass(self) -> Pass:
+        """Observe, plan, apply, write the status. Killed."""
+        seen = self.observe()
+        found = plan_bookie(seen, "quire:1")
+        for action in found.actions:
+            if not isinstance(action, act.Apply) or action.manifest["kind"] == "StatefulSet":
+                self._count()  # the other children are not modelled: a kill between two of them is the same
+            self.perform(action)
+        self._count()
+        self.resource["status"] = found.status.plain()
+        return found
+
+    def _count(self) -> None:
+        self.done += 1
+        if self.done == self.kill_at:
+            raise Killed
+
+    def run(self, passes: int = 200) -> Pass:
+        """Passes and the world's own moves in turns, until nothing moves any more; kills are survived."""
+        quiet = 0
+        for _ in range(passes):
+            before = self._moving_parts()
+            try:
+                found = self.one_pass()
+            except Killed:
+                continue
+            self.settle()
+            quiet = quiet + 1 if self._moving_parts() == before else 0
+            if quiet == 3:
+                return found
+        raise AssertionError(f"still moving: {self.resource.get('status')}")
+
+    def _moving_parts(self) -> object:
+        status = self.resource.get("status") or {}
+        operation = status.get("operation") or {}
+        drains = [(drain.bookie, drain.emptied, drain.ledgers_left) for drain in self.drains.values()]
+        under_way = (operation.get("step"), operation.get("pod"), status.get("phase"))
+        set_uid = (
+            None
+            if self.stateful_set is None
+            else (self.stateful_set["metadata"]["uid"], revision_of(self.stateful_set))
+        )
+        return under_way, drains, dict(self.pods), dict(self.claims), set_uid
+
+    def status(self) -> dict[str, Any]:
+        """The status on record."""
+        found: dict[str, Any] = self.resource["status"]
+        return found
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """A condition on record."""
+        found: dict[str, Any] = next(one for one in self.status()["conditions"] if one["type"] == kind)
+        return found
+
+    # What is seen.
+
+    def observe(self) -> PoolSeen:
+        resource = Bookie.model_validate(self.resource)
+        bookies = {
+            pod.name: BookieSeen(
+                self.disks[pod.name].bookie,
+                writable=self.disks[pod.name].bookie not in self.drains,
+                total_bytes=100 * GIB,
+                free_bytes=60 * GIB,
+            )
+            for pod in self.pods.values()
+            if pod.ready
+        }
+        cluster = ClusterSeen(
+            self.under_replicated,
+            known=frozenset(self.cookies),
+            writable=frozenset(seen.id for seen in bookies.values() if seen.writable),
+            auditor="auditor",
+            drains=tuple(self.drains.values()),
+        )
+        known = {row.pod: row.id for row in resource.status.bookies if row.id}
+        there = self.stateful_set
+        return PoolSeen(
+            resource,
+            self.now_s,
+            None
+            if there is None
+            else StatefulSetSeen(
+                "pool-bookie",
+                there["metadata"]["uid"],
+                there["spec"]["replicas"],
+                revision_of(there),
+                tuple(there["spec"]["volumeClaimTemplates"]),
+            ),
+            tuple(self.pods.values()),
+            tuple(self.claims.values()),
+            bookies,
+            None if self.etcd_away else cluster,
+            self.namespaces,
+            known,
+            self.delay_s,
+        )
+
+    # What actions do.
+
+    def perform(self, action: act.Action) -> None:
+        match action:
+            case act.Apply(manifest):
+                if manifest["kind"] == "StatefulSet":
+                    self._apply(manifest)
+            case act.DeletePod(name, uid):
+                if name in self.pods and self.pods[name].uid == uid:
+                    self.replaced.append(name)
+                    del self.pods[name]
+            case act.DeleteStatefulSet(_, uid, orphan):
+                if self.stateful_set is not None and self.stateful_set["metadata"]["uid"] == uid:
+                    self.stateful_set = None
+                    if not orphan:
+                        self.pods.clear()
+            case act.ResizeClaim(name, size):
+                assert self.expandable
+                self.claims[name] = replace(self.claims[name], size=size, capacity=size)
+            case act.ReleaseClaim(name, uid, _, keep_volume):
+                self._release(name, uid, keep_volume)
+            case act.Decommission(name):
+                if name in self.cookies and name not in self.drains and not self.etcd_away:
+                    self.drains[name] = DrainSeen(name, emptied=False, ledgers_left=1)
+            case act.CancelDrain(name):
+                self.drains.pop(name, None)
+            case act.SetLostBookieDelay(seconds):
+                self.delay_s = seconds
+            case act.SetFinalizer(present):
+                finalizers = self.resource["metadata"].setdefault("finalizers", [])
+                finalizers[:] = ["quire.dev/bookie"] if present else []
+            case act.Emit():
+                self.events.append(action)
+
+    def _apply(self, manifest: Manifest) -> None:
+        there = self.stateful_set
+        if there is None:
+            self._numbers += 1
+            self.stateful_set = manifest | {"metadata": manifest["metadata"] | {"uid": f"s{self._numbers}"}}
+            return
+        assert there["spec"]["volumeClaimTemplates"] == manifest["spec"]["volumeClaimTemplates"], "they are immutable"
+        self.stateful_set = there | {"spec": manifest["spec"]}
+
+    def _release(self, name: str, uid: str, keep_volume: bool) -> None:
+        claim = self.claims.get(name)
+        if claim is None or claim.uid != uid:
+            return
+        assert claim.pod not in self.pods, "a claim is released below a pod"
+        del self.claims[name]
+        disk = self.disks.pop(claim.pod, None)
+        if disk is not None:
+            assert disk.bookie not in self.cookies or self.resource["metadata"].get("deletionTimestamp"), "still known"
+            self.retained += [disk] if keep_volume else []
+
+    # What Kubernetes and the auditor do by themselves.
+
+    def settle(self) -> None:
+        """One move of each."""
+        self.now_s += 5
+        self._controller()
+        if not self.etcd_away:
+            self._auditor()
+
+    def _controller(self) -> None:
+        if self.stateful_set is None:
+            return
+        wanted = [f"pool-bookie-{ordinal}" for ordinal in range(self.stateful_set["spec"]["replicas"])]
+        for name in sorted(set(self.pods) - set(wanted)):
+            assert self.disks[name].ledgers == 0, f"{name} was taken away with {self.disks[name].ledgers} ledgers"
+            del self.pods[name]
+        for name in wanted:
+            revision = revision_of(self.stateful_set)
+            if name not in self.pods:
+                self._make_claims(name)
+                self._numbers += 1
+                self.pods[name] = PodSeen(name, f"p{self._numbers}", revision, node=f"node-{name[-1]}", zone="z")
+            elif not self.pods[name].ready and not any(image in self.pods[name].revision for image in self.broken):
+                self.pods[name] = replace(self.pods[name], ready=True)
+                self.cookies.add(self.disks[name].bookie)
+
+    def _make_claims(self, pod: str) -> None:
+        assert self.stateful_set is not None
+        for template in self.stateful_set["spec"]["volumeClaimTemplates"]:
+            kind, size = template["metadata"]["name"], template["spec"]["resources"]["requests"]["storage"]
+            self._numbers += 1
+            self.claims.setdefault(
+                f"{kind}-{pod}",
+                ClaimSeen(f"{kind}-{pod}", kind, pod, size, size, f"c{self._numbers}", "v", self.expandable),
+            )
+        if pod not in self.disks:
+            self.disks[pod] = Disk(f"{pod}-{self._numbers}", self._ledgers_each)
+
+    def _auditor(self) -> None:
+        for name, drain in list(self.drains.items()):
+            pod = next((pod for pod, disk in self.disks.items() if disk.bookie == name), None)
+            if pod is None or pod not in self.pods:
+                self.cookies.discard(name)
+                del self.drains[name]
+                continue
+            disk = self.disks[pod]
+            disk.ledgers = max(0, disk.ledgers - 1)
+            self.drains[name] = replace(
+                drain, emptied=disk.ledgers == 0, ledgers_left=disk.ledgers, looked_at_s=self.now_s
+            )
+
+
+def revision_of(stateful_set: Mapping[str, Any]) -> str:
+    """What a template makes different: image, configuration and mounts."""
+    template = stateful_set["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    mounts = ",".join(mount["name"] for mount in container["volumeMounts"])
+    return f"{container['image']} {template['metadata']['annotations']} {mounts}"

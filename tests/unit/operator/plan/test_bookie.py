@@ -1,0 +1,313 @@
+"""Whole operations on a pool, in a small world; and each of them with the operator killed at every step."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quire_operator.plan.seen import NamespaceSeen
+from tests.support.kube_resources import bookie
+from tests.unit.operator.plan.small_world import World
+
+STORAGE: dict[str, Any] = {"journal": {"size": "10Gi"}, "ledgers": {"size": "200Gi"}}
+MORE_VOLUMES: dict[str, Any] = {"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi", "volumes": 2}}
+
+
+def running(replicas: int = 3) -> World:
+    """A pool that came up."""
+    world = World(bookie(replicas=replicas))
+    world.run()
+    assert world.status()["phase"] == "Running"
+    world.events.clear()
+    world.done = 0
+    return world
+
+
+def reasons(world: World) -> list[str]:
+    return [event.reason for event in world.events]
+
+
+def test_a_new_pool_comes_up_and_says_that_the_data_is_safe() -> None:
+    world = running()
+    assert sorted(world.pods) == ["pool-bookie-0", "pool-bookie-1", "pool-bookie-2"]
+    assert world.status()["writable"] == 3
+    assert world.status()["observedGeneration"] == 1
+    for kind in (
+        "Ready",
+        "FullyReplicated",
+        "MetadataReachable",
+        "CookiesConsistent",
+        "PlacementSatisfied",
+        "Quiesced",
+    ):
+        assert world.condition(kind)["status"] == "True", kind
+    for kind in ("Progressing", "Degraded", "DiskPressure", "ScaleDownBlocked"):
+        assert world.condition(kind)["status"] == "False", kind
+    assert world.delay_s is None, "no value of the cluster is known, the auditor sets its own"
+
+
+def test_a_pass_without_changes_asks_for_nothing_but_what_is_there() -> None:
+    world = running()
+    first, second = world.one_pass(), world.one_pass()
+    assert first.actions == second.actions
+    assert {type(action).__name__ for action in first.actions} == {"Apply"}
+    assert first.requeue_s == 60
+
+
+def test_more_replicas_are_made_together() -> None:
+    world = running()
+    world.change(replicas=6)
+    world.one_pass()
+    world.settle()
+    assert len(world.pods) == 6
+    world.run()
+    assert world.status()["writable"] == 6
+
+
+def test_fewer_replicas_leave_one_at_a_time_the_last_first_after_they_are_empty() -> None:
+    world = running(5)
+    world.change(replicas=3)
+    world.run()
+    assert sorted(world.pods) == ["pool-bookie-0", "pool-bookie-1", "pool-bookie-2"]
+    assert world.cookies == {world.disks[pod].bookie for pod in world.pods}
+    assert {claim.pod for claim in world.claims.values()} == set(world.pods)
+    assert len(world.retained) == 2, "their volumes stay, by default"
+    assert reasons(world).count("DrainFinished") == 2
+    assert reasons(world)[0] == "DrainStarted"
+
+
+def test_a_drain_that_is_called_off_leaves_the_bookie_as_it_was() -> None:
+    world = running(4)
+    world.change(replicas=3)
+    world.one_pass()
+    world.one_pass()
+    assert world.status()["operation"]["step"] == "Copying"
+    assert world.drains
+    world.change(replicas=4)
+    world.run()
+    assert not world.drains
+    assert len(world.pods) == 4
+    assert "operation" not in world.status()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (lambda world: world.change(scaleDown={"strategy": "Block"}), "StrategyBlock"),
+        (lambda world: setattr(world, "namespaces", (NamespaceSeen("wide", 4),)), "BelowEnsemble"),
+        (lambda world: setattr(world, "under_replicated", 2), "UnderReplicated"),
+        (lambda world: setattr(world, "etcd_away", True), "MetadataUnreachable"),
+    ],
+)
+def test_a_drain_that_would_be_dangerous_is_blocked_with_the_reason(
+    prepare: Callable[[World], None], reason: str
+) -> None:
+    world = running(4)
+    prepare(world)
+    world.change(replicas=3)
+    world.run()
+    assert len(world.pods) == 4
+    blocked = world.condition("ScaleDownBlocked")
+    assert (blocked["status"], blocked["reason"]) == ("True", reason)
+    assert blocked["message"]
+
+
+def test_a_drain_stops_where_it_is_while_something_is_under_replicated() -> None:
+    world = running(4)
+    world.change(replicas=3)
+    for _ in range(3):
+        world.one_pass()
+    world.under_replicated = 1
+    world.run()
+    assert len(world.pods) == 4
+    assert world.status()["operation"]["step"] == "Verifying"
+    world.under_replicated = 0
+    world.run()
+    assert len(world.pods) == 3
+
+
+def test_a_new_image_reaches_one_pod_after_the_other_the_last_first() -> None:
+    world = running()
+    world.change(image="quire:2")
+    world.run()
+    assert world.replaced == ["pool-bookie-2", "pool-bookie-1", "pool-bookie-0"]
+    assert all("quire:2" in pod.revision for pod in world.pods.values())
+    assert {disk.ledgers for disk in world.disks.values()} == {4}
+
+
+def test_a_roll_waits_for_full_replication_between_pods() -> None:
+    world = running()
+    world.change(image="quire:2")
+    while not world.replaced:
+        world.one_pass()
+        world.settle()
+    world.under_replicated = 5
+    world.run()
+    assert world.replaced == ["pool-bookie-2"]
+    assert "5 ledgers lack a replica" in world.condition("Progressing")["message"]
+    world.under_replicated = 0
+    world.run()
+    assert len(world.replaced) == 3
+
+
+def test_a_bad_image_breaks_one_pod_and_taking_it_back_mends_that_without_waiting() -> None:
+    world = running()
+    world.broken.add("quire:bad")
+    world.change(image="quire:bad")
+    world.run()
+    assert world.replaced == ["pool-bookie-2"]
+    world.now_s += 3600
+    world.run()
+    assert world.condition("Progressing")["reason"] == "Stuck"
+    world.under_replicated = 3
+    world.change(image="quire:1")
+    world.run()
+    assert world.replaced == ["pool-bookie-2", "pool-bookie-2"]
+    assert all(pod.ready for pod in world.pods.values())
+
+
+def test_a_partition_keeps_the_lower_ordinals_on_the_old_template() -> None:
+    world = running(4)
+    world.change(image="quire:2", update={"partition": 3})
+    world.run()
+    assert world.replaced == ["pool-bookie-3"]
+
+
+def test_larger_claims_grow_and_the_set_is_made_anew_around_its_pods() -> None:
+    world = running()
+    pods, uid = dict(world.pods), (world.stateful_set or {})["metadata"]["uid"]
+    world.change(storage=STORAGE)
+    world.run()
+    assert {claim.size for claim in world.claims.values() if claim.template == "ledgers0"} == {"200Gi"}
+    assert world.pods == pods, "nothing was restarted"
+    assert (world.stateful_set or {})["metadata"]["uid"] != uid
+
+
+def test_a_further_volume_reaches_the_pods_by_a_roll() -> None:
+    world = running()
+    world.change(storage=MORE_VOLUMES)
+    world.run()
+    assert sum(claim.template == "ledgers1" for claim in world.claims.values()) == 3
+    assert len(world.replaced) == 3
+    assert {disk.ledgers for disk in world.disks.values()} == {4}
+
+
+def test_volumes_that_cannot_grow_are_said_so_and_left_alone() -> None:
+    world = World()
+    world.expandable = False
+    world.run()
+    world.change(storage=STORAGE)
+    world.run()
+    assert {claim.size for claim in world.claims.values()} == {"10Gi", "100Gi"}
+    progressing = world.condition("Progressing")
+    assert progressing["reason"] == "VolumesCannotGrow"
+    assert "ledgers0-pool-bookie-0" in progressing["message"]
+
+
+def test_while_the_metadata_is_away_nothing_is_replaced_and_nothing_shrinks() -> None:
+    world = running(4)
+    world.etcd_away = True
+    world.change(image="quire:2", replicas=3)
+    world.run()
+    assert world.replaced == []
+    assert len(world.pods) == 4
+    assert world.condition("FullyReplicated")["status"] == "Unknown"
+    world.etcd_away = False
+    world.run()
+    assert len(world.pods) == 3
+
+
+def test_a_paused_pool_is_looked_at_and_not_changed() -> None:
+    world = running()
+    world.change(paused=True, image="quire:2", replicas=5)
+    found = world.one_pass()
+    assert found.actions == ()
+    assert world.status()["phase"] == "Paused"
+    assert world.status()["writable"] == 3
+
+
+def test_a_setting_that_no_bookie_knows_is_said_and_reaches_no_pod() -> None:
+    world = running()
+    world.change(engine={"settings": {"longPollMax": "5"}})
+    assert world.one_pass().actions == ()
+    assert world.status()["phase"] == "Invalid"
+    assert "did you mean longPollsMax?" in world.condition("Ready")["message"]
+
+
+def test_a_pool_that_is_made_anew_takes_up_all_claims_that_were_left_even_above_its_replicas() -> None:
+    world = running(5)
+    world.stateful_set = None
+    world.pods.clear()
+    world.resource.pop("status")
+    world.change(replicas=3)
+    assert world.stateful_set is not None
+    assert world.stateful_set["spec"]["replicas"] == 5
+    assert (world.stateful_set or {})["spec"]["replicas"] == 5
+    world.run()
+    assert len(world.pods) == 3, "and the two that are too many are drained"
+
+
+def deleting(world: World) -> None:
+    world.resource["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+
+
+def test_a_deleted_pool_keeps_its_claims_and_waits_for_who_uses_it() -> None:
+    world = running()
+    deleting(world)
+    world.run()
+    assert world.resource["metadata"]["finalizers"] == ["quire.dev/bookie"]
+    assert "orders still has this pool" in world.condition("Ready")["message"]
+    world.namespaces = ()
+    world.run()
+    assert world.resource["metadata"]["finalizers"] == []
+    assert len(world.claims) == 6
+
+
+def test_a_deleted_pool_whose_policy_says_so_deletes_its_claims_after_its_pods() -> None:
+    world = running()
+    world.change(storage={"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi"}, "reclaimPolicy": "Delete"})
+    world.namespaces = ()
+    deleting(world)
+    world.run()
+    assert world.resource["metadata"]["finalizers"] == []
+    assert not world.claims
+    assert not world.retained
+
+
+OPERATIONS: dict[str, tuple[int, Callable[[World], None], Callable[[World], bool]]] = {
+    "scale up": (3, lambda world: world.change(replicas=5), lambda world: len(world.pods) == 5),
+    "scale down": (4, lambda world: world.change(replicas=3), lambda world: len(world.pods) == 3 == len(world.cookies)),
+    "roll": (2, lambda world: world.change(image="quire:2"), lambda world: len(set(world.replaced)) == 2),
+    "expand": (3, lambda world: world.change(storage=STORAGE), lambda world: not world.replaced),
+    "more volumes": (2, lambda world: world.change(storage=MORE_VOLUMES), lambda world: len(world.claims) == 6),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operator_that_is_killed_at_any_step_goes_on_to_the_same_end(name: str) -> None:
+    replicas, ask, reached = OPERATIONS[name]
+    before = running(replicas)
+    whole = copy.deepcopy(before)
+    ask(whole)
+    whole.run()
+    assert reached(whole)
+    for step in range(1, whole.done + 1):
+        world = copy.deepcopy(before)
+        world.kill_at = step
+        ask(world)
+        world.run()
+        assert reached(world), f"killed before step {step}"
+        assert world.status()["phase"] == "Running"
+        assert "operation" not in world.status()
+        assert len(world.replaced) == len(whole.replaced), f"a pod was replaced twice, killed before step {step}"
+
+
+def test_all_asked_for_at_once_ends_where_one_after_the_other_does() -> None:
+    world = running(5)
+    world.change(replicas=4, image="quire:2", storage=STORAGE)
+    world.run()
+    assert len(world.pods) == 4
+    assert all("quire:2" in pod.revision for pod in world.pods.values())
+    assert {claim.size for claim in world.claims.values() if claim.template == "ledgers0"} == {"200Gi"}

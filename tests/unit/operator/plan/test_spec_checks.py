@@ -1,0 +1,62 @@
+"""What no CEL rule can see."""
+
+from typing import Any
+
+import pytest
+
+from quire_bookie.config import BookieConfig
+from quire_bookie.config.sources import ProcessConfig
+from quire_broker.config import BrokerConfig
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
+from quire_operator.plan.spec_checks import (
+    bookie_faults,
+    managed_ledger_faults,
+    not_served_by_bookies,
+    not_served_by_brokers,
+)
+from tests.support.kube_resources import bookie, managed_ledger
+
+POOL = Bookie.model_validate(bookie())
+
+
+@pytest.mark.parametrize(("model", "keys"), [(BookieConfig, BOOKIE_KEYS), (BrokerConfig, BROKER_KEYS)])
+def test_the_keys_that_the_operator_knows_are_those_of_the_processes(
+    model: type[ProcessConfig], keys: frozenset[str]
+) -> None:
+    there = {model.key_of(name) for name in model.model_fields}
+    assert keys == there, "run `.venv/bin/python scripts/k8s/known_settings.py`"
+
+
+def test_a_misspelt_setting_is_named_with_the_one_that_was_meant() -> None:
+    found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"gcWaittime": "1", "longPollsMax": "1"}})))
+    assert found == ["engine.settings: gcWaittime is no setting; did you mean gcWaitTime?"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "pool", "bookies", "said"),
+    [
+        ({}, POOL, 3, None),
+        ({}, POOL, None, None),
+        ({}, None, None, "there is no Bookie pool"),
+        ({"replication": {"ensemble": 4}}, POOL, 3, "replication.ensemble is 4, and the cluster has 3 bookies"),
+        ({"brokers": {"settings": {"nonsense": "1"}}}, POOL, 3, "nonsense is no setting"),
+    ],
+)
+def test_a_managed_ledger_is_judged_by_what_is_around_it(
+    spec: dict[str, Any], pool: Bookie | None, bookies: int | None, said: str | None
+) -> None:
+    found = managed_ledger_faults(ManagedLedger.model_validate(managed_ledger(**spec)), pool, bookies)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_what_has_no_effect_yet_is_named() -> None:
+    spec = {"backlogQuota": {"size": "1Gi"}, "access": [{"role": "r", "actions": ["Produce"]}]}
+    assert not_served_by_brokers(ManagedLedger.model_validate(managed_ledger())) == []
+    found = not_served_by_brokers(ManagedLedger.model_validate(managed_ledger(**spec)))
+    assert found == ["spec.access", "spec.backlogQuota"]
+    assert not_served_by_bookies(POOL) == []
+    wide = Bookie.model_validate(bookie(autoscale={"min": 3, "max": 5}))
+    assert not_served_by_bookies(wide) == ["spec.autoscale"]
