@@ -1,7 +1,8 @@
 """Writes down which ledgers lack a replica of entries that are confirmed, for auto-recovery to find.
 
-One task works through what is due and repeats what fails. What is due when the process dies is lost: an auditor finds
-the same when it misses the bookie, or at its next full check. Decides nothing and repairs nothing.
+One task works through what is due and repeats what fails, whatever the failure is: a mark that cannot be written must
+not keep the others from being written. What is due when the process dies is lost: an auditor finds the same when it
+misses the bookie, or at its next full check. Decides nothing and repairs nothing.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ class HoleMarks:
 
     def __init__(self, under_replication: UnderReplication) -> None:
         self.written = 0
+        self.failures = 0
+        """Attempts that failed, to be tried again."""
         self._under_replication = under_replication
         self._due: dict[LedgerId, set[BookieId]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -60,8 +63,13 @@ class HoleMarks:
             del self._due[ledger]
             try:
                 await self._under_replication.mark(ledger, sorted(bookies))
-            except MetadataError as error:
-                _log.warning("cannot mark ledger %d as under-replicated, will try again: %s", ledger, error)
+            except Exception as error:  # noqa: BLE001 - the root of the task
+                self.failures += 1
+                trace = None if isinstance(error, MetadataError) else error
+                _log.warning(
+                    "cannot mark ledger %d as under-replicated, will try again: %s", ledger, error, exc_info=trace
+                )
+                # Behind the others: one that never succeeds holds up nobody.
                 self._due.setdefault(ledger, set()).update(bookies)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high)

@@ -17,6 +17,7 @@ from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, Rep
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.forecast import Forecast
 from quire_bookie.recovery.ledger_repair import LedgerRepair, Result, Verdict
 from quire_bookie.recovery.stats import RecoveryStats
 
@@ -88,6 +89,7 @@ class ReplicationWorkers:
         self._notes = UnrecoverableLedgers(access.metadata)
         self._attempts = Attempts(access.settings.retry_s)
         self._busy: set[LedgerId] = set()
+        self._forecast = Forecast()
         self._wake = asyncio.Event()
 
     @property
@@ -169,8 +171,16 @@ class ReplicationWorkers:
                     worked = True
                     if not await self._controls.is_enabled():
                         return True
-        self._stats.under_replicated, self._stats.under_replicated_oldest_ms = count, oldest_ms
+        self._counted(count, oldest_ms)
         return worked
+
+    def _counted(self, count: int, oldest_ms: int) -> None:
+        stats = self._stats
+        stats.under_replicated, stats.under_replicated_oldest_ms = count, oldest_ms
+        age_ms = self._access.clock.now_ms() - oldest_ms if oldest_ms else 0
+        stats.under_replicated_oldest_s = max(0, age_ms) // 1000
+        self._forecast.saw(count, asyncio.get_running_loop().time())
+        stats.under_replicated_eta_s = self._forecast.eta_s()
 
     async def _try(self, ledger: LedgerId) -> bool:
         """Work on one ledger unless it is not due or somebody has it."""

@@ -41,3 +41,7 @@ class RecoveryStats:
     """Marked ledgers, when they were last counted."""
     under_replicated_oldest_ms: int = 0
     """Wall clock of the oldest mark then; 0: none."""
+    under_replicated_oldest_s: int = 0
+    """Its age then."""
+    under_replicated_eta_s: int = 0
+    """Seconds until none is marked, at the rate of the last minutes; 0: none is, -1: it cannot be told."""

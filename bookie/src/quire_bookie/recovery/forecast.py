@@ -1,0 +1,33 @@
+"""When nothing will be under-replicated any more, as far as the last minutes tell. Pure: times and counts come in."""
+
+from collections import deque
+
+WINDOW_S = 900.0
+_SAMPLES_MAX = 100
+
+
+class Forecast:
+    """Remembers how many ledgers were marked when. Bounded."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_SAMPLES_MAX)
+
+    def saw(self, count: int, now_s: float) -> None:
+        """So many are marked now."""
+        if self._seen and now_s - self._seen[-1][0] < WINDOW_S / _SAMPLES_MAX and self._seen[-1][1] and count:
+            return
+        # More than before is new trouble: what was done until then says nothing about it.
+        if self._seen and count > self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((now_s, count))
+        while now_s - self._seen[0][0] > WINDOW_S:
+            self._seen.popleft()
+
+    def eta_s(self) -> int:
+        """Seconds until none is left at the rate so far; 0: none is, -1: it cannot be told."""
+        if not self._seen or not self._seen[-1][1]:
+            return 0
+        (first_s, before), (last_s, left) = self._seen[0], self._seen[-1]
+        if before <= left or last_s <= first_s:
+            return -1
+        return int(left * (last_s - first_s) / (before - left)) + 1

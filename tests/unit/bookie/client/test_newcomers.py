@@ -1,0 +1,24 @@
+"""Bookies that a dead writer may have named without sending them anything."""
+
+from quire_bookie.client.newcomers import newcomers
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
+
+A, B, C, D = (BookieId(name) for name in "abcd")
+
+
+def ledger(*segments: tuple[int, tuple[BookieId, ...]]) -> LedgerMetadata:
+    return LedgerMetadata(
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        segments=tuple(Segment(EntryId(first), ensemble) for first, ensemble in segments),
+        state=LedgerState.OPEN,
+    )
+
+
+def test_only_who_came_with_the_last_change_and_has_confirmed_entries_to_hold_is_suspect() -> None:
+    changed = ledger((0, (A, B, C)), (10, (A, D, C)))
+    assert newcomers(changed, EntryId(10)) == [D]
+    assert newcomers(changed, EntryId(9)) == [], "recovery sends it all that belongs to the segment"
+    assert newcomers(ledger((0, (A, B, C))), EntryId(5)) == []
+    assert newcomers(ledger((0, (A, B, D)), (4, (A, B, C)), (10, (D, B, C))), EntryId(20)) == [D]
