@@ -69,7 +69,7 @@ class KubeApi:
                 return Answer(answer.status, json.load(answer))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, json.load(error))
+                return Answer(error.code, _refusal(error.read()))
 
     def get(self, path: str) -> Answer:
         """Read."""
@@ -91,6 +91,15 @@ class KubeApi:
         """Server-side apply."""
         query = {"fieldManager": manager, "force": "true"}
         return self.call("PATCH", path, body, query=query, content_type="application/apply-patch+yaml")
+
+
+def _refusal(body: bytes) -> dict[str, Any]:
+    """A Status; a path that nobody serves is answered with a line of text."""
+    try:
+        found: dict[str, Any] = json.loads(body)
+    except ValueError:
+        return {"message": body.decode(errors="replace").strip()}
+    return found
 
 
 def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -58,12 +58,21 @@ class ApiModel(BaseModel):
 def section(kind: type[ApiModel], description: str, rules: tuple[Rule, ...] = ()) -> Any:
     """A field whose default is the part with all of its defaults.
 
-    In the CRD it is `default: {}`: the API server then fills the defaults inside.
+    In the CRD the default is written out, with those of the parts inside: the API server judges a default by the rules
+    before it fills what is inside of it.
     """
-    extra: dict[str, Any] = {"default": {}}
+    extra: dict[str, Any] = {"default": _without_empty(kind().plain())}
     if rules:
         extra["x-kubernetes-validations"] = [rule.rendered() for rule in rules]
     return Field(default_factory=kind, description=description, json_schema_extra=extra)
+
+
+def _without_empty(value: Any) -> Any:
+    """Empty maps and lists inside say nothing."""
+    if not isinstance(value, dict):
+        return value
+    found = {key: _without_empty(inside) for key, inside in value.items()}
+    return {key: inside for key, inside in found.items() if inside not in ({}, [])}
 
 
 def part(kind: type[ApiModel], description: str) -> Any:

@@ -30,6 +30,10 @@ PARTITIONS_MAX = 1024
 TOPICS_MAX = 500
 CURSORS_MAX = 64
 
+_NAMESPACE_STAYS = Rule(
+    "self == oldSelf", "namespace cannot be changed: topics do not move; make another ManagedLedger"
+)
+
 RESERVED_BROKER_SETTINGS = (
     *("metadataStoreUrl", "brokerServicePort", "webServicePort", "advertisedAddress", "bindAddress", "clusterName"),
     *("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"),
@@ -267,16 +271,11 @@ class BookieRef(ApiModel):
 class ManagedLedgerSpec(ApiModel):
     """A namespace of topics with its own brokers."""
 
-    RULES = (
-        Rule(
-            "self.namespace == oldSelf.namespace",
-            "namespace cannot be changed: topics do not move; make another ManagedLedger",
-            ".namespace",
-        ),
-    )
-
     bookie_ref: BookieRef = Field(description="The pool whose cluster keeps the data.")
-    namespace: Namespace = Field(description="tenant/namespace of the topics. Cannot be changed.")
+    namespace: Namespace = Field(
+        description="tenant/namespace of the topics. Cannot be changed.",
+        json_schema_extra={"x-kubernetes-validations": [_NAMESPACE_STAYS.rendered()]},
+    )
     brokers: Brokers = section(Brokers, "The processes that serve it.")
     replication: Replication = section(Replication, "On how many bookies an entry is.")
     rollover: Rollover = section(Rollover, "When a topic begins a new ledger.")
