@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
@@ -18,10 +19,19 @@ _LISTENS = re.compile(r"bookie (\S+) listens on \S+:(\d+)")
 SMALL = {"journalMaxSizeMB": "32", "dbStorage_writeCacheMaxSizeMb": "24", "dbStorage_readAheadCacheMaxSizeMb": "8"}
 
 
+class Metadata(Protocol):
+    """Where an etcd is reached: itself, a relay before it, or several members by commas."""
+
+    @property
+    def endpoint(self) -> str:
+        """host:port."""
+        ...
+
+
 class ClusterBookie:
     """One bookie with a folder and a port of its own, which survive `kill` and `stop`."""
 
-    def __init__(self, folder: Path, etcd: EtcdServer, settings: dict[str, str]) -> None:
+    def __init__(self, folder: Path, etcd: Metadata, settings: dict[str, str]) -> None:
         self.folder = folder
         self.log = folder.with_suffix(".log")
         self.port = free_port()
@@ -48,6 +58,11 @@ class ClusterBookie:
         except (TimeoutError, ChildProcessError) as error:
             self.kill()
             raise AssertionError(f"the bookie did not start:\n{self.log.read_text()[-4000:]}") from error
+
+    @property
+    def is_running(self) -> bool:
+        """Between `start` and what ends it, as far as it did not end by itself."""
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -1,0 +1,110 @@
+"""A network that misbehaves, between one server and its clients: what passes it can be cut, held, delayed or torn.
+
+Runs on the test's own loop. Directions are seen from the client: TO the server, BACK from it. A one-way partition holds
+one of them: nothing is lost and nothing arrives, as with packets that are sent again until the network is back.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Collection
+from enum import Enum
+
+
+class Way(Enum):
+    """A direction."""
+
+    TO = "to the server"
+    BACK = "back to the client"
+
+
+BOTH = frozenset(Way)
+
+
+class Relay:
+    """Listens on a free port from `open` on and forwards to `target_port`."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._passes = {way: asyncio.Event() for way in Way}
+        self._delay_s = dict.fromkeys(Way, 0.0)
+        self._torn: set[Way] = set()
+
+    async def open(self) -> None:
+        """Forward everything as it comes, on the same port every time."""
+        await self.heal()
+
+    async def heal(self) -> None:
+        """No fault any more. Connections that were cut stay cut."""
+        for event in self._passes.values():
+            event.set()
+        self._delay_s = dict.fromkeys(Way, 0.0)
+        self._torn.clear()
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+            self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def hold(self, ways: Collection[Way] = BOTH) -> None:
+        """Nothing passes in these directions until `heal`; connections stay and new ones are taken."""
+        for way in ways:
+            self._passes[way].clear()
+
+    def delay(self, delay_s: float, ways: Collection[Way] = BOTH) -> None:
+        """Whatever is read passes so much later, in order, and nothing behind it meanwhile."""
+        for way in ways:
+            self._delay_s[way] = delay_s
+
+    def tear(self, ways: Collection[Way] = BOTH) -> None:
+        """Half of what comes next passes in these directions, then its connection is cut: once for each direction."""
+        self._torn |= set(ways)
+
+    async def cut(self, *, refuse: bool = False) -> None:
+        """Cut every connection; with `refuse` take no new one until `heal`."""
+        if refuse and self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in list(self._writers):
+            writer.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End it."""
+        await self.cut(refuse=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = {writer, back}
+        self._writers |= pair
+        for source, target, way in ((reader, back, Way.TO), (there, writer, Way.BACK)):
+            task = asyncio.ensure_future(self._forward(source, target, way, pair))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _forward(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, way: Way, pair: set[asyncio.StreamWriter]
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                if self._delay_s[way]:
+                    await asyncio.sleep(self._delay_s[way])
+                await self._passes[way].wait()
+                if way in self._torn:
+                    self._torn.discard(way)
+                    target.write(data[: len(data) // 2])
+                    await target.drain()
+                    break
+                target.write(data)
+                await target.drain()
+        self._writers -= pair
+        for writer in pair:
+            # In order, so that what was forwarded still arrives.
+            writer.close()
