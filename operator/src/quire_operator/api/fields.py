@@ -33,6 +33,11 @@ class Rule:
         return found | ({"fieldPath": self.field} if self.field else {})
 
 
+def judged_by(*rules: Rule) -> dict[str, Any]:
+    """Rules about a single field, as `json_schema_extra` takes them; `self` is the field's value."""
+    return {"x-kubernetes-validations": [rule.rendered() for rule in rules]}
+
+
 class ApiModel(BaseModel):
     """A part of a resource: camelCase outside, immutable, what it does not know is left out.
 
@@ -47,7 +52,7 @@ class ApiModel(BaseModel):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core))
         if cls.RULES:
-            schema["x-kubernetes-validations"] = [rule.rendered() for rule in cls.RULES]
+            schema |= judged_by(*cls.RULES)
         return schema
 
     def plain(self) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def section(kind: type[ApiModel], description: str, rules: tuple[Rule, ...] = ()
     """
     extra: dict[str, Any] = {"default": _without_empty(kind().plain())}
     if rules:
-        extra["x-kubernetes-validations"] = [rule.rendered() for rule in rules]
+        extra |= judged_by(*rules)
     return Field(default_factory=kind, description=description, json_schema_extra=extra)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from quire_operator.api.bookie_spec import settings_rule
-from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, keyed, section
+from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, judged_by, keyed, section
 from quire_operator.api.shared import (
     IMAGE_HELP,
     RESOURCES_HELP,
@@ -274,7 +274,7 @@ class ManagedLedgerSpec(ApiModel):
     bookie_ref: BookieRef = Field(description="The pool whose cluster keeps the data.")
     namespace: Namespace = Field(
         description="tenant/namespace of the topics. Cannot be changed.",
-        json_schema_extra={"x-kubernetes-validations": [_NAMESPACE_STAYS.rendered()]},
+        json_schema_extra=judged_by(_NAMESPACE_STAYS),
     )
     brokers: Brokers = section(Brokers, "The processes that serve it.")
     replication: Replication = section(Replication, "On how many bookies an entry is.")

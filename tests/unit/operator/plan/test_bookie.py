@@ -24,6 +24,12 @@ def running(replicas: int = 3) -> World:
     return world
 
 
+def pods_asked_for(world: World) -> int:
+    """Of the StatefulSet."""
+    assert world.stateful_set is not None
+    return int(world.stateful_set["spec"]["replicas"])
+
+
 def reasons(world: World) -> list[str]:
     return [event.reason for event in world.events]
 
@@ -241,9 +247,8 @@ def test_a_pool_that_is_made_anew_takes_up_all_claims_that_were_left_even_above_
     world.pods.clear()
     world.resource.pop("status")
     world.change(replicas=3)
-    assert world.stateful_set is not None
-    assert world.stateful_set["spec"]["replicas"] == 5
-    assert (world.stateful_set or {})["spec"]["replicas"] == 5
+    world.one_pass()
+    assert pods_asked_for(world) == 5
     world.run()
     assert len(world.pods) == 3, "and the two that are too many are drained"
 
