@@ -20,6 +20,7 @@ from tests.sim import (
     fault_scenario,
     ledger_scenario,
     modes_scenario,
+    reads_scenario,
     topic_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
@@ -30,12 +31,14 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "bookie": bookie_scenario.run,
     "churn": churn_scenario.run,
     "collection": collection_scenario.run,
+    "duel": ensemble_scenario.run_bare,
     "drain": drain_scenario.run,
     "ensemble": ensemble_scenario.run,
     "faults": fault_scenario.run,
     "full": churn_scenario.run_on_full_disks,
     "ledger": ledger_scenario.run,
     "modes": modes_scenario.run,
+    "reads": reads_scenario.run,
     "topic": topic_scenario.run,
 }
 

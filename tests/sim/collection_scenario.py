@@ -1,7 +1,8 @@
 """Ledgers are written and deleted while bookies collect garbage, compact their entry logs, crash and come back.
 
-Every entry of a living ledger that was confirmed is read, again and again, by a client on another node; in the end the
-bookies hold no ledger that was deleted, and their logs little that does not live.
+Every entry of a living ledger that was confirmed is read, again and again, by a client on another node, although the
+store now and then lists no ledger at all; in the end the bookies hold no ledger that was deleted, and their logs little
+that does not live.
 """
 
 import asyncio
@@ -79,6 +80,7 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     await world.start_bookies(3)
     cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"))
     histories: list[LedgerHistory] = []
+    forgetting = asyncio.ensure_future(_forget_now_and_then(world))
     for _ in range(ROUNDS):
         writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
         for _ in range(world.chance.randrange(1, 4)):
@@ -93,12 +95,23 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         await asyncio.sleep(world.chance.uniform(0.0, 3.0))
         await restart_somebody(world)
         await read_everything(cast)
+    forgetting.cancel()
+    world.metadata.listings_empty = False
     await world.heal()
     await settle(cast)
     await read_everything(cast)
     for history in histories:
         history.check()
     return histories
+
+
+async def _forget_now_and_then(world: World) -> None:
+    """For seconds the store lists nothing: no ledger may be given up for that."""
+    while not world.loop.plan.calm:
+        await asyncio.sleep(world.chance.uniform(0.5, 5.0))
+        world.metadata.listings_empty = True
+        await asyncio.sleep(world.chance.uniform(0.1, 6.0))
+        world.metadata.listings_empty = False
 
 
 async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
@@ -167,7 +180,9 @@ async def read_everything(cast: Cast) -> None:
 
 
 async def restart_somebody(world: World) -> None:
-    """A clean stop or a loss of power, and a start."""
+    """A clean stop or a loss of power, and a start; nothing where there are to be no faults."""
+    if world.loop.plan.calm:
+        return
     host = world.chance.choice(sorted(world.bookies))
     if world.chance.random() < 0.3:
         await world.stop_bookie(host)

@@ -7,8 +7,9 @@
     stalls, delay                 single packets, or all of them, take longer
     slow disk, full disk,
     sync error, write error       of one bookie
-    metadata away, unknown, late  nobody reaches the store; its answers and requests get lost; what timed out is done
-                                  later
+    metadata away, slow, unknown, late
+                                  nobody reaches the store; it takes long; its answers and requests get lost; what timed
+                                  out is done later
     lease, watch gap              a living process loses its lease, or misses events
     clock                         the wall clock of a host jumps
 
@@ -46,6 +47,7 @@ WEIGHTS = {
     "sync error": 1,
     "write error": 1,
     "metadata away": 2,
+    "metadata slow": 1,
     "metadata unknown": 2,
     "metadata late": 2,
     "lease": 1,
@@ -99,6 +101,8 @@ def _drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
             value = float(chance.choice((0, 2_000, 40_000)))
         case "metadata away":
             value = chance.uniform(0.1, 4.0)
+        case "metadata slow":
+            value = chance.choice((0.004, 0.2, 1.0))
         case "metadata unknown" | "metadata late":
             value = chance.choice((0.0, 0.3, 0.9))
         case "lease" | "watch gap":
@@ -139,7 +143,9 @@ class Faults:
             done = known(step)
             if done is not None:
                 await done
-        elif step.kind in ("crash", "kill", "start", "power", "full disk", "slow disk", "sync error", "write error"):
+        elif step.kind in ("start", "power"):
+            self._start_or_cut(step)
+        elif step.kind in ("crash", "kill", "full disk", "slow disk", "sync error", "write error"):
             self._bookie(step)
         elif step.kind.startswith(("metadata", "lease", "watch", "clock")):
             self._surroundings(step)
@@ -160,16 +166,6 @@ class Faults:
                         world.kill_bookie(step.who)
                     else:
                         world.crash_bookie(step.who, SURVIVALS[int(step.value)])
-            case "start":
-                for host in sorted(world.bookies):
-                    self.start_later(host)
-                    if world.chance.random() < 0.5:
-                        break
-            case "power":
-                for host in sorted(world.bookies):
-                    if world.bookies[host].node is not None:
-                        world.crash_bookie(host, SURVIVALS[int(step.value)])
-                        self.start_later(host)
             case "slow disk":
                 place.disk._latency_s = step.value
             case "full disk":
@@ -183,6 +179,17 @@ class Faults:
             case "write error":
                 place.disk.fail_next("write", "", OSError(errno.EIO, "simulated"))
                 world.loop.call_later(2.0, self.start_later, step.who)
+
+    def _start_or_cut(self, step: Step) -> None:
+        """Of several bookies."""
+        world = self.world
+        self.start_later(step.who)
+        for host in sorted(world.bookies):
+            if step.kind == "power" and world.bookies[host].node is not None:
+                world.crash_bookie(host, SURVIVALS[int(step.value)])
+                self.start_later(host)
+            elif step.kind == "start" and world.chance.random() < 0.5:
+                self.start_later(host)
 
     def start_later(self, host: str) -> None:
         """Begin to start a bookie that is down, or that failed and was not ended."""
@@ -234,6 +241,8 @@ class Faults:
                 world.loop.call_later(step.value, self._metadata_back)
             case "metadata unknown":
                 world.metadata.unknown_chance = step.value
+            case "metadata slow":
+                world.metadata.delay_s = (0.0005, step.value)
             case "metadata late":
                 world.metadata.late_chance = step.value
             case "lease" if session is not None and not session.cut:
@@ -251,6 +260,7 @@ class Faults:
         """End everything and bring every bookie up."""
         world = self.world
         world.metadata.unknown_chance = world.metadata.late_chance = 0.0
+        world.metadata.delay_s = (0.0005, 0.004)
         world.metadata.away, self._away_until_s = False, 0.0
         world.loop.network.stall_chance, world.loop.network.delay_s = 0.0, (0.0001, 0.002)
         world.loop.network.heal()

@@ -124,9 +124,9 @@ class World:
         """Start the process on what its disk holds."""
         while self.metadata.away:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(0.1)
-        place = self.bookies[host]
-        if place.node is not None:
-            return
+        place = self.bookies.get(host)
+        if place is None or place.node is not None:
+            return  # lost for good meanwhile, or somebody else was faster
         self.starting += 1
         try:
             await self._start_process(place, host)

@@ -1,0 +1,12 @@
+"""The simulator's self-test: production code with one rule left out must be caught, and must pass without faults.
+
+A checker that nothing can offend proves nothing. `python -m tests.sim.broken` (`make sim-broken`) runs each variant
+without faults, where it must pass, and then under faults, seed after seed, until the checker objects.
+"""
+
+from tests.sim.broken.bookie_rules import BOOKIE_RULES
+from tests.sim.broken.recovery_rules import RECOVERY_RULES
+from tests.sim.broken.repair_rules import REPAIR_RULES
+from tests.sim.broken.writer_rules import WRITER_RULES
+
+VARIANTS = (*BOOKIE_RULES, *WRITER_RULES, *RECOVERY_RULES, *REPAIR_RULES)

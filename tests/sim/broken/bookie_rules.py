@@ -1,0 +1,61 @@
+"""Rules of a bookie, each left out."""
+
+import asyncio
+from typing import Any
+
+from quire_bookie.model import LedgerId, Run, RunBatch
+from quire_bookie.server.adds import Adds
+from quire_bookie.server.fences import Fences
+from quire_bookie.server.garbage_collection import GarbageCollection
+from quire_bookie.server.ports import JournalPort
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _nobody(*_: object) -> None:
+    """Is told."""
+
+
+def _ack_before_sync() -> tuple[Any, ...]:
+    proper = Adds.__init__
+
+    def broken(self: Adds, journal: JournalPort, *rest: Any, **named: Any) -> None:
+        proper(self, journal, *rest, **named)
+        loop = asyncio.get_running_loop()
+
+        def append_run(run: Run, done: Any) -> None:
+            journal.append_run(run, _nobody)
+            loop.call_soon(done, None)
+
+        def append_batch(batch: RunBatch, done: Any) -> None:
+            journal.append_batch(batch, _nobody)
+            loop.call_soon(done, batch, None)
+
+        self._append_run, self._append_batch = append_run, append_batch
+
+    return (replaced(Adds, "__init__", broken),)
+
+
+def _fence_not_synced() -> tuple[Any, ...]:
+    def broken(self: Fences, ledger: LedgerId, durable: "asyncio.Future[BaseException | None]") -> None:
+        durable.set_result(None)
+
+    return (replaced(Fences, "_append_fence", broken),)
+
+
+def _listing_trusted() -> tuple[Any, ...]:
+    async def never_blown(self: GarbageCollection, missing: frozenset[LedgerId]) -> bool:
+        return False
+
+    async def delete(self: GarbageCollection, doomed: frozenset[LedgerId]) -> list[LedgerId]:
+        for ledger in sorted(doomed):
+            await self._storage.delete_ledger(ledger)
+        return sorted(doomed)
+
+    return (replaced(GarbageCollection, "_is_blown", never_blown), replaced(GarbageCollection, "_delete", delete))
+
+
+BOOKIE_RULES = (
+    Variant("ack before sync", "duel", 0, _ack_before_sync),
+    Variant("fence not synced", "duel", 0, _fence_not_synced),
+    Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
+)

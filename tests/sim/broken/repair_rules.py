@@ -1,0 +1,66 @@
+"""Rules of auto-recovery, each left out."""
+
+from typing import Any
+
+from quire_bookie.errors import BadVersionError, BookieUnavailableError
+from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.recovery import ledger_repair
+from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_ensemble, with_replaced
+from quire_bookie.recovery.fragment_copy import Copied, copy_fragment
+from quire_bookie.recovery.fragments import Fragment
+from quire_bookie.recovery.ledger_repair import LedgerRepair
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _timeout_is_missing() -> tuple[Any, ...]:
+    async def broken(*rest: Any, **named: Any) -> Copied:
+        copied = await copy_fragment(*rest, **named)
+        for entry, error in list(copied.unreadable.items()):
+            if isinstance(error, BookieUnavailableError):
+                del copied.unreadable[entry]
+        return copied
+
+    return (replaced(ledger_repair, "copy_fragment", broken),)
+
+
+def _without_compare() -> tuple[Any, ...]:
+    async def broken(
+        nodes: LedgerNodes,
+        ledger: LedgerId,
+        copied_from: LedgerMetadata,
+        fragment: Fragment,
+        replacements: dict[int, BookieId],
+        may_go_on: Any,
+    ) -> EnsembleUpdate:
+        wanted = with_replaced(copied_from, fragment, replacements)
+        while True:
+            try:
+                await nodes.update(ledger, wanted, (await nodes.read(ledger)).version)  # type: ignore[arg-type]
+            except BadVersionError:
+                continue
+            return EnsembleUpdate.DONE
+
+    return (replaced(ledger_repair, "update_ensemble", broken),)
+
+
+def _named_before_it_has_a_copy() -> tuple[Any, ...]:
+    proper = LedgerRepair._copy
+
+    async def broken(self: LedgerRepair, handle: Any, metadata: LedgerMetadata, report: Any, bookie: BookieId) -> Any:
+        async def may() -> bool:
+            return True
+
+        if bookie not in report.fragment.ensemble:
+            where = {report.position: bookie}
+            await update_ensemble(self._access.nodes, handle.ledger, metadata, report.fragment, where, may)
+        return await proper(self, handle, metadata, report, bookie)
+
+    return (replaced(LedgerRepair, "_copy", broken),)
+
+
+REPAIR_RULES = (
+    Variant("worker takes a timeout for a missing entry", "autorecovery", 0, _timeout_is_missing),
+    Variant("worker writes metadata without compare", "autorecovery", 0, _without_compare),
+    Variant("bookie named before it has its copy", "autorecovery", 0, _named_before_it_has_a_copy),
+)
