@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.lies import V3_FIRST_BYTE, wrong_v3_answers
+
 if TYPE_CHECKING:
     from tests.sim.loop import Node, SimLoop
 
@@ -415,6 +417,8 @@ class SimTransport(asyncio.Transport):
 
 def _with_wrong_entries(data: bytes) -> bytes:
     """The last byte of each V2 read answer is another one. A buffer begins with a frame."""
+    if data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == V3_FIRST_BYTE:
+        return wrong_v3_answers(data)
     changed, at = bytearray(data), 0
     while at + _LENGTH_BYTES + 4 <= len(data):
         size = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")

@@ -16,9 +16,9 @@ from quire_bookie.client.lac_poll import LacPolls
 from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.moved_replicas import find_moved
+from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.range_read import RangeReader
-from quire_bookie.errors import LedgerClosedError, LedgerError, MetadataError, NoSuchEntryError
+from quire_bookie.errors import LedgerClosedError, MetadataError, NoSuchEntryError
 from quire_bookie.limits import ITERATED_READ_BYTES, LAC_POLL_S
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 
@@ -84,15 +84,13 @@ class LedgerReader:
             raise NoSuchEntryError(
                 f"entries {first} to {last} of ledger {self.ledger_id}: it can be read up to {self._lac}"
             )
-        try:
-            return await self._range.read(self._metadata, first, last, bytes_max)
-        except LedgerError:
-            moved = await find_moved(self._handle, self._metadata)
-            if moved is None:
-                raise
-            # Only its segments: `read_last_add_confirmed` is what notices a close.
-            self._metadata = moved
-        return await self._range.read(self._metadata, first, last, bytes_max)
+        known = self._metadata
+        followed = await read_where_stored(
+            self._handle, known, lambda metadata: self._range.read(metadata, first, last, bytes_max)
+        )
+        if self._metadata is known:
+            self._metadata = followed.metadata  # only its segments differ: `_take` is what notices a close
+        return followed.entries
 
     async def read_last_add_confirmed(self) -> EntryId:
         """Ask how far the ledger can be read by now. QuorumError, MetadataUnavailableError, NoSuchLedgerError."""

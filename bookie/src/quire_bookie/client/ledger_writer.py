@@ -29,7 +29,7 @@ from quire_bookie.client.ensemble_changes import EnsembleChanges
 from quire_bookie.client.explicit_lac import ExplicitLacs
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.moved_replicas import find_moved
+from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
 from quire_bookie.metadata.versioned import Versioned
@@ -270,15 +270,10 @@ class LedgerWriter:
             raise NoSuchEntryError(
                 f"entries {first} to {last} of ledger {self.ledger_id}: confirmed up to {self.last_add_confirmed}"
             )
-        known = self.metadata
-        try:
-            return await self._reader.read(known, first, last, bytes_max)
-        except LedgerError:
-            # Auto-recovery may have moved the replicas of older segments.
-            moved = await find_moved(self._handle, known)
-            if moved is None:
-                raise
-        return await self._reader.read(moved, first, last, bytes_max)
+        followed = await read_where_stored(
+            self._handle, self.metadata, lambda metadata: self._reader.read(metadata, first, last, bytes_max)
+        )
+        return followed.entries
 
     # ---- closing
     async def close(self) -> LedgerMetadata:

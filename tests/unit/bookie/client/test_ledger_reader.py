@@ -102,6 +102,29 @@ def test_a_reader_follows_its_ledger_to_other_bookies() -> None:
     run(scenario, bookies=6)
 
 
+def test_where_the_replicas_are_must_be_known_before_an_entry_is_called_missing() -> None:
+    """They were moved and the former bookies deleted them; the metadata that say so cannot be read for a while."""
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        written = [b"%d" % i for i in range(5)]
+        writer = await _written(client, written)
+        reader = await _reader(client, writer)
+        others = [bookie for bookie in cluster.bookies if bookie not in writer.metadata.segments[0].ensemble]
+        for bookie, other in zip(writer.metadata.segments[0].ensemble, others, strict=True):
+            cluster.bookies[other].ledgers[writer.ledger_id] = cluster.bookies[bookie].ledgers.pop(writer.ledger_id)
+        moved = replace(writer.metadata, segments=(Segment(EntryId(0), tuple(others)),))
+        cluster.metadata.write(ledger_path(writer.ledger_id), encode_ledger_metadata(moved), None)
+        cluster.metadata.away = True
+        for read in (reader.read, writer.read):
+            with pytest.raises(QuorumError, match="cannot be found out"):
+                await read(EntryId(0), EntryId(4))
+        cluster.metadata.away = False
+        for read in (reader.read, writer.read):
+            assert _payloads(await read(EntryId(0), EntryId(4))) == written
+
+    run(scenario, bookies=6)
+
+
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
 def test_a_read_stops_at_its_byte_limit_but_gives_at_least_one_entry(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:

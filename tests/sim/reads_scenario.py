@@ -1,0 +1,204 @@
+"""One writer, perhaps with deferred sync, and readers of every kind while bookies are slow, cut off, killed, or lie.
+
+A tail, a reader that waits by long polls, one that asks for explicit LACs, one that opens the ledger anew each time,
+all with speculation. The judge: nobody reads wrong bytes, nobody is told that a confirmed entry does not exist,
+no LAC goes back, whoever met a LAC can read up to it in the end, the tail sees every entry in order and ends, and each
+entry that was confirmed (with deferred sync: that a force covered) is on Qa of the bookies that are named for it.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from quire_bookie.client import LedgerReader, LedgerWriter
+from quire_bookie.errors import LedgerError, NoSuchEntryError, QuireError
+from quire_bookie.model import BookieId, EntryId, LedgerId
+from tests.sim.faults import Cast, Faults, draw
+from tests.sim.history import HistoryError, LedgerHistory
+from tests.sim.judge import check_copies
+from tests.sim.ledger_scenario import read_all
+from tests.sim.loop import SimLoop
+from tests.sim.plan import Step
+from tests.sim.world import SimClient, World, insist
+
+QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 1), (5, 3, 2))
+READERS = ("tail", "poller", "asker", "opener")
+TAIL_ENDS_S = 120.0
+"""After the last fault."""
+
+
+@dataclass(slots=True)
+class Play:
+    """One ledger, its writer and its readers."""
+
+    world: World
+    script: random.Random
+    writing: SimClient
+    writer: LedgerWriter
+    readers: dict[str, SimClient]
+    deferred: bool
+    lossy: frozenset[BookieId]
+    history: LedgerHistory = field(default_factory=LedgerHistory)
+    seen: list[bytes] = field(default_factory=list)
+    """By the tail."""
+    over: bool = False
+
+    @property
+    def ledger(self) -> LedgerId:
+        """Which."""
+        return self.writer.ledger_id
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        """See WriterListener."""
+        self.history.on_confirm(up_to)
+
+    def on_failed(self, error: LedgerError) -> None:
+        """See WriterListener."""
+        self.history.failed = True
+        self.world.loop.note(f"the writer failed: {error}")
+
+    # ---- the writer
+    async def feed(self, end_s: float) -> None:
+        """Entries in runs, pauses in which only an explicit LAC tells readers, forces."""
+        chance, count = random.Random(self.script.randrange(1 << 30)), 0
+        while self.world.loop.time() < end_s and not self.history.failed:
+            await asyncio.sleep(chance.choice((0.01, 0.05, 0.05, 0.8)))
+            if count >= 250:
+                continue  # the judge reads every copy
+            payloads = []
+            for _ in range(chance.choice((1, 1, 2, 8))):
+                payloads.append(b"%d:" % count + bytes(chance.choice((0, 10, 500, 5000))))
+                count += 1
+            try:
+                self.history.on_submit(self.writer.submit(payloads), payloads)
+                if self.deferred and chance.random() < 0.3:
+                    forced = await self.writer.force()
+                    if forced > self.history.confirmed_up_to:
+                        raise HistoryError(f"a force said {forced}, its listener {self.history.confirmed_up_to}")
+                elif chance.random() < 0.1:
+                    await self.writer.tell_lac()
+            except QuireError as error:
+                self.world.loop.note(f"the writer was told: {error}")
+
+    # ---- readers
+    async def tail(self) -> None:
+        """Everything in order, from where the last attempt ended, until the ledger is closed."""
+        client = self.readers["tail"].ledgers
+        while True:
+            try:
+                async with client.open_ledger(self.ledger, recover=False) as reader:
+                    async for entry in reader.tail(EntryId(len(self.seen))):
+                        self.history.on_lac("tail", max(self.history.lacs.get("tail", -1), entry.entry_id))
+                        self.history.on_read("tail", entry.entry_id, [bytes(entry)])
+                        if entry.entry_id != len(self.seen):
+                            raise HistoryError(f"the tail got {entry.entry_id} after {len(self.seen)} entries")
+                        self.seen.append(bytes(entry))
+                    return
+            except NoSuchEntryError as error:
+                raise HistoryError(f"the tail was told that a confirmed entry does not exist: {error}") from error
+            except QuireError as error:
+                self.world.loop.note(f"the tail was told: {error}")
+                await asyncio.sleep(0.3)
+
+    async def follow(self, who: str) -> None:
+        """Learn the LAC in one's own way again and again, and read some of what it covers."""
+        chance = random.Random(self.script.randrange(1 << 30))
+        reader: LedgerReader | None = None
+        while not self.over:
+            try:
+                if reader is None or who == "opener":
+                    reader = await self.readers[who].ledgers.open_ledger(self.ledger, recover=False)
+                elif who == "poller":
+                    await reader.wait_for_lac(reader.last_add_confirmed, chance.choice((0.5, 3.0)))
+                elif who == "asker":
+                    await reader.read_explicit_lac()
+            except NoSuchEntryError as error:
+                raise HistoryError(f"{who} asked for the LAC and was told: {error}") from error
+            except QuireError:
+                await asyncio.sleep(0.2)
+                continue
+            if who != "opener":  # who opens anew may ask other bookies, which know less
+                self.history.on_lac(who, reader.last_add_confirmed)
+            await self.read_some(who, reader, chance)
+            await asyncio.sleep(chance.choice((0.0, 0.1, 0.5)))
+
+    async def read_some(self, who: str, reader: LedgerReader, chance: random.Random) -> None:
+        """A piece of what may be read."""
+        lac = reader.last_add_confirmed
+        if lac < 0:
+            return
+        first = chance.choice((0, lac, chance.randint(0, lac)))
+        last = min(lac, first + chance.choice((0, 3, 40)))
+        try:
+            entries = await reader.read(EntryId(first), EntryId(last))
+        except NoSuchEntryError as error:
+            raise HistoryError(f"{who} was told that an entry up to {lac} does not exist: {error}") from error
+        except QuireError as error:
+            self.world.loop.note(f"{who} was told: {error}")
+            return
+        if [entry.entry_id for entry in entries] != list(range(first, first + len(entries))) or not entries:
+            raise HistoryError(f"{who} asked for {first} to {last} and got {[entry.entry_id for entry in entries]}")
+        self.history.on_read(who, first, [bytes(entry) for entry in entries])
+
+
+async def run(loop: SimLoop, seed: int) -> LedgerHistory:
+    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    play = await _set_up(loop, seed)
+    world, history = play.world, play.history
+    seconds = loop.plan.seconds(play.script.uniform(2.0, 10.0))
+    cast = Cast(sorted(world.bookies), ("writer", *READERS), play.script.choice((1, 2)))
+    faults = Faults(world, cast, {"lie": lambda step: world.loop.network.lying.add(step.who)})
+    tail = world.on(play.readers["tail"], play.tail())
+    others = [world.on(play.readers[who], play.follow(who)) for who in READERS[1:]]
+    feeding = world.on(play.writing, play.feed(loop.time() + seconds))
+    # No bookie comes back without what it synced, so nothing may be missing in the end.
+    steps = draw(play.script, cast, seconds)
+    if play.lossy:
+        (liar,) = (h for h, p in world.bookies.items() if p.running and p.running.bookie_id in play.lossy)
+        steps.append(Step(0.0, "lie", liar))
+    await faults.run(loop.plan.choose(steps), seconds)
+    await faults.heal()
+    await feeding
+    closed = await insist(lambda: world.on(play.writing, play.writer.close()), seconds=300)
+    history.on_close(closed.last_entry)
+    async with asyncio.timeout(TAIL_ENDS_S):
+        await tail
+    if len(play.seen) != closed.last_entry + 1:
+        raise HistoryError(f"the tail ended after {len(play.seen)} entries; the ledger has {closed.last_entry + 1}")
+    await asyncio.sleep(2.0)
+    play.over = True
+    await asyncio.gather(*others)
+    opening = play.readers["opener"]
+    reader = await world.on(opening, opening.ledgers.open_ledger(play.ledger, recover=False))
+    await insist(lambda: world.on(opening, read_all(reader, history, "last")), seconds=300)
+    history.check()
+    await check_copies(world, play.ledger, history, closed.last_entry, lossy=play.lossy)
+    return history
+
+
+async def _set_up(loop: SimLoop, seed: int) -> Play:
+    world, script = World(loop, seed), random.Random(seed * 2 + 1)
+    await world.start_bookies(script.choice((3, 4, 5)))
+    quorums = script.choice([q for q in QUORUMS if q[0] <= len(world.bookies)])
+    deferred = script.random() < 0.35
+    writing = await world.start_client(
+        "writer",
+        explicit_lac_interval_s=script.choice((0.0, 0.1, 0.5)),
+        slow_replica_s=script.choice((0.5, 10.0)),
+    )
+    first_s = script.choice((0.0, 0.02, 0.2))
+    reading = {
+        "speculative_read_first_s": first_s,
+        "speculative_read_growth": script.choice((1.0, 2.0)),
+        "read_timeout_s": script.choice((1.0, 5.0)),
+    }
+    readers = {who: await world.start_client(who, **reading) for who in READERS}
+    e, w, a = quorums
+    creating = writing.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a, deferred_sync=deferred)
+    writer = await world.on(writing, creating)
+    lossy: frozenset[BookieId] = frozenset()
+    if a >= 2 and script.random() < 0.5:
+        lossy = frozenset({script.choice(sorted(p.running.bookie_id for p in world.bookies.values() if p.running))})
+    play = Play(world, script, writing, writer, readers, deferred, lossy)
+    writer.listener = play
+    return play
