@@ -1,0 +1,95 @@
+"""The metadata store restarted, and with three members its leader changed and killed, under writers on real bookies."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.client import LedgerClient
+from tests.support.etcd_cluster import ClusterBookie, Metadata
+from tests.support.etcd_members import EtcdMembers
+from tests.support.etcd_server import EtcdServer
+from tests.support.ledger_load import LedgerLoad, ledger_client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+SETTINGS = {"zkTimeout": "3000"}
+BOOKIES = 3
+
+
+@asynccontextmanager
+async def bookies_on(folder: Path, metadata: Metadata) -> AsyncIterator[list[ClusterBookie]]:
+    """Some, started side by side."""
+    async with AsyncExitStack() as undo:
+        bookies = [ClusterBookie(folder / f"b{at}", metadata, SETTINGS) for at in range(BOOKIES)]
+        for bookie in bookies:
+            undo.callback(bookie.kill)
+        await asyncio.gather(*(asyncio.to_thread(bookie.start) for bookie in bookies))
+        yield bookies
+
+
+async def new_ledgers(load: LedgerLoad, count: int) -> None:
+    """Wait until so many more ledgers were made and written to: the metadata can be written again."""
+    wanted = len(load.acknowledged) + count
+    async with asyncio.timeout(60):
+        while len(load.acknowledged) < wanted:  # noqa: ASYNC110 - other processes do it
+            await asyncio.sleep(0.05)
+    await load.progress(50)
+
+
+async def all_registered(client: LedgerClient) -> None:
+    """Wait until every bookie is."""
+    async with asyncio.timeout(60):
+        while len(client.writable_bookies) < BOOKIES:  # noqa: ASYNC110 - other processes do it
+            await asyncio.sleep(0.05)
+
+
+async def test_writing_goes_on_while_etcd_is_away_and_new_ledgers_follow_when_it_is_back(
+    tmp_path: Path, etcd_server: EtcdServer
+) -> None:
+    async with bookies_on(tmp_path, etcd_server) as bookies, ledger_client(etcd_server.url) as client:
+        open_ledger, many = LedgerLoad(client, entries_of_a_ledger=10**9), LedgerLoad(client, entries_of_a_ledger=100)
+        for load in (open_ledger, many):
+            load.start()
+            await load.progress(300)
+        for kill in (True, False):
+            await asyncio.to_thread(etcd_server.kill if kill else etcd_server.stop)
+            await open_ledger.progress(500)
+            await asyncio.sleep(4 if kill else 0.5)  # once beyond the leases, once within
+            await open_ledger.progress(100)
+            await asyncio.to_thread(etcd_server.start)
+            await new_ledgers(many, 3)
+        await all_registered(client)
+        for load in (open_ledger, many):
+            await load.stop()
+        assert not open_ledger.failures
+        assert all(bookie.is_running for bookie in bookies)
+        async with ledger_client(etcd_server.url) as other:
+            for load in (open_ledger, many):
+                await load.check(other)
+
+
+async def test_leaders_of_etcd_come_and_go_and_nothing_is_lost(tmp_path: Path) -> None:
+    members = EtcdMembers(tmp_path / "etcd")
+    try:
+        await asyncio.to_thread(members.start)
+        async with bookies_on(tmp_path, members) as bookies, ledger_client(members.url) as client:
+            load = LedgerLoad(client, entries_of_a_ledger=100)
+            load.start()
+            await load.progress(300)
+            await asyncio.to_thread(members.hand_over)
+            await new_ledgers(load, 3)
+            for _ in range(2):
+                leader = await asyncio.to_thread(members.leader)
+                await asyncio.to_thread(leader.kill)
+                await new_ledgers(load, 3)
+                await asyncio.to_thread(leader.start)
+                await new_ledgers(load, 1)
+            await all_registered(client)
+            await load.stop()
+            assert all(bookie.is_running for bookie in bookies)
+            async with ledger_client(members.url) as other:
+                await load.check(other)
+    finally:
+        await asyncio.to_thread(members.close)
