@@ -1,6 +1,7 @@
 """What a plan may ask for. Each action may be done twice with the effect of once; a uid says which object is meant."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from quire_operator.builders import Manifest
 
@@ -96,3 +97,57 @@ Action = (
     | SetFinalizer
     | Emit
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNamespace:
+    """With its tenant, where that is missing."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNamespace:
+    """With all of its topics and their data."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    """A policy of the namespace, by its path in the admin REST, in Pulsar's form."""
+
+    namespace: str
+    path: str
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """0 partitions: not partitioned."""
+
+    namespace: str
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowTopic:
+    """More partitions."""
+
+    namespace: str
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCursor:
+    """A durable subscription, on each partition."""
+
+    namespace: str
+    topic: str
+    cursor: str
+    earliest: bool
+
+
+NamespaceAction = CreateNamespace | DeleteNamespace | SetPolicy | CreateTopic | GrowTopic | CreateCursor

@@ -1,0 +1,69 @@
+"""One pass over a ManagedLedger: children, then topics, cursors and policies through the brokers. Pure."""
+
+from dataclasses import dataclass
+
+from quire_operator.api import GROUP
+from quire_operator.api.managed_ledger import ManagedLedgerStatus
+from quire_operator.api.managed_ledger_spec import DeletionPolicy
+from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.plan.actions import Action, Apply, DeleteNamespace, NamespaceAction, SetFinalizer
+from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.managed_ledger_status import LedgerStanding, render_status
+from quire_operator.plan.namespace import contradictions, missing
+from quire_operator.plan.spec_checks import managed_ledger_faults, not_served_by_brokers
+
+FINALIZER = f"{GROUP}/managedledger"
+BUSY_REQUEUE_S = 2.0
+IDLE_REQUEUE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPass:
+    """What one look leads to. Actions are taken first, in order; then the status is written with a precondition."""
+
+    actions: tuple[Action | NamespaceAction, ...]
+    status: ManagedLedgerStatus
+    requeue_s: float
+
+
+def plan_managed_ledger(seen: LedgerSeen, default_image: str) -> LedgerPass:
+    """The pass."""
+    resource, spec = seen.resource, seen.resource.spec
+    if resource.meta.deletion_timestamp is not None:
+        leaving, held = _deletion(seen)
+        return LedgerPass(leaving, render_status(seen, LedgerStanding(deletion_held=held)), BUSY_REQUEUE_S)
+    faults = tuple(managed_ledger_faults(resource, seen.pool, seen.bookies))
+    not_served = tuple(not_served_by_brokers(resource))
+    if seen.pool is None or faults or spec.paused:
+        at = LedgerStanding(faults, not_served=not_served)
+        return LedgerPass((), render_status(seen, at), IDLE_REQUEUE_S)
+    actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
+    facts = BrokerFacts(seen.pool, default_image, seen.pod_monitors)
+    actions += [Apply(child) for child in broker_children(resource, facts)]
+    wanting = [] if seen.namespace is None else missing(spec, seen.namespace)
+    against = () if seen.namespace is None else tuple(contradictions(spec, seen.namespace))
+    at = LedgerStanding(faults, against, not_served, len(wanting))
+    idle = seen.namespace is not None and not wanting
+    stopped = spec.brokers.replicas == 0
+    return LedgerPass(
+        (*actions, *wanting), render_status(seen, at), IDLE_REQUEUE_S if idle or stopped else BUSY_REQUEUE_S
+    )
+
+
+def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], str | None]:
+    """What to do about a resource that is deleted, and why it is still there.
+
+    By default topics and data stay; with `Delete` the brokers delete the namespace while they are still there.
+    """
+    if FINALIZER not in seen.resource.meta.finalizers:
+        return (), None
+    if seen.resource.spec.deletion_policy is DeletionPolicy.RETAIN:
+        return (SetFinalizer(False),), None
+    if seen.namespace is None:
+        return (), (
+            "deletionPolicy is Delete and no broker answers that could delete it: set brokers.replicas to 1, "
+            "or deletionPolicy to Retain to keep the data"
+        )
+    if not seen.namespace.exists:
+        return (SetFinalizer(False),), None
+    return (DeleteNamespace(seen.resource.spec.namespace),), "deleting the namespace with its topics"

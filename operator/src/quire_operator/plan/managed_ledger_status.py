@@ -1,0 +1,142 @@
+"""The status of a `ManagedLedger` from what was seen and decided. Pure."""
+
+from dataclasses import dataclass
+
+from quire_operator.api.conditions import Finding, Truth, moved_on
+from quire_operator.api.managed_ledger import (
+    BrokerRow,
+    LedgerState,
+    ManagedLedgerStatus,
+    SlowestCursor,
+    TopicRow,
+)
+from quire_operator.builders.broker import service_url
+from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
+from quire_operator.plan.ledger_seen import LedgerSeen, TopicSeen
+from quire_operator.plan.operations import rfc3339
+
+NO_BROKER = "no broker answers"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStanding:
+    """What the plan decided, beside what was seen."""
+
+    faults: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
+    not_served: tuple[str, ...] = ()
+    missing: int = 0
+    """Policies, topics and cursors that are declared and not there yet."""
+    deletion_held: str | None = None
+
+
+def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
+    """All of it."""
+    resource = seen.resource
+    topics = {} if seen.namespace is None else dict(seen.namespace.topics)
+    declared = [topic.name for topic in resource.spec.topics]
+    owners = [topic.owner for topic in topics.values()]
+    generation = resource.meta.generation
+    return ManagedLedgerStatus(
+        observed_generation=generation,
+        state=state(seen, at),
+        service_url=service_url(resource),
+        replicas=len(seen.pods),
+        ready=sum(pod.ready for pod in seen.pods),
+        topic_count=len(topics),
+        backlog=max((backlog for topic in topics.values() for backlog in topic.cursors.values()), default=0),
+        under_replicated=seen.under_replicated,
+        brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in seen.pods),
+        topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
+        conditions=moved_on(resource.status.conditions, _conditions(seen, at), rfc3339(seen.now_s), generation),
+    )
+
+
+def _row(name: str, topic: TopicSeen) -> TopicRow:
+    slowest = max(topic.cursors.items(), key=lambda item: (item[1], item[0]), default=None)
+    return TopicRow(
+        name=name,
+        owner=topic.owner,
+        position=topic.position,
+        entries=topic.entries,
+        size_bytes=topic.size_bytes,
+        slowest_cursor=None if slowest is None else SlowestCursor(name=slowest[0], backlog=slowest[1]),
+    )
+
+
+def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
+    """In a word; what a person should look at first wins."""
+    spec = seen.resource.spec
+    if seen.resource.meta.deletion_timestamp is not None:
+        return LedgerState.DELETING
+    if at.faults:
+        return LedgerState.INVALID
+    if spec.paused:
+        return LedgerState.PAUSED
+    if spec.brokers.replicas == 0:
+        return LedgerState.STOPPED
+    if seen.stateful_set is None or (seen.namespace is None and not any(pod.ready for pod in seen.pods)):
+        return LedgerState.CREATING
+    if seen.namespace is None or at.contradictions or _writable(seen).status is Truth.FALSE:
+        return LedgerState.DEGRADED
+    return LedgerState.CREATING if at.missing else LedgerState.OPEN
+
+
+def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
+    found = [_ready(seen, at), _applied(seen, at), _writable(seen), _replicated(seen), _cursors(seen)]
+    if at.not_served:
+        fields = ", ".join(at.not_served)
+        found.append(Finding(type="NotYetServed", status=Truth.TRUE, reason="FieldsWithoutEffect", message=fields))
+    return found
+
+
+def _ready(seen: LedgerSeen, at: LedgerStanding) -> Finding:
+    if at.deletion_held is not None:
+        return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
+    if at.faults:
+        return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
+    if seen.resource.spec.brokers.replicas == 0:
+        return finding("Ready", False, "", "Stopped", "brokers.replicas is 0")
+    if seen.namespace is None:
+        return finding("Ready", False, "", "NoBroker", NO_BROKER)
+    if at.missing:
+        return finding("Ready", False, "", "NotAllThere", f"{at.missing} of what is declared is not there yet")
+    return finding("Ready", True, "Serving", "", f"{len(seen.namespace.topics)} topics")
+
+
+def _applied(seen: LedgerSeen, at: LedgerStanding) -> Finding:
+    if seen.namespace is None:
+        return finding("PolicyApplied", None, "", "", NO_BROKER)
+    if at.contradictions:
+        return finding("PolicyApplied", False, "", "Contradiction", "; ".join(at.contradictions))
+    return finding("PolicyApplied", not at.missing, "Applied", "UnderWay")
+
+
+def _writable(seen: LedgerSeen) -> Finding:
+    """New ledgers can be made: enough writable bookies for the ensemble."""
+    ensemble = seen.resource.spec.replication.ensemble
+    if seen.writable_bookies is None:
+        return finding("Writable", None, "", "", METADATA_SILENT)
+    message = f"{seen.writable_bookies} bookies are writable, the ensemble is {ensemble}"
+    return finding("Writable", seen.writable_bookies >= ensemble, "EnoughBookies", "TooFewBookies", message)
+
+
+def _replicated(seen: LedgerSeen) -> Finding:
+    if seen.under_replicated is None:
+        return finding("FullyReplicated", None, "", "", METADATA_SILENT)
+    message = f"{seen.under_replicated} ledgers of the cluster lack a replica" if seen.under_replicated else ""
+    return finding("FullyReplicated", not seen.under_replicated, "AllReplicas", "LedgersLackReplicas", message)
+
+
+def _cursors(seen: LedgerSeen) -> Finding:
+    """Every declared cursor is there; how far each is behind stands in the topics."""
+    if seen.namespace is None:
+        return finding("CursorsHealthy", None, "", "", NO_BROKER)
+    gone = [
+        f"{topic.name}/{cursor.name}"
+        for topic in seen.resource.spec.topics
+        for cursor in topic.cursors
+        if topic.name not in seen.namespace.topics or cursor.name not in seen.namespace.topics[topic.name].cursors
+    ]
+    named = ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else "")
+    return finding("CursorsHealthy", not gone, "AllThere", "Missing", named)

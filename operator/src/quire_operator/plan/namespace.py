@@ -1,0 +1,97 @@
+"""A namespace's topics, cursors and policies: what is missing of what is declared. Pure.
+
+Nothing that exists is taken away: a topic that is not declared is left alone, and a partition never goes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quire_operator.api.managed_ledger_spec import InitialPosition, ManagedLedgerSpec, Topic
+from quire_operator.api.quantities import duration_ms, quantity_bytes
+from quire_operator.plan.actions import (
+    CreateCursor,
+    CreateNamespace,
+    CreateTopic,
+    GrowTopic,
+    NamespaceAction,
+    SetPolicy,
+)
+from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
+
+ACTIONS_MAX = 100
+"""In one pass: a namespace of thousands of cursors is brought up over several, each with a status."""
+
+
+def policies(spec: ManagedLedgerSpec) -> dict[str, dict[str, Any]]:
+    """The namespace's policies by path, in Pulsar's form; only those that the spec says something about."""
+    found: dict[str, dict[str, Any]] = {
+        "persistence": {
+            "bookkeeperEnsemble": spec.replication.ensemble,
+            "bookkeeperWriteQuorum": spec.replication.write_quorum,
+            "bookkeeperAckQuorum": spec.replication.ack_quorum,
+            "managedLedgerMaxMarkDeleteRate": 0.0,
+        }
+    }
+    if spec.retention.time is not None and spec.retention.size is not None:
+        found["retention"] = {
+            "retentionTimeInMinutes": retention_minutes(spec.retention.time),
+            "retentionSizeInMB": retention_mb(spec.retention.size),
+        }
+    return found
+
+
+def retention_minutes(time: str) -> int:
+    """-1: for ever. Rounded up: never less than was asked for."""
+    return -1 if time == "forever" else -(-duration_ms(time) // 60_000)
+
+
+def retention_mb(size: str) -> int:
+    """MiB, which Pulsar calls MB; -1: without a bound. Rounded up."""
+    return -1 if size == "unbounded" else -(-quantity_bytes(size) // 2**20)
+
+
+def missing(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAction]:
+    """What is to be done, in an order in which it can be done; at most `ACTIONS_MAX`."""
+    found: list[NamespaceAction] = [] if there.exists else [CreateNamespace(spec.namespace)]
+    for path, wanted in policies(spec).items():
+        if not _says(there.policies.get(path), wanted):
+            found.append(SetPolicy(spec.namespace, path, wanted))
+    for topic in spec.topics:
+        found += _of_topic(spec.namespace, topic, there.topics.get(topic.name))
+    return found[:ACTIONS_MAX]
+
+
+def _says(there: object, wanted: Mapping[str, Any]) -> bool:
+    """What is there has all that is wanted; a broker may add fields of its own."""
+    return isinstance(there, Mapping) and all(there.get(key) == value for key, value in wanted.items())
+
+
+def _of_topic(namespace: str, topic: Topic, there: TopicSeen | None) -> list[NamespaceAction]:
+    found: list[NamespaceAction] = []
+    if there is None:
+        found.append(CreateTopic(namespace, topic.name, topic.partitions))
+    elif 0 < there.partitions < topic.partitions:
+        found.append(GrowTopic(namespace, topic.name, topic.partitions))
+    known = {} if there is None else there.cursors
+    for cursor in topic.cursors:
+        if cursor.name not in known:
+            earliest = cursor.initial_position is InitialPosition.EARLIEST
+            found.append(CreateCursor(namespace, topic.name, cursor.name, earliest))
+    return found
+
+
+def contradictions(spec: ManagedLedgerSpec, there: NamespaceState) -> list[str]:
+    """Declared topics that exist otherwise and cannot be made as declared, with what to do."""
+    found = []
+    for topic in spec.topics:
+        known = there.topics.get(topic.name)
+        if known is None:
+            continue
+        if (known.partitions == 0) != (topic.partitions == 0):
+            kind = "has no partitions" if known.partitions == 0 else f"has {known.partitions} partitions"
+            found.append(f"topic {topic.name} {kind} and {topic.partitions} are declared: it cannot be turned")
+        elif known.partitions > topic.partitions:
+            found.append(
+                f"topic {topic.name} has {known.partitions} partitions, {topic.partitions} are declared: raise it"
+            )
+    return found

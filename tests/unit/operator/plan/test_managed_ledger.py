@@ -1,0 +1,199 @@
+"""Passes over a ManagedLedger, and a namespace that is brought to what is declared."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.conditions import Condition
+from quire_operator.api.managed_ledger import LedgerState, ManagedLedger
+from quire_operator.plan import actions as act
+from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState, TopicSeen
+from quire_operator.plan.managed_ledger import LedgerPass, plan_managed_ledger
+from quire_operator.plan.namespace import ACTIONS_MAX, policies, retention_mb, retention_minutes
+from quire_operator.plan.seen import PodSeen, StatefulSetSeen
+from tests.support.kube_resources import bookie, managed_ledger
+
+PERSISTENCE = {
+    "bookkeeperEnsemble": 3,
+    "bookkeeperWriteQuorum": 3,
+    "bookkeeperAckQuorum": 2,
+    "managedLedgerMaxMarkDeleteRate": 0.0,
+}
+TOPICS = [{"name": "placed", "partitions": 4, "cursors": [{"name": "billing"}]}, {"name": "audit"}]
+THERE = NamespaceState(
+    exists=True,
+    policies={"persistence": PERSISTENCE},
+    topics={"placed": TopicSeen(4, {"billing": 7}), "audit": TopicSeen(0), "undeclared": TopicSeen(0, {"old": 99})},
+)
+
+
+def seen(namespace: NamespaceState | None = THERE, **spec: Any) -> LedgerSeen:
+    manifest = managed_ledger(**({"topics": TOPICS} | spec))
+    manifest["metadata"] |= {"namespace": "ns", "generation": 4, "finalizers": ["quire.dev/managedledger"]}
+    return LedgerSeen(
+        ManagedLedger.model_validate(manifest),
+        1_000_000.0,
+        Bookie.model_validate(bookie()),
+        bookies=3,
+        writable_bookies=3,
+        stateful_set=StatefulSetSeen("orders-broker", "u", 1),
+        pods=(PodSeen("orders-broker-0", ready=True),),
+        namespace=namespace,
+        under_replicated=0,
+    )
+
+
+def plan(what: LedgerSeen) -> LedgerPass:
+    return plan_managed_ledger(what, "quire:1")
+
+
+def asked(found: LedgerPass) -> list[Any]:
+    """Actions but the children."""
+    return [action for action in found.actions if not isinstance(action, act.Apply)]
+
+
+def condition(found: LedgerPass, kind: str) -> Condition:
+    return next(one for one in found.status.conditions if one.type == kind)
+
+
+def deleted(what: LedgerSeen) -> LedgerSeen:
+    metadata = what.resource.metadata | {"deletionTimestamp": "2030-01-01T00:00:00Z"}
+    return replace(what, resource=what.resource.model_copy(update={"metadata": metadata}))
+
+
+def test_a_namespace_as_declared_needs_nothing_and_is_open() -> None:
+    found = plan(seen())
+    assert asked(found) == []
+    assert found.status.state is LedgerState.OPEN
+    assert found.status.observed_generation == 4
+    assert {one.type for one in found.status.conditions if one.status == "True"} == {
+        *("Ready", "PolicyApplied", "Writable", "FullyReplicated", "CursorsHealthy"),
+    }
+    assert found.requeue_s == 60
+    assert found.status.service_url == "pulsar://orders-broker.ns.svc:6650"
+
+
+def test_the_status_has_declared_topics_and_the_largest_backlog_of_all() -> None:
+    found = plan(seen()).status
+    assert [row.name for row in found.topics] == ["placed", "audit"]
+    slowest = found.topics[0].slowest_cursor
+    assert slowest is not None
+    assert (slowest.name, slowest.backlog) == ("billing", 7)
+    assert (found.topic_count, found.backlog) == (3, 99)
+
+
+def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
+    found = plan(seen(NamespaceState(exists=False)))
+    assert asked(found) == [
+        act.CreateNamespace("shop/orders"),
+        act.SetPolicy("shop/orders", "persistence", PERSISTENCE),
+        act.CreateTopic("shop/orders", "placed", 4),
+        act.CreateCursor("shop/orders", "placed", "billing", earliest=True),
+        act.CreateTopic("shop/orders", "audit", 0),
+    ]
+    assert found.status.state is LedgerState.CREATING
+    assert condition(found, "Ready").reason == "NotAllThere"
+    assert condition(found, "CursorsHealthy").message == "placed/billing"
+
+
+def test_partitions_are_added_and_cursors_of_a_topic_that_exists() -> None:
+    there = replace(THERE, topics={"placed": TopicSeen(2), "audit": TopicSeen(0)})
+    assert asked(plan(seen(there))) == [
+        act.GrowTopic("shop/orders", "placed", 4),
+        act.CreateCursor("shop/orders", "placed", "billing", earliest=True),
+    ]
+
+
+def test_a_large_namespace_is_brought_up_over_several_passes() -> None:
+    topics = [{"name": f"t{number}"} for number in range(250)]
+    there = replace(THERE, topics={})
+    assert len(asked(plan(seen(there, topics=topics)))) == ACTIONS_MAX
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (TopicSeen(6), "placed has 6 partitions, 4 are declared"),
+        (TopicSeen(0), "placed has no partitions and 4 are declared"),
+    ],
+)
+def test_a_topic_that_exists_otherwise_is_left_alone_and_said(there: TopicSeen, said: str) -> None:
+    with_cursor = replace(there, cursors={"billing": 0})
+    found = plan(seen(replace(THERE, topics={"placed": with_cursor, "audit": TopicSeen(0)})))
+    assert asked(found) == []
+    assert found.status.state is LedgerState.DEGRADED
+    assert said in condition(found, "PolicyApplied").message
+
+
+def test_a_policy_that_somebody_changed_is_put_back_and_fields_of_others_are_kept() -> None:
+    changed = PERSISTENCE | {"bookkeeperAckQuorum": 1}
+    assert asked(plan(seen(replace(THERE, policies={"persistence": changed})))) == [
+        act.SetPolicy("shop/orders", "persistence", PERSISTENCE)
+    ]
+    extended = PERSISTENCE | {"fieldOfABroker": 1}
+    assert asked(plan(seen(replace(THERE, policies={"persistence": extended})))) == []
+
+
+@pytest.mark.parametrize(("time", "minutes"), [("forever", -1), ("0s", 0), ("1s", 1), ("90s", 2), ("168h", 10_080)])
+def test_retention_is_never_shorter_than_was_asked_for(time: str, minutes: int) -> None:
+    assert retention_minutes(time) == minutes
+
+
+@pytest.mark.parametrize(("size", "mib"), [("unbounded", -1), ("0", 0), ("1", 1), ("1Gi", 1024), ("1G", 954)])
+def test_retention_is_never_smaller_than_was_asked_for(size: str, mib: int) -> None:
+    assert retention_mb(size) == mib
+
+
+def test_retention_is_a_policy_only_where_it_is_declared() -> None:
+    resource = seen(retention={"time": "forever", "size": "10Gi"}).resource
+    assert policies(resource.spec)["retention"] == {"retentionTimeInMinutes": -1, "retentionSizeInMB": 10_240}
+    assert "retention" not in policies(seen().resource.spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "reason"),
+    [
+        ({"pool": None}, LedgerState.INVALID, "InvalidSpec"),
+        ({"bookies": 2}, LedgerState.INVALID, "InvalidSpec"),
+        ({"namespace": None}, LedgerState.DEGRADED, "NoBroker"),
+        ({"namespace": None, "pods": ()}, LedgerState.CREATING, "NoBroker"),
+        ({"writable_bookies": 2}, LedgerState.DEGRADED, "Serving"),
+    ],
+)
+def test_what_is_wrong_around_it_is_said(changes: dict[str, Any], state: LedgerState, reason: str) -> None:
+    found = plan(replace(seen(), **changes))
+    assert found.status.state is state
+    assert condition(found, "Ready").reason == reason
+
+
+def test_fields_that_the_brokers_do_not_serve_yet_are_named() -> None:
+    found = plan(seen(offload={"bucket": "data", "afterSize": "1Ti"}))
+    assert condition(found, "NotYetServed").message == "spec.offload"
+
+
+def test_a_paused_one_is_looked_at_and_not_changed() -> None:
+    found = plan(seen(NamespaceState(exists=False), paused=True))
+    assert found.actions == ()
+    assert found.status.state is LedgerState.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("policy", "namespace", "expected"),
+    [
+        ("Retain", THERE, [act.SetFinalizer(False)]),
+        ("Retain", None, [act.SetFinalizer(False)]),
+        ("Delete", THERE, [act.DeleteNamespace("shop/orders")]),
+        ("Delete", NamespaceState(exists=False), [act.SetFinalizer(False)]),
+        ("Delete", None, []),
+    ],
+)
+def test_a_deleted_one_keeps_its_data_unless_it_says_otherwise(
+    policy: str, namespace: NamespaceState | None, expected: list[Any]
+) -> None:
+    found = plan(deleted(seen(namespace, deletionPolicy=policy)))
+    assert list(found.actions) == expected
+    assert found.status.state is LedgerState.DELETING
+    held = condition(found, "Ready").reason == "DeletionHeld"
+    assert held is (policy == "Delete" and expected != [act.SetFinalizer(False)])
