@@ -59,6 +59,8 @@ RECOVERY: dict[str, Any] = {
     "auditor_check_interval_s": 61,
     "auditor_bookie_check_interval_s": 62,
     "auditor_verification_percentage": 25,
+    "placement_check_interval_s": 63,
+    "repair_placement": True,
     "open_ledger_grace_ms": 1500,
     "recovery_retry_ms": 2500,
 }

@@ -5,21 +5,41 @@ Apart from the bookie's own settings: a bookie starts without importing the clie
 
 from quire_bookie.cli.security_settings import path_of, tls_settings
 from quire_bookie.client.security import ClientSecuritySettings
-from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.bookie_security import TOKEN_PROVIDERS, BookieSecurityConfig
 from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
 from quire_bookie.env.tls import TlsFiles
+from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.key_urls import file_path
 
 
 def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecuritySettings:
-    """How the client inside a bookie's process speaks to bookies: as one with this bookie's certificate.
+    """How the client inside a bookie's process speaks to bookies: with this bookie's certificate, and a token if given.
 
-    A bookie has no token of its own: where bookies ask for tokens, its client reaches none.
+    Without one it reaches no bookie that asks for tokens: see `require_own_token`.
     """
-    if not (config.uses_tls and config.tls_trust_store):
+    token, token_path = "", ""
+    if has_own_token(config):
+        token, token_path = _token(config.own_auth_parameters)
+    files, refresh_s = None, float(config.tls_refresh_seconds)
+    if config.uses_tls and config.tls_trust_store:
+        files = tls_settings(config).files
+    if files is None and not (token or token_path):
         return ClientSecuritySettings()
-    files = tls_settings(config).files
-    return ClientSecuritySettings(tls=files, refresh_s=float(config.tls_refresh_seconds))
+    return ClientSecuritySettings(tls=files, refresh_s=refresh_s, token=token, token_path=token_path)
+
+
+def has_own_token(config: BookieSecurityConfig) -> bool:
+    """Whether the client inside the bookie authenticates with a token."""
+    return config.own_auth_plugin in TOKEN_PROVIDERS
+
+
+def require_own_token(config: BookieSecurityConfig) -> None:
+    """ConfigError where bookies ask for tokens and auto-recovery beside this one would reach none of them."""
+    if config.auth_provider in TOKEN_PROVIDERS and not has_own_token(config):
+        raise ConfigError(
+            "autoRecoveryDaemonEnabled with bookieAuthProviderFactoryClass token needs a token for auto-recovery: set "
+            "clientAuthProviderFactoryClass=token and clientAuthParameters=file:///path/of/the/token"
+        )
 
 
 def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySettings:
@@ -33,12 +53,20 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
             key_password=path_of(config.bookkeeper_tls_key_store_password_path) if with_certificate else "",
             trust=path_of(config.bookkeeper_tls_trust_certs_file_path),
         )
-    given = config.bookkeeper_auth_parameters if config.bookkeeper_auth_plugin in TOKEN_PLUGINS else ""
-    from_file = given.startswith("file:")
+    token, token_path = "", ""
+    if config.bookkeeper_auth_plugin in TOKEN_PLUGINS:
+        token, token_path = _token(config.bookkeeper_auth_parameters)
     return ClientSecuritySettings(
         tls=tls,
         check_host_name=config.bookkeeper_tls_host_name_verification,
         refresh_s=float(config.bookkeeper_tls_refresh_seconds),
-        token="" if from_file else given.removeprefix("token:"),
-        token_path=path_of(file_path(given)) if from_file else "",
+        token=token,
+        token_path=token_path,
     )
+
+
+def _token(given: str) -> tuple[str, str]:
+    """The token itself, or the path of its file."""
+    if given.startswith("file:"):
+        return "", path_of(file_path(given))
+    return given.removeprefix("token:"), ""

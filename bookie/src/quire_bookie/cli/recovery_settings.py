@@ -15,6 +15,8 @@ def recovery_settings(config: AutoRecoveryConfig) -> RecoverySettings:
         operations_s=config.auditor_operations_per_second,
         check_interval_s=float(config.auditor_check_interval_s),
         audit_interval_s=float(config.auditor_bookie_check_interval_s),
+        placement_check_interval_s=float(config.placement_check_interval_s),
+        repair_placement=config.repair_placement,
         verified_share=config.auditor_verification_percentage / 100,
         open_ledger_grace_s=config.open_ledger_grace_ms / 1000,
         retry_s=(config.recovery_retry_ms / 1000, limits.REPLICATION_RETRY_S[1]),

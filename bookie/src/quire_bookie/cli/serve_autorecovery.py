@@ -6,7 +6,11 @@ import logging
 import socket
 
 from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
-from quire_bookie.cli.client_security_settings import client_security_settings, own_client_security_settings
+from quire_bookie.cli.client_security_settings import (
+    client_security_settings,
+    own_client_security_settings,
+    require_own_token,
+)
 from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.process import unless_stopped
@@ -70,6 +74,7 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
 
 async def start_beside(config: BookieConfig, metadata: MetadataStore, name: str) -> RunningAutoRecovery:
     """Auto-recovery in a bookie's process, over the bookie's own session."""
+    require_own_token(config)
     log.info("auto-recovery runs in this process")
     return await start_auto_recovery(
         recovery_settings(config),

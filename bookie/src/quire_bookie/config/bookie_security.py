@@ -114,6 +114,17 @@ class BookieSecurityConfig(ProcessConfig):
         ge=0,
         description="read the file of the token key or list anew so many seconds apart; 0: never",
     )
+    own_auth_plugin: str = Field(
+        "",
+        alias="clientAuthProviderFactoryClass",
+        description="how the client inside this bookie authenticates to bookies; empty: not; token: with a token",
+    )
+    own_auth_parameters: str = Field(
+        "",
+        alias="clientAuthParameters",
+        description="the token of that client: file:///path (read for each connection) or token:<the token>",
+        json_schema_extra=SECRET,
+    )
     max_connections: int = Field(
         limits.CONNECTIONS_MAX, alias="maxConnections", ge=0, description="connections at once; 0: no limit"
     )
@@ -156,6 +167,13 @@ class BookieSecurityConfig(ProcessConfig):
         if self.uses_tls:
             require_pem("tlsKeyStoreType", self.tls_key_store_type)
             require_pem("tlsTrustStoreType", self.tls_trust_store_type)
+        if self.own_auth_plugin not in (*NO_PROVIDERS, *TOKEN_PROVIDERS):
+            raise ValueError(f"clientAuthProviderFactoryClass {self.own_auth_plugin} is not known; there is token")
+        if self.own_auth_plugin in TOKEN_PROVIDERS and not self.own_auth_parameters:
+            raise ValueError(
+                "clientAuthProviderFactoryClass token needs the token: set clientAuthParameters to "
+                "file:///path/of/the/token"
+            )
         if self.tls_required and not self.uses_tls:
             raise ValueError(f"tlsRequired is set without TLS; set tlsProviderFactoryClass={TLS_FACTORIES[0]}")
         return self

@@ -56,6 +56,17 @@ class AutoRecoveryConfig(ProcessConfig):
         le=100,
         description="entries of each replica that a check reads, beside the first, the last and the list of all",
     )
+    placement_check_interval_s: int = Field(
+        int(limits.AUDITOR_PLACEMENT_CHECK_INTERVAL_S),
+        alias="auditorPeriodicPlacementPolicyCheckInterval",
+        ge=0,
+        description="pause between two looks at whether ensembles satisfy racks and zones, in s; 0: never",
+    )
+    repair_placement: bool = Field(
+        False,
+        alias="repairedPlacementPolicyNotAdheringBookieEnable",
+        description="move replicas until ensembles satisfy racks and zones; off: they are only counted",
+    )
     open_ledger_grace_ms: int = Field(
         int(limits.OPEN_LEDGER_GRACE_S * 1000),
         alias="openLedgerRereplicationGracePeriod",

@@ -1,6 +1,7 @@
 """What auditor and workers share: registrations, connections, metadata and settings. Decides nothing."""
 
 import asyncio
+import contextlib
 
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.entry_list import ask_entries
@@ -16,10 +17,12 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.drains import Drains
 from quire_bookie.metadata.initialise import read_instance_id
 from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.absences import Absences
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.wire.availability import Availability
@@ -38,6 +41,7 @@ class ClusterAccess:
         chance: Chance,
         security: ClientSecurity | None,
         instance_id: str,
+        racks: RackMap,
     ) -> None:
         """Use `open`."""
         self.metadata = metadata
@@ -48,7 +52,16 @@ class ClusterAccess:
         self.chance = chance
         self.nodes = LedgerNodes(metadata)
         self.pool = ConnectionPool(registry.address_of, client_settings, security)
-        self.bookies = BookieChoice(registry, lambda: self.pool.suspects, lambda: self.pool.quarantined, chance)
+        self._racks = racks
+        self.rules = SpreadRules(
+            client_settings.placement_racks_min,
+            client_settings.placement_zones_min,
+            client_settings.placement_enforced,
+        )
+        self.bookies = BookieChoice(
+            *(registry, lambda: self.pool.suspects, lambda: self.pool.quarantined, chance, lambda: self.cluster),
+            self.rules,
+        )
         self.marks = UnderReplication(metadata, clock)
         self.drains = Drains(metadata)
         self.absences = Absences(self.registered, asyncio.get_running_loop().time())
@@ -73,7 +86,16 @@ class ClusterAccess:
             raise StartupError("the metadata store holds no cluster yet: start a bookie first, or name another store")
         security = await ClientSecurity.open(client_settings.security, clock)
         registry = await BookieRegistry.open(metadata)
-        return cls(metadata, registry, settings, client_settings, clock, chance, security, instance_id)
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(registry.close)
+            racks = await RackMap.open(metadata)
+            undo.pop_all()
+        return cls(metadata, registry, settings, client_settings, clock, chance, security, instance_id, racks)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where the bookies stand, as an operator wrote it."""
+        return Cluster(self._racks.places)
 
     @property
     def registered(self) -> frozenset[BookieId]:
@@ -117,4 +139,5 @@ class ClusterAccess:
         """Drop the connections and stop following the registrations."""
         await self._hole_marks.close()
         await self.pool.close()
+        await self._racks.close()
         await self.registry.close()

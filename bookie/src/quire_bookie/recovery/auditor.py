@@ -12,10 +12,10 @@ mark the same things twice, which is harmless. Memory is bounded by a page of le
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
-from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
+from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.election import Election
@@ -27,12 +27,14 @@ from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
+from quire_bookie.recovery.copies import fewest_copies
 from quire_bookie.recovery.drainage import Drainage, SetReadOnly
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.lost_bookies import LostBookies
 from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.placement_check import PlacementCheck
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.auditor")
@@ -65,9 +67,12 @@ class Auditor:
         self._pace = Pace(access.settings.operations_s)
         self._lost = LostBookies()
         told = set_read_only or BookieHttp(access.registry).set_read_only
+        self._placement = PlacementCheck(access, stats)
         self._drainage = Drainage(access, controls, told, stats)
         self._wake = asyncio.Event()
         self._at_once = False
+        self._copies = [0, 0, 0]
+        """Of the check that is under way: ledgers without a copy, below the ack quorum, below the write quorum."""
         self.leads = False
 
     async def run(self) -> None:
@@ -111,7 +116,15 @@ class Auditor:
             group.create_task(self._audit_lost(), name="audit of lost bookies")
             group.create_task(self._drainage.run(), name="drains")
             if self._access.settings.check_interval_s > 0:
-                group.create_task(self._check_at_intervals(), name="check of all ledgers")
+                check = self._at_intervals(
+                    CheckKind.ALL_LEDGERS, self._access.settings.check_interval_s, self.check_all
+                )
+                group.create_task(check, name="check of all ledgers")
+            if self._access.settings.placement_check_interval_s > 0:
+                look = self._at_intervals(
+                    CheckKind.PLACEMENT, self._access.settings.placement_check_interval_s, self._placement.look
+                )
+                group.create_task(look, name="check of placement")
 
     async def _keep_leading(self) -> None:
         while True:
@@ -157,6 +170,7 @@ class Auditor:
             if lost:
                 await self.audit(lost)
                 self._lost.audited(lost)
+            self._stats.searches += 1
             waits = [self._lost.next_s(delay_s, loop.time()), interval_s or None]
             try:
                 async with asyncio.timeout(min((wait for wait in waits if wait is not None), default=None)):
@@ -200,9 +214,11 @@ class Auditor:
         needles = [bookie.encode() for bookie in sorted(lost)]
         async for folder in ledger_folders(self._access.metadata):
             async for page in self._access.metadata.scan(folder):
-                for node in page:
-                    if any(needle in node.value for needle in needles):
-                        found += await self._mark_lost(node, lost)
+                named = [node for node in page if any(needle in node.value for needle in needles)]
+                # One by one the store's answers would take minutes for a bookie with many ledgers.
+                for at in range(0, len(named), AUDITOR_MARKS_AT_ONCE):
+                    part = named[at : at + AUDITOR_MARKS_AT_ONCE]
+                    found += sum(await asyncio.gather(*(self._mark_lost(node, lost) for node in part)))
         self._stats.audits += 1
         _log.info("%d ledgers are marked for %s", found, ", ".join(sorted(lost)))
         return found
@@ -231,10 +247,10 @@ class Auditor:
             return None
 
     # ---- all ledgers
-    async def _check_at_intervals(self) -> None:
-        interval_ms = self._access.settings.check_interval_s * 1000
+    async def _at_intervals(self, kind: CheckKind, interval_s: float, work: Callable[[], Awaitable[int]]) -> None:
+        interval_ms = interval_s * 1000
         while True:
-            last_ms = await self._controls.last_check_ms(CheckKind.ALL_LEDGERS)
+            last_ms = await self._controls.last_check_ms(kind)
             now_ms = self._access.clock.now_ms()
             # A clock that went back must not put the check off for longer than an interval.
             wait_ms = 0.0 if last_ms is None else min(interval_ms, last_ms + interval_ms - now_ms)
@@ -242,18 +258,21 @@ class Auditor:
                 await asyncio.sleep(wait_ms / 1000)
                 continue
             await self._enabled()
-            await self.check_all()
-            await self._controls.set_last_check_ms(CheckKind.ALL_LEDGERS, self._access.clock.now_ms())
+            await work()
+            await self._controls.set_last_check_ms(kind, self._access.clock.now_ms())
 
     async def check_all(self) -> int:
         """Check every ledger once and mark what lacks something; how many were marked. MetadataError."""
         marked = 0
+        self._copies = [0, 0, 0]
         async for folder in ledger_folders(self._access.metadata):
             async for page in self._access.metadata.scan(folder, page_keys=100):
                 for at in range(0, len(page), _LEDGERS_AT_ONCE):
                     part = page[at : at + _LEDGERS_AT_ONCE]
                     marked += sum(await asyncio.gather(*map(self._check, part)))
-        self._stats.checks += 1
+        stats = self._stats
+        stats.checks += 1
+        stats.ledgers_without_copy, stats.ledgers_below_ack_quorum, stats.ledgers_below_write_quorum = self._copies
         _log.info("all ledgers were checked; %d lack replicas or entries", marked)
         return marked
 
@@ -269,6 +288,11 @@ class Auditor:
             _log.warning("ledger %d could not be checked: %s", ledger, error)
             return False
         self._stats.ledgers_checked += 1
+        fewest = fewest_copies(reports)
+        if fewest is not None:
+            self._copies[0] += fewest == 0
+            self._copies[1] += fewest < metadata.ack_quorum
+            self._copies[2] += fewest < metadata.write_quorum
         self._stats.replicas_unknown += sum(report.health is Health.UNKNOWN for report in reports)
         # A bookie that is gone is the matter of its delay.
         bad = {report.bookie for report in reports if report.health in (Health.LACKING, Health.LIMBO)}

@@ -40,19 +40,25 @@ class Health(Enum):
     LACKING = "entries are missing or damaged there, provably"
     LEAVING = "its bookie is drained: it has to move"
     """Never found by a check: see `standing`."""
+    MISPLACED = "it breaks the rules of racks and zones"
+    """Never found by a check either."""
     LIMBO = "its bookie lost track of what it held"
     UNKNOWN = "its bookie did not answer in a way that says anything"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """One position of one fragment. `to_store`: ranges that cover what it lacks (and may cover more)."""
+    """One position of one fragment. `to_store`: ranges that cover what it lacks (and may cover more).
+
+    `target`: of a misplaced one the bookie that it should move to.
+    """
 
     fragment: Fragment
     position: int
     health: Health
     to_store: tuple[EntryRange, ...] = ()
     reason: str = ""
+    target: BookieId | None = None
 
     @property
     def bookie(self) -> BookieId:

@@ -41,6 +41,7 @@ from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaW
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 from quire_bookie.recovery.pace import Pace
+from quire_bookie.recovery.placement_check import misplaced
 from quire_bookie.recovery.read_back import read_back
 from quire_bookie.recovery.standing import Standing, standing_of
 from quire_bookie.recovery.stats import RecoveryStats
@@ -48,7 +49,7 @@ from quire_bookie.recovery.stats import RecoveryStats
 _log = logging.getLogger("quire.recovery.repair")
 _ROUNDS_MAX = 10  # each moves one replica of a fragment
 _ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
-_MOVES = (Health.GONE, Health.LEAVING)
+_MOVES = (Health.GONE, Health.LEAVING, Health.MISPLACED)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
 """Tell a bookie that a ledger holds there what it must hold. LedgerError when it could not be told."""
@@ -132,6 +133,8 @@ class LedgerRepair:
             for report in reports
             if report.health not in (Health.WHOLE, Health.UNKNOWN) and report.bookie not in standing.away
         ]
+        if not bad and self._access.settings.repair_placement:
+            bad = misplaced(self._access, metadata, standing.leaving)
         if bad:
             return await self._repair_fragments(handle, metadata, bad, suspected, standing)
         if metadata.state is not LedgerState.CLOSED:
@@ -226,8 +229,12 @@ class LedgerRepair:
         """Copy a replica to another bookie and name that instead."""
         fragment = report.fragment
         is_leaving = report.bookie in leaving
-        plan = self._access.bookies.replacements(fragment.ensemble, [report.position], leaving, fragment.write_quorum)
-        chosen = plan.get(report.position, report.bookie)
+        chosen = report.target
+        if chosen is None:
+            plan = self._access.bookies.replacements(
+                fragment.ensemble, [report.position], leaving, fragment.write_quorum
+            )
+            chosen = plan.get(report.position, report.bookie)
         if chosen == report.bookie:
             return Result(Verdict.WAIT, f"no writable bookie is left to take the replica of {report.bookie}")
         whole = ReplicaReport(fragment, report.position, report.health, ((fragment.first, fragment.last),))
@@ -257,6 +264,7 @@ class LedgerRepair:
         if outcome is EnsembleUpdate.VOID:
             return Result(Verdict.WAIT, "the ledger was changed meanwhile")
         self._stats.replicas_replaced += 1
+        self._stats.replicas_relocated += report.health is Health.MISPLACED
         _log.info(
             "ledger %d: bookie %s holds entries %d to %d in place of %s",
             *(handle.ledger, chosen, fragment.first, fragment.last, report.bookie),

@@ -24,6 +24,10 @@ class RecoverySettings:
     """Between two checks of all ledgers; 0: never."""
     audit_interval_s: float = limits.AUDITOR_BOOKIE_CHECK_INTERVAL_S
     """Between two looks for lost bookies that no event asked for; 0: never."""
+    placement_check_interval_s: float = limits.AUDITOR_PLACEMENT_CHECK_INTERVAL_S
+    """Between two looks at whether ensembles satisfy the rules of placement; 0: never."""
+    repair_placement: bool = False
+    """Whether those that do not are marked, and their replicas moved."""
     verified_share: float = 0.0
     """Of a fragment's entries, how many are read and their digests checked by a check, beside the first and last."""
     open_ledger_grace_s: float = limits.OPEN_LEDGER_GRACE_S
@@ -41,7 +45,7 @@ class RecoverySettings:
         for name in ("workers", "lost_bookie_delay_s", "rate_bytes_s", "operations_s", "open_ledger_grace_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"auto-recovery: {name} of {getattr(self, name)} is below 0")
-        for name in ("check_interval_s", "audit_interval_s"):
+        for name in ("check_interval_s", "audit_interval_s", "placement_check_interval_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"auto-recovery: {name} of {getattr(self, name)} is below 0; 0 means never")
         for name in ("poll_s", "batch_bytes", "list_timeout_s"):

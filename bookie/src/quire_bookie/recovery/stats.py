@@ -23,6 +23,8 @@ class RecoveryStats:
     """Attempts that left a ledger as it was, or not wholly repaired."""
     unrecoverable_noted: int = 0
     elections_won: int = 0
+    searches: int = 0
+    """For lost bookies, ended; the first ends the start of an auditor."""
     audits: int = 0
     marks_made: int = 0
     checks: int = 0
@@ -30,6 +32,15 @@ class RecoveryStats:
     ledgers_checked: int = 0
     replicas_unknown: int = 0
     """Replicas that a check could say nothing about."""
+    ledgers_without_copy: int = 0
+    """With an entry of which no replica is whole, when all ledgers were checked last; like the next two."""
+    ledgers_below_ack_quorum: int = 0
+    ledgers_below_write_quorum: int = 0
+    placement_checks: int = 0
+    ledgers_misplaced: int = 0
+    """That break the rules of racks and zones, when that was looked at last."""
+    replicas_relocated: int = 0
+    """Moved to satisfy them."""
     ledgers_unreadable: int = 0
     """Ledger nodes whose value is none that we know."""
     drains: int = 0

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.cli.client_security_settings import client_security_settings, own_client_security_settings
+from quire_bookie.cli.client_security_settings import (
+    client_security_settings,
+    own_client_security_settings,
+    require_own_token,
+)
 from quire_bookie.cli.main import run
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.client.security import ClientSecuritySettings
@@ -73,6 +77,23 @@ def test_the_client_inside_a_bookie_shows_the_bookies_certificate() -> None:
 
     assert own(**TLS).tls == TlsFiles("/keys/bookie.pem", "/keys/bookie.key", trust="/keys/ca.pem")
     assert own() == ClientSecuritySettings()
+    from_file = own(clientAuthProviderFactoryClass="token", clientAuthParameters="file:///keys/own.token")
+    assert (from_file.tls, from_file.token, from_file.token_path) == (None, "", "/keys/own.token")
+    both = own(**TLS, clientAuthProviderFactoryClass="token", clientAuthParameters="token:abc")
+    assert both.token == "abc" and both.tls is not None
+
+
+def test_auto_recovery_beside_a_bookie_that_takes_tokens_needs_one_of_its_own() -> None:
+    def config(**keys: Any) -> BookieSecurityConfig:
+        assigned = _fields(BookieSecurityConfig, keys)
+        return load(BookieSecurityConfig, flags={}, assigned=assigned, environment={}).config
+
+    tokens = {"bookieAuthProviderFactoryClass": "token", "tokenSecretKey": "file:///keys/secret"}
+    own = {"clientAuthProviderFactoryClass": "token", "clientAuthParameters": "file:///keys/own.token"}
+    require_own_token(config())
+    require_own_token(config(**tokens, **own))
+    with pytest.raises(ConfigError, match="needs a token for auto-recovery"):
+        require_own_token(config(**tokens))
 
 
 def test_roles_and_tokens_are_taken() -> None:
@@ -101,6 +122,8 @@ def test_a_setting_that_means_nothing_without_its_provider_is_left_alone() -> No
         (TLS | {"bookieAuthProviderFactoryClass": ROLES, "tlsClientAuthentication": True}, "authorizedRoles"),
         ({"bookieAuthProviderFactoryClass": "token"}, "exactly one of"),
         ({"bookieAuthProviderFactoryClass": "token", "tokenSecretKey": "a", "tokenPublicKey": "b"}, "2 are set"),
+        ({"clientAuthProviderFactoryClass": "sasl"}, "there is token"),
+        ({"clientAuthProviderFactoryClass": "token"}, "clientAuthParameters"),
         ({"maxConnections": -1}, "maxConnections"),
     ],
 )
@@ -177,6 +200,7 @@ def test_a_refusal_quotes_no_secret() -> None:
 def test_every_setting_of_a_bookie_reaches_its_room() -> None:
     """A setting that nobody reads is a promise that nobody keeps; those for BookKeeper's sake say so."""
     unread = {"tls_provider", "tls_key_store_type", "tls_trust_store_type", "tls_trust_store_password_path"}
+    unread |= {"own_auth_plugin", "own_auth_parameters"}  # they are the client's: see above
     base: dict[str, Any] = {**TLS, "tlsClientAuthentication": True, "authorizedRoles": "a"}
     token = {"bookieAuthProviderFactoryClass": "token"}
     for name, info in BookieSecurityConfig.model_fields.items():

@@ -1,0 +1,75 @@
+"""Counts ledgers whose ensembles break the rules of racks and zones and, when configured, marks them. Moves nothing."""
+
+import logging
+
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.model import BookieId, LedgerMetadata
+from quire_bookie.quorum.misplacement import best_move, lack_of_spread
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import Health, ReplicaReport
+from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.recovery.ledger_folders import ledger_folders
+from quire_bookie.recovery.stats import RecoveryStats
+
+_log = logging.getLogger("quire.recovery.placement")
+
+
+class PlacementCheck:
+    """One walk through all ledgers, whenever the auditor asks for it."""
+
+    def __init__(self, access: ClusterAccess, stats: RecoveryStats) -> None:
+        self._access = access
+        self._stats = stats
+
+    async def look(self) -> int:
+        """How many ledgers break the rules; marks those that can be mended if so configured. MetadataError."""
+        access = self._access
+        found = 0
+        if not access.cluster.places:
+            self._stats.ledgers_misplaced = 0
+            return 0  # nobody said where the bookies stand: all are in one rack, and no ensemble could do better
+        async for folder in ledger_folders(access.metadata):
+            async for page in access.metadata.scan(folder):
+                for node in page:
+                    ledger = layout.ledger_of_path(node.key)
+                    try:
+                        metadata = None if ledger is None else decode_ledger_metadata(node.value)
+                    except MetadataFormatError:
+                        self._stats.ledgers_unreadable += 1
+                        continue
+                    if ledger is None or metadata is None or not is_misplaced(access, metadata):
+                        continue
+                    found += 1
+                    movable = {report.bookie for report in misplaced(access, metadata)}
+                    if movable and access.settings.repair_placement:
+                        self._stats.marks_made += await access.marks.mark(ledger, movable, again=False)
+        self._stats.placement_checks += 1
+        self._stats.ledgers_misplaced = found
+        _log.info("%d ledgers break the rules of racks and zones", found)
+        return found
+
+
+def is_misplaced(access: ClusterAccess, metadata: LedgerMetadata) -> bool:
+    """Whether any ensemble breaks the rules, also that of a segment which is still written."""
+    return any(
+        lack_of_spread(segment.ensemble, metadata.write_quorum, access.cluster, access.rules) > 0
+        for segment in metadata.segments
+    )
+
+
+def misplaced(
+    access: ClusterAccess, metadata: LedgerMetadata, leaving: frozenset[BookieId] = frozenset()
+) -> list[ReplicaReport]:
+    """For each settled fragment that breaks the rules the replica that should move first, if a bookie can take it."""
+    found = []
+    candidates = access.registry.writable - frozenset(access.pool.suspects) - leaving
+    for fragment in closed_fragments(metadata):
+        move = best_move(
+            *(fragment.ensemble, fragment.write_quorum, candidates, access.chance, access.cluster, access.rules)
+        )
+        if move is not None:
+            whole = ((fragment.first, fragment.last),)
+            found.append(ReplicaReport(fragment, move[0], Health.MISPLACED, whole, target=move[1]))
+    return found
