@@ -27,10 +27,12 @@ from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_folders import CURRENT, FolderState, StorageFolders, stamp
 from quire_bookie.wire.digest import Digest
 from tests.sim.disk import SimDisk
+from tests.sim.faults import Cast, Faults, disturb
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import Node, SimLoop
 from tests.sim.metadata import SimMetadataStore
+from tests.sim.plan import Step
 from tests.sim.world import BOOKIE_PORT, DATA_DIR, SimBookie, SimChance, SimClient, World
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
@@ -64,12 +66,12 @@ class Cluster:
             self.recoverers.append(place)
         world = self.world
         node = place.node = world.loop.start_node(host)
-        session = place.session = SimMetadataStore(world.metadata)
+        session = place.session = world.sessions[host] = SimMetadataStore(world.metadata)
         node.on_kill.append(session.cut_for_good)
         starting = start_auto_recovery(
             self.settings,
             metadata=session,
-            clock=world.clock,
+            clock=world.clock_of(host),
             chance=SimChance(world.chance.randrange(1 << 30)),
             name=host,
             client_settings=ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0),
@@ -104,19 +106,28 @@ class Cluster:
 
     async def disturb(self, seconds: float) -> None:
         """Kill auto-recovery processes in the middle of whatever they do."""
-        end = self.world.loop.time() + seconds
-        while self.world.loop.time() < end:
-            await asyncio.sleep(self.world.chance.uniform(0.5, 8.0))
-            place = self.world.chance.choice(self.recoverers)
+        loop, steps, at_s = self.world.loop, [], 0.0
+        while (at_s := at_s + self.world.chance.uniform(0.5, 8.0)) < seconds:
+            host = self.world.chance.choice(self.recoverers).host
+            steps.append(Step(at_s, "kill auto-recovery", host, value=self.world.chance.uniform(0.1, 2.0)))
+        begun = loop.time()
+        for step in loop.plan.choose(steps):
+            await asyncio.sleep(max(0.0, begun + step.at_s - loop.time()))
+            loop.note(f"fault: {step}")
+            place = next(one for one in self.recoverers if one.host == step.who)
             if place.node is not None:
                 self.kill(place)
-            while True:
-                await asyncio.sleep(self.world.chance.uniform(0.1, 2.0))
-                try:
-                    await self.start(place.host)
-                    break
-                except QuireError:
-                    continue
+            await self.start_again(place, step.value)
+
+    async def start_again(self, place: Recoverer, pause_s: float) -> None:
+        """As often as it needs."""
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self.start(place.host)
+                return
+            except QuireError:
+                continue
 
 
 def lose(world: World, host: str) -> None:
@@ -303,8 +314,27 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
     ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 6))
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
+    if not loop.plan.calm:
+        await suffer(cluster)
+    await asyncio.gather(*feeding)
+    for ledger, history in ledgers.items():
+        await recover(world, reading, ledger, history, "reader")
+    await settle(world, ledgers)
+    if not loop.plan.calm:
+        await lasting_damage(world, ledgers)
+    for ledger, history in ledgers.items():
+        reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
+        await world.on(reading, read_all(reader, history, "after"))
+        history.check()
+    return ledgers
+
+
+async def suffer(cluster: Cluster) -> None:
+    """One bookie is lost, loses track or stays away; meanwhile all the other faults. Then everything else is well."""
+    world, loop = cluster.world, cluster.world.loop
     lost = world.chance.choice(sorted(world.bookies))
     kind = world.chance.choice(("lost", "lost", "limbo", "away"))
+    loop.note(f"{lost}: {kind}")
     if kind == "lost":
         lose(world, lost)
     elif kind == "limbo":
@@ -314,24 +344,14 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     else:
         world.crash_bookie(lost, "random")
     seconds = world.chance.uniform(5.0, 25.0)
-    world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
-    hosts = ["writer", "reader", "ar1", "ar2", *world.bookies]
     faults = [asyncio.ensure_future(cluster.disturb(seconds))]
     if kind != "lost" or world.chance.random() < 0.5:
         # A second bookie down at a time, but not for good: what it acknowledged is on its disk.
-        faults.append(asyncio.ensure_future(world.disturb(hosts, seconds, down_at_most=1)))
+        faults.append(asyncio.ensure_future(disturb(world, ("writer", "reader", "ar1", "ar2"), seconds, down_max=1)))
+    else:
+        world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
     await asyncio.gather(*faults)
-    await world.heal()
-    await asyncio.gather(*feeding)
-    for ledger, history in ledgers.items():
-        await recover(world, reading, ledger, history, "reader")
-    await settle(world, ledgers)
-    await lasting_damage(world, ledgers)
-    for ledger, history in ledgers.items():
-        reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
-        await world.on(reading, read_all(reader, history, "after"))
-        history.check()
-    return ledgers
+    await Faults(world, Cast(sorted(world.bookies), ())).heal()
 
 
 async def settle(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> None:

@@ -288,3 +288,12 @@ def _free(world: World, host: str) -> None:
     place = world.bookies.get(host)
     if place is not None:
         place.disk.capacity_bytes = ROOMY_BYTES
+
+
+async def disturb(world: World, clients: Sequence[str], seconds: float, *, down_max: int) -> None:
+    """Faults of every kind, drawn from the world's own chance; then everything is well again."""
+    faults = Faults(world, Cast(sorted(world.bookies), [*clients], down_max))
+    script = random.Random(world.chance.randrange(1 << 30))
+    seconds = world.loop.plan.seconds(seconds)
+    await faults.run(world.loop.plan.choose(draw(script, faults.cast, seconds)), seconds)
+    await faults.heal()

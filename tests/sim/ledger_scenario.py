@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from quire_bookie.client import LedgerReader, LedgerWriter
 from quire_bookie.errors import LedgerError, QuireError
 from quire_bookie.model import EntryId, LedgerId
+from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.loop import SimLoop
 from tests.sim.world import SimClient, World, insist
@@ -69,9 +70,7 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     begun = loop.time()
     feeding = world.on(writing, write(world, writing, writer, history, begun + seconds))
     # With Qa = Qw = 1 replica of an entry a crash may only delay, never lose: what was acknowledged was synced.
-    faults = asyncio.ensure_future(
-        world.disturb(["writer", "opener", "other", "b1", "b2", "b3"], seconds, down_at_most=2)
-    )
+    faults = asyncio.ensure_future(disturb(world, ("writer", "opener", "other"), seconds, down_max=2))
     await asyncio.sleep(world.chance.uniform(0.5, seconds))
     openers = {"opener": opening, "other": other}
     await take_over(world, writing, openers, writer.ledger_id, history, feeding, faults)
