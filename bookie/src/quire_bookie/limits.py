@@ -155,6 +155,7 @@ AUDITOR_BOOKIE_CHECK_INTERVAL_S = 86_400.0  # between two looks for lost bookies
 ENTRY_LIST_TIMEOUT_S = 10.0  # for the list of a ledger's entries at one bookie
 LACKING_RANGES_MAX = 10_000  # of one replica; more are taken together
 CHECK_READS_AT_ONCE = 16  # of one replica that a check has under way
+DAMAGE_RANGES_MAX = 100  # of one ledger at one bookie that a scrub notes; more are taken together
 DRAINS_MAX = 100  # bookies that are emptied, or wait for it, at the same time
 DRAIN_TICK_S = 10.0  # between two looks at drains; longer where a look takes long
 DRAIN_MARKS_MAX = 10_000  # ledgers of a leaving bookie that are marked at a time

@@ -232,7 +232,8 @@ class Auditor:
         if not missing - self._access.registered:
             return False  # they came back while the ledgers were gone through
         # Also where they are named already: a worker that looked before the loss must not take that mark away.
-        self._stats.marks_made += await self._access.marks.mark(ledger, missing)
+        made = await self._access.marks.mark(ledger, missing)
+        self._stats.marks_made += made  # not across the await: several are under way
         return True
 
     def _read(self, node: Node) -> tuple[LedgerId, LedgerMetadata] | None:
@@ -297,5 +298,6 @@ class Auditor:
         # A bookie that is gone is the matter of its delay.
         bad = {report.bookie for report in reports if report.health in (Health.LACKING, Health.LIMBO)}
         if bad:
-            self._stats.marks_made += await self._access.marks.mark(ledger, bad, again=False)
+            made = await self._access.marks.mark(ledger, bad, again=False)
+            self._stats.marks_made += made
         return bool(bad)

@@ -103,7 +103,7 @@ class LedgerCheck:
         missing = any(_is_missing(error) for error in failures.values())
         if damaged or missing or listed is None or bookie in listed:
             return await self._compare(fragment, position, failures, damaged=damaged)
-        return _judged(fragment, position, failures, ())
+        return judged(fragment, position, failures, ())
 
     async def _compare(
         self, fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], *, damaged: bool
@@ -117,7 +117,7 @@ class LedgerCheck:
         if isinstance(found, (NoSuchLedgerError, NoSuchEntryError)):
             return ReplicaReport(fragment, position, Health.LACKING, whole, str(found))
         if isinstance(found, BookieProtocolError) and not damaged:
-            return _judged(fragment, position, failures, ())  # it is too old to list entries: its ends must do
+            return judged(fragment, position, failures, ())  # it is too old to list entries: its ends must do
         if isinstance(found, LedgerError) and not isinstance(found, BookieIoError):
             if any(_is_missing(error) for error in failures.values()):
                 return ReplicaReport(fragment, position, Health.LACKING, whole, f"extent unknown: {found}")
@@ -125,7 +125,7 @@ class LedgerCheck:
         gaps = lacking(fragment, position, found) if isinstance(found, Availability) else ()
         if damaged or isinstance(found, BookieIoError):
             failures = failures | await self._read_rest(fragment, position, gaps, failures)
-        return _judged(fragment, position, failures, gaps)
+        return judged(fragment, position, failures, gaps)
 
     async def _read_rest(
         self, fragment: Fragment, position: int, gaps: tuple[EntryRange, ...], known: Collection[EntryId]
@@ -199,10 +199,10 @@ def _is_missing(error: LedgerError) -> bool:
     return isinstance(error, (NoSuchEntryError, NoSuchLedgerError))
 
 
-def _judged(
+def judged(
     fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], gaps: tuple[EntryRange, ...]
 ) -> ReplicaReport:
-    """What the reads and the list say together."""
+    """What the reads of entries and the gaps of the list say together of one replica."""
     bad = [
         (entry, entry)
         for entry, error in sorted(failures.items())

@@ -29,6 +29,7 @@ from quire_bookie.errors import (
     QuorumError,
     TooManyRequestsError,
 )
+from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
@@ -39,6 +40,7 @@ from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_empty_s
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
 from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaWriteError, Target, copy_fragment
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
+from quire_bookie.recovery.noted_damage import look_at_noted
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import misplaced
@@ -93,6 +95,7 @@ class LedgerRepair:
         self._end_limbo = end_limbo
         self._stats = stats
         self._controls = RecoveryControls(access.metadata)
+        self._damage = DamageNotes(access.metadata)
         self._notes = UnrecoverableLedgers(access.metadata)
         self._copy_pace = Pace(access.settings.rate_bytes_s)
         self._check_pace = Pace(access.settings.operations_s)
@@ -108,6 +111,8 @@ class LedgerRepair:
             try:
                 stored = await self._access.nodes.read(ledger)
             except NoSuchLedgerError:
+                for note in await self._damage.read(ledger):
+                    await self._damage.clear(ledger, note)
                 return Result(Verdict.DELETED)
             if first is not None and not same_instance(first, stored.value):
                 return Result(Verdict.WAIT, "the id was given to another ledger meanwhile")
@@ -127,7 +132,9 @@ class LedgerRepair:
         check = LedgerCheck(self._access, handle, self._check_pace)
         # Everybody's list: what made one replica lack entries may have struck another as well.
         reports = await check.check(closed_fragments(metadata))
-        reports = standing.judged(with_limbo(reports))
+        notes = await self._damage.read(ledger)
+        reports = await look_at_noted(check, with_limbo(reports), notes)
+        reports = standing.judged(reports)
         bad = [
             report
             for report in reports
@@ -154,6 +161,8 @@ class LedgerRepair:
         if unknown:
             named = ", ".join(sorted({report.bookie for report in unknown}))
             return Result(Verdict.WAIT, f"no answer from {named}: {unknown[0].reason}")
+        for note in notes:
+            await self._damage.clear(ledger, note)
         return Result(Verdict.WHOLE)
 
     # ---- closed fragments

@@ -29,6 +29,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection, OpenConnections
+from quire_bookie.server.damage_marks import DamageMarks
 from quire_bookie.server.disk_monitor import DiskMonitor
 from quire_bookie.server.opening import BookieData, OpenIndex, open_data
 from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
@@ -99,7 +100,8 @@ class RunningBookie:
             self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
         )
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
-        self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing)
+        marks = DamageMarks(metadata, parts.clock, self.bookie_id)
+        self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing, marks)
         self._parts = parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False

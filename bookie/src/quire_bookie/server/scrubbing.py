@@ -1,9 +1,9 @@
 """The background scrub of one bookie: passes over its entry logs, round after round, and what they found.
 
-Owns the pace, the place where the next process goes on, and the report. Checks entries against the digest of their
-ledger where its metadata allows: CRC32 and CRC32C, and HMAC with the ledger's password. Repairs nothing, with one
-exception: a ledger whose master key was lost with damaged entry logs gets it back here, because its metadata proves it.
-Never holds up an add: it sleeps after each piece of at most a quarter of a MiB.
+Owns the pace, the place where the next process goes on, and the report, of which it has auto-recovery told. Checks
+entries against the digest of their ledger where its metadata allows: CRC32 and CRC32C, and HMAC with the ledger's
+password. Repairs nothing, with one exception: a ledger whose master key was lost with damaged entry logs gets it back
+here, because its metadata proves it. Never holds up an add: it sleeps after each piece of at most a quarter of a MiB.
 
     <home>/scrub.position   one line: log, offset, milliseconds since the epoch at which the last round ended (0: none)
 """
@@ -28,6 +28,7 @@ from quire_bookie.errors import (
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.server.damage_marks import DamageMarks
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.scrub import Damage, Scrub, ScrubPosition, ScrubStats
 from quire_bookie.wire.digest import Digest, master_key
@@ -78,12 +79,16 @@ class Scrubbing:
         disk: Disk,
         clock: WallClock,
         settings: ScrubbingSettings | None = None,
+        marks: DamageMarks | None = None,
     ) -> None:
+        """`marks`: who tells auto-recovery what was found; None: nobody does."""
         self._storage = storage
         self._nodes = LedgerNodes(metadata)
         self._disk = disk
         self._clock = clock
         self._settings = settings or ScrubbingSettings()
+        self._marks = marks
+        self._told_s = 0.0
         self._path = f"{storage.home}/{POSITION_NAME}"
         self._digests: OrderedDict[LedgerId, Digest | None] = OrderedDict()
         self._metadata_away_until_s = 0.0
@@ -140,6 +145,7 @@ class Scrubbing:
         for suspect in self._storage.quarantined:
             self._note(Damage(LedgerId(-1), EntryId(-1), EntryId(-1), suspect.path, 0, suspect.reason))
         self._count()
+        await self._tell(0.0)
         self._before, self._work = [], None
         self._ended_ms = self._clock.now_ms()
         self.stats.rounds += 1
@@ -154,6 +160,8 @@ class Scrubbing:
         if damage in self._known or len(self._known) >= limits.SCRUB_REPORT_MAX:
             return
         self._known[damage] = None
+        if self._marks is not None:
+            self._marks.found(damage)
         if damage not in self._before:
             self.stats.damages += 1
             _log.error("damage: %s", _line(damage))
@@ -161,6 +169,7 @@ class Scrubbing:
     async def _pace(self, size_bytes: int) -> None:
         entries = 0 if self._work is None else self._work.stats.entries - self._counted.entries
         self._count()
+        await self._tell(limits.SCRUB_RETRY_S)
         self._unsaved_bytes += size_bytes
         if self._unsaved_bytes >= SAVE_EVERY_BYTES and self._work is not None:
             await self._save(self._work.position)
@@ -168,6 +177,13 @@ class Scrubbing:
         await asyncio.sleep(
             max(size_bytes / self._settings.bytes_per_second, entries / limits.SCRUB_ENTRIES_PER_SECOND)
         )
+
+    async def _tell(self, apart_s: float) -> None:
+        """Have auto-recovery told what is due, unless that was tried a moment ago."""
+        now_s = asyncio.get_running_loop().time()
+        if self._marks is not None and self._marks.due and now_s >= self._told_s + apart_s:
+            await self._marks.tell()
+            self._told_s = asyncio.get_running_loop().time()
 
     def _count(self) -> None:
         """Carry over what the pass counted since the last call."""

@@ -1,0 +1,41 @@
+"""Damage in the middle of a replica that only a scrub sees is repaired from the healthy ones."""
+
+from dataclasses import replace
+
+from quire_bookie.metadata.damage_notes import DamageNotes
+from quire_bookie.model import DigestType, EntryId
+from quire_bookie.recovery.ledger_repair import Verdict
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.wire.digest import Digest
+from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
+
+
+def test_what_is_noted_is_looked_at_and_filled_in_place() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write({a: range(9), b: range(9), c: [0, 1, 2, 3, 5, 6, 7, 8]}, last=8)
+        spoiled = replace(cluster.access.handle(LEDGER, metadata), digest=Digest(DigestType.DUMMY, b""))
+        writer = ReplicaWriter(spoiled, c)
+        await writer.store([cluster.entry(LEDGER, 4)])
+        writer.close()
+        assert (await cluster.mend(c)).verdict is Verdict.WHOLE, "nobody looked at the middle"
+        assert cluster.stats.entries_copied == 0
+        notes = DamageNotes(cluster.access.metadata)
+        await notes.note(LEDGER, c, [(EntryId(4), EntryId(4)), (EntryId(100), EntryId(200))], 1)
+        await notes.note(LEDGER, b, [(EntryId(0), EntryId(2**62))], 1)
+        assert (await cluster.mend(b, c)).verdict is Verdict.WHOLE
+        assert await cluster.held(c, 8) == list(range(9))
+        assert cluster.stats.entries_copied == 1
+        assert await notes.read(LEDGER) == []
+
+    run(scenario)
+
+
+def test_the_notes_of_a_deleted_ledger_go() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        notes = DamageNotes(cluster.access.metadata)
+        await notes.note(LEDGER, cluster.bookies[0], [(EntryId(0), EntryId(1))], 1)
+        assert (await cluster.mend()).verdict is Verdict.DELETED
+        assert await notes.read(LEDGER) == []
+
+    run(scenario)

@@ -1,0 +1,62 @@
+"""What a scrub finds is told to auto-recovery, once the store takes it."""
+
+from quire_bookie.metadata.damage_notes import DamageNotes
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.model import BookieId, EntryId, LedgerId
+from quire_bookie.server.damage_marks import DamageMarks
+from quire_bookie.server.scrubbing import Scrubbing
+from quire_bookie.storage.scrub import Damage
+from tests.unit.bookie.server.test_scrubbing import FAST, Clock, filled
+
+B = BookieId("b")
+
+
+def damage(ledger: int, first: int, last: int) -> Damage:
+    return Damage(LedgerId(ledger), EntryId(first), EntryId(last), "log", 0, "wrong")
+
+
+async def test_findings_become_notes_and_marks_of_ledgers_that_name_the_bookie() -> None:
+    store, metadata = await filled()
+    marks = DamageMarks(metadata, Clock(), B)
+    for found in (damage(1, 2, 2), damage(1, 5, 6), damage(2, -1, -1), damage(-1, -1, -1), damage(99, 0, 0)):
+        marks.found(found)
+    assert marks.due == 3
+    await marks.tell()
+    assert (marks.due, marks.told) == (0, 2), "ledger 99 is deleted, and what belongs to none is for a person"
+    notes = DamageNotes(metadata)
+    (first,) = await notes.read(LedgerId(1))
+    assert (first.bookie, first.ranges) == (B, ((2, 2), (5, 6)))
+    (second,) = await notes.read(LedgerId(2))
+    assert second.ranges == ((0, 2**63 - 1),)
+    under = UnderReplication(metadata, Clock())
+    mark = await under.read(LedgerId(1))
+    assert mark is not None and mark.bookies == (B,)
+    stranger = DamageMarks(metadata, Clock(), BookieId("stranger"))
+    stranger.found(damage(3, 0, 0))
+    await stranger.tell()
+    assert (stranger.due, stranger.told) == (0, 0) and await under.read(LedgerId(3)) is None
+    await store.storage.close()
+
+
+async def test_a_store_that_is_away_is_told_later() -> None:
+    store, metadata = await filled()
+    marks = DamageMarks(metadata, Clock(), B)
+    marks.found(damage(1, 2, 2))
+    metadata.cut = True
+    await marks.tell()
+    assert (marks.due, marks.told) == (1, 0)
+    metadata.cut = False
+    await marks.tell()
+    assert (marks.due, marks.told) == (0, 1)
+    await store.storage.close()
+
+
+async def test_a_round_of_the_scrub_tells_what_it_found() -> None:
+    store, metadata = await filled(bad=(1, 2))
+    marks = DamageMarks(metadata, Clock(), B)
+    work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
+    await work.run_round()
+    assert (marks.due, marks.told) == (0, 1)
+    (note,) = await DamageNotes(metadata).read(LedgerId(1))
+    assert note.ranges == ((2, 2),)
+    await store.storage.close()
