@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
 
-.PHONY: run test env bytecode lint sim native bench bench-bookie bench-ledger clean peers model
+.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger clean peers model
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -39,6 +39,10 @@ lint: env
 
 sim: env
 	PYTHONHASHSEED=0 $(UV) run --no-sync python -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+# The simulator's self-test: each deliberately broken variant of the protocol must be caught; ARGS="--known" is quick.
+sim-broken: env
+	PYTHONHASHSEED=0 $(UV) run --no-sync python -m tests.sim.broken $(ARGS)
 
 # The TLA+ model of one ledger (model/, docs/protocol.md); ARGS="deep" for the large runs, ARGS="broken" for the broken rules.
 model:

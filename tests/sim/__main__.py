@@ -25,6 +25,7 @@ from tests.sim import (
 )
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.plan import Plan
+from tests.sim.shrink import Shrinker
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "autorecovery": autorecovery_scenario.run,
@@ -57,6 +58,20 @@ def run_seed(name: str, seed: int, plan: Plan | None = None) -> str:
     return simulate(scenario, seed=seed, time_limit_s=7200.0)
 
 
+def shrink(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Print the shortest way that is found in which a seed fails."""
+    if options.seed is None or len(options.scenario or ()) != 1:
+        parser.error("--shrink needs --seed and one --scenario")
+    logging.basicConfig(level=logging.CRITICAL + 1)
+    (name,) = options.scenario
+    shrinker = Shrinker(lambda plan: run_seed(name, options.seed, plan), options.runs)
+    if not shrinker.shrink():
+        print(f"{name} seed {options.seed} does not fail")
+        return 0
+    print(shrinker.report())
+    return 1
+
+
 def main() -> int:
     """Run the seeds asked for and report."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
@@ -64,10 +79,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="only this one, with its log")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), action="append")
+    parser.add_argument("--shrink", action="store_true", help="with --seed and one --scenario: a short way to fail")
+    parser.add_argument("--runs", type=int, default=300, help="how many runs --shrink may take")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("run with PYTHONHASHSEED=0 (make sim does): set order is part of the seed", file=sys.stderr)
         return 2
+    if options.shrink:
+        return shrink(parser, options)
     seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
     logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL + 1, stream=sys.stderr)
     begun, passed, failed = time.monotonic(), 0, 0

@@ -152,10 +152,12 @@ class Play:
         self.recoveries.append(asyncio.ensure_future(recovering))
 
     def step_die(self, step: Step) -> None:
-        """The writer dies now, or when it confirms during its next ensemble change."""
+        """The writer dies now, or when it has confirmed something: after its next ensemble change (above 0), or now."""
         if self.ending != "closes":
-            if step.value:
+            if step.value > 0:
                 self.dies_after = int(step.value)
+            elif step.value < 0:
+                self.doomed = int(-step.value)
             else:
                 self.kill_writer()
 
@@ -189,9 +191,12 @@ class Play:
                 steps.append(Step(script.uniform(0.0, seconds), "die"))
         elif self.ending == "dies":
             at_s = script.uniform(0.0, seconds)
-            steps.append(Step(at_s, "die", value=script.choice((0.0, 1.0, 1.0, 2.0, 3.0))))
+            die = Step(at_s, "die", value=script.choice((0.0, 1.0, 1.0, 2.0, 3.0)))
             if self.bare or script.random() < 0.3:
                 steps += self.lead_lost(at_s)
+                if script.random() < 0.5:
+                    die = Step(steps[-1].at_s + script.uniform(0.0, 0.5), "die", value=-script.choice((1.0, 2.0, 4.0)))
+            steps.append(die)
         return steps
 
     def lead_lost(self, at_s: float) -> list[Step]:
@@ -203,8 +208,8 @@ class Play:
         lost_s = at_s + script.uniform(0.0, slow_s)
         lost = script.choice((Step(lost_s, "crash", ahead), Step(lost_s, "break", ahead), Step(lost_s, "kill", ahead)))
         unsure = script.choice(("metadata slow", "metadata slow", "metadata late", "metadata unknown"))
-        doubt = Step(at_s, unsure, value=script.choice((0.2, 0.5)))
-        return [Step(at_s, "start", ahead), Step(at_s, "slow disk", ahead, value=0.0005), *slow, lost, doubt]
+        doubt = Step(at_s, unsure, value=script.choice((0.2, 0.5, 0.9)))
+        return [Step(at_s, "start", ahead), Step(at_s, "slow disk", ahead, value=0.0005), *slow, doubt, lost]
 
     def pause_and_power(self, at_s: float) -> list[Step]:
         """Nothing is on its way while somebody takes over and everybody forgets what is not on disk."""

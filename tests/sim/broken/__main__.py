@@ -5,11 +5,13 @@ import logging
 import os
 import sys
 import time
+from functools import partial
 
 from tests.sim.__main__ import run_seed
 from tests.sim.broken import VARIANTS
 from tests.sim.broken.variant import Variant
 from tests.sim.plan import Plan
+from tests.sim.shrink import Shrinker
 
 CALM_SEEDS = 2
 
@@ -58,12 +60,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many to try with each variant at most")
     parser.add_argument("--known", action="store_true", help="try the seed first that is known to catch it")
     parser.add_argument("--only", help="variants whose name contains this")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="with --only: how this seed catches it, made short")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("run with PYTHONHASHSEED=0 (make sim-broken does): set order is part of the seed", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.CRITICAL + 1)
     chosen = [variant for variant in VARIANTS if options.only is None or options.only in variant.name]
+    if options.shrink is not None:
+        for variant in chosen:
+            with variant.applied():
+                shrinker = Shrinker(partial(run_seed, variant.scenario, options.shrink), 200)
+                print(shrinker.report() if shrinker.shrink() else f"{variant.name}: not caught by {options.shrink}")
+        return 0
     good = [judge(variant, options.first, options.seeds, known=options.known) for variant in chosen]
     print(f"{sum(good)} of {len(good)} broken variants caught")
     return 0 if all(good) else 1
