@@ -130,6 +130,8 @@ class PoolSeen:
     """The cluster's value; None: none is set, or not known."""
     pod_monitors: bool = False
     recovery_ready: bool = False
+    hosts: tuple[str, ...] = ()
+    """Addresses of bookies and auto-recovery, those first that answered for the metadata."""
 
     @property
     def fully_replicated(self) -> bool:

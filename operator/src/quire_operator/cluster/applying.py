@@ -1,0 +1,103 @@
+"""Performs the actions of a pass on a pool, one after the other. Decides nothing; each may be done twice."""
+
+from collections.abc import Iterable
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.paths import bookie_path, collection, object_path
+from quire_operator.errors import UnreachableError
+from quire_operator.plan import actions as act
+from quire_operator.plan.deletion import FINALIZER
+from quire_operator.plan.operations import rfc3339
+
+
+class PoolActions:
+    """On one pool. `hosts`: addresses of those who can write to the metadata, in the order to try."""
+
+    def __init__(self, kube: Kube, http: BookieHttp, resource: Bookie, hosts: Iterable[str], now_s: float) -> None:
+        self._kube = kube
+        self._http = http
+        self._meta = resource.meta
+        self._hosts = tuple(hosts)
+        self._now_s = now_s
+
+    async def perform(self, actions: Iterable[act.Action]) -> None:
+        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError."""
+        for action in actions:
+            await self._perform(action)
+
+    async def _perform(self, action: act.Action) -> None:
+        namespace = self._meta.namespace
+        match action:
+            case act.Apply(manifest):
+                await self._kube.apply(manifest)
+            case act.DeletePod(name, uid):
+                await self._kube.delete(object_path("v1", "Pod", namespace, name), uid)
+            case act.DeleteStatefulSet(name, uid, orphan):
+                await self._kube.delete(object_path("apps/v1", "StatefulSet", namespace, name), uid, orphan=orphan)
+            case act.ResizeClaim(name, size):
+                path = object_path("v1", "PersistentVolumeClaim", namespace, name)
+                await self._kube.merge(path, {"spec": {"resources": {"requests": {"storage": size}}}})
+            case act.ReleaseClaim():
+                await self._release(action)
+            case act.SetFinalizer(present):
+                await self._set_finalizer(present)
+            case act.Emit():
+                await self._emit(action)
+            case act.Decommission() | act.CancelDrain() | act.SetLostBookieDelay():
+                await self._wish(action)
+
+    async def _release(self, claim: act.ReleaseClaim) -> None:
+        """The volume is set to be retained before its claim goes: the other way round a crash would lose it."""
+        if claim.keep_volume and claim.volume is not None:
+            path = object_path("v1", "PersistentVolume", None, claim.volume)
+            await self._kube.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        path = object_path("v1", "PersistentVolumeClaim", self._meta.namespace, claim.name)
+        await self._kube.delete(path, claim.uid)
+
+    async def _wish(self, action: act.Decommission | act.CancelDrain | act.SetLostBookieDelay) -> None:
+        """Of the first who answers. UnreachableError when nobody does."""
+        last = UnreachableError("no bookie and no auto-recovery has an address yet")
+        for host in self._hosts:
+            try:
+                if isinstance(action, act.Decommission):
+                    await self._http.decommission(host, action.bookie)
+                elif isinstance(action, act.CancelDrain):
+                    await self._http.cancel_drain(host, action.bookie)
+                else:
+                    await self._http.set_lost_bookie_delay(host, action.seconds)
+                return
+            except UnreachableError as error:
+                last = error
+        raise last
+
+    async def _set_finalizer(self, present: bool) -> None:
+        others = [one for one in self._meta.finalizers if one != FINALIZER]
+        finalizers = [*others, FINALIZER] if present else others
+        metadata = {"finalizers": finalizers, "resourceVersion": self._meta.resource_version}
+        await self._kube.merge(bookie_path(self._meta.namespace, self._meta.name), {"metadata": metadata})
+
+    async def _emit(self, event: act.Emit) -> None:
+        now = rfc3339(self._now_s)
+        meta = self._meta
+        await self._kube.create(
+            collection("v1", "Event", meta.namespace),
+            {
+                "metadata": {"generateName": f"{meta.name}.", "namespace": meta.namespace},
+                "involvedObject": {
+                    "apiVersion": "quire.dev/v1alpha1",
+                    "kind": "Bookie",
+                    "name": meta.name,
+                    "namespace": meta.namespace,
+                    "uid": meta.uid,
+                },
+                "reason": event.reason,
+                "message": event.message[:1024],
+                "type": "Warning" if event.warning else "Normal",
+                "source": {"component": "quire-operator"},
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+            },
+        )

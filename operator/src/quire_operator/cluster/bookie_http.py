@@ -1,0 +1,127 @@
+"""The HTTP ports of bookies and auto-recovery: what they say of themselves and of the cluster, and wishes to them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from quire_operator.builders.settings import BOOKIE_HTTP_PORT
+from quire_operator.errors import UnreachableError
+from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
+
+ASK_TIMEOUT_S = 5.0
+_RECOVERY = "/api/v1/autorecovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer."""
+
+    status: int
+    body: Any
+
+
+class BookieHttp:
+    """Asks by IP: names of pods may not resolve where the operator runs."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int = BOOKIE_HTTP_PORT) -> None:
+        self._session = session
+        self._port = port
+
+    async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Said:
+        """One request. UnreachableError."""
+        timeout = aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)
+        url = f"http://{host}:{self._port}{path}"
+        try:
+            async with self._session.request(method, url, json=body, timeout=timeout) as answer:
+                return Said(answer.status, await answer.json(content_type=None))
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise UnreachableError(f"{method} {url}: {error or 'no answer in time'}") from error
+
+    async def bookie(self, host: str, bookie_id: str) -> BookieSeen:
+        """What a bookie says of itself. UnreachableError, also while it starts."""
+        state = await self.ask(host, "/api/v1/bookie/state")
+        space = await self.ask(host, "/api/v1/bookie/info")
+        if state.status != 200 or space.status != 200:
+            raise UnreachableError(f"{host} is not up: {state.body}")
+        return BookieSeen(
+            bookie_id,
+            writable=bool(state.body["running"]) and not state.body["readOnly"],
+            read_only_reasons=tuple(state.body["readOnlyReasons"]),
+            in_limbo=bool(state.body["inLimbo"]),
+            total_bytes=int(space.body["totalSpace"]),
+            free_bytes=int(space.body["freeSpace"]),
+        )
+
+    async def addresses(self, host: str) -> dict[str, str]:
+        """host:port by the id of each registered bookie. UnreachableError."""
+        found: dict[str, str] = {}
+        for kind in ("rw", "ro"):
+            said = await self.ask(host, f"/api/v1/bookie/list_bookies?type={kind}&print_hostnames=true")
+            if said.status != 200:
+                raise UnreachableError(f"{host} cannot list bookies: {said.body}")
+            found |= {bookie: address or "" for bookie, address in said.body.items()}
+        return found
+
+    async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
+        """What the metadata says. `also`: ids that may be known by a cookie alone. UnreachableError."""
+        marks = await self.ask(host, f"{_RECOVERY}/list_under_replicated_ledger")
+        unrecoverable = await self.ask(host, "/api/v1/quire/unrecoverable")
+        writable = await self.ask(host, "/api/v1/bookie/list_bookies?type=rw")
+        reading = await self.ask(host, "/api/v1/bookie/list_bookies?type=ro")
+        auditor = await self.ask(host, f"{_RECOVERY}/who_is_auditor")
+        enabled = await self.ask(host, f"{_RECOVERY}/status")
+        drains = await self.ask(host, "/api/v1/quire/drains")
+        answers = (unrecoverable, writable, reading, enabled, drains)
+        if any(said.status != 200 for said in answers) or marks.status not in (200, 404):
+            raise UnreachableError(f"{host} cannot ask the metadata store")
+        registered = frozenset(writable.body) | frozenset(reading.body)
+        known = [one for one in sorted(also - registered) if await self._is_known(host, one)]
+        return ClusterSeen(
+            under_replicated=0 if marks.status == 404 else len(marks.body),
+            unrecoverable=len(unrecoverable.body),
+            known=registered | frozenset(known),
+            writable=frozenset(writable.body),
+            auditor=auditor.body.get("Auditor") if auditor.status == 200 else None,
+            recovery_enabled=bool(enabled.body["enabled"]),
+            drains=tuple(_drain(one) for one in drains.body if one["state"] != "cancelling"),
+        )
+
+    async def _is_known(self, host: str, bookie: str) -> bool:
+        said = await self.ask(host, f"/api/v1/quire/drains/{bookie}")
+        return said.status != 200 or said.body.get("state") != "forgotten"
+
+    async def lost_bookie_delay_s(self, host: str) -> int | None:
+        """The cluster's value; None when none is set. UnreachableError."""
+        said = await self.ask(host, f"{_RECOVERY}/lost_bookie_recovery_delay")
+        return int(said.body["delay_seconds"]) if said.status == 200 else None
+
+    async def set_lost_bookie_delay(self, host: str, delay_s: int) -> None:
+        """For the whole cluster. UnreachableError when it was not taken."""
+        body = {"delay_seconds": delay_s}
+        await self._wish(host, f"{_RECOVERY}/lost_bookie_recovery_delay", "PUT", body, {200})
+
+    async def decommission(self, host: str, bookie: str) -> None:
+        """Have a bookie emptied, and forgotten once it is stopped; one that nobody knows (any more) is no error."""
+        await self._wish(host, f"/api/v1/quire/drains/{bookie}", "PUT", {"wish": "decommission"}, {200, 404})
+
+    async def cancel_drain(self, host: str, bookie: str) -> None:
+        """A bookie stays; one that is not drained is no error."""
+        await self._wish(host, f"/api/v1/quire/drains/{bookie}", "DELETE", None, {200, 404})
+
+    async def _wish(self, host: str, path: str, method: str, body: object, fine: set[int]) -> None:
+        said = await self.ask(host, path, method, body)
+        if said.status not in fine:
+            raise UnreachableError(f"{method} {path} was not taken ({said.status}): {said.body}")
+
+
+def _drain(one: dict[str, Any]) -> DrainSeen:
+    """As the auditor wrote it; one that it has not looked at counts as not empty."""
+    return DrainSeen(
+        bookie=str(one["bookie"]),
+        emptied=one["state"] == "emptied",
+        ledgers_left=int(one.get("ledgers_left", 1)),
+        eta_s=one.get("eta_s"),
+        looked_at_s=int(one.get("at_ms", 0)) / 1000,
+        blocked_by=tuple(one.get("blocked_by", ())),
+    )
