@@ -77,7 +77,7 @@ async def _scenario(url: str, folder: Path) -> None:
         for number in range(4):
             arguments = ("bookie", "start", "--metadata", url, "--data", f"{folder}/b{number}", *BOOKIE)
             process = await undo.enter_async_context(quire("clients reach it", *arguments))
-            (bookie,) = await _writable(store) - set(bookies)
+            (bookie,) = await writable_bookies(store) - set(bookies)
             bookies[bookie] = process
         recovery = ("autorecovery", "--metadata", url, "--name", "ar", "--set", "lostBookieRecoveryDelay=600")
         process = await undo.enter_async_context(quire("runs as ar", *recovery))
@@ -89,7 +89,7 @@ async def _scenario(url: str, folder: Path) -> None:
             await writer.append(b"%d" % number * 100)
         await writer.close()
         bookies[before[0]].kill()
-        while before[0] in await _writable(store):  # noqa: ASYNC110
+        while before[0] in await writable_bookies(store):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await RecoveryControls(store).set_lost_bookie_delay_s(600)  # a person's word: it does not come back
         after: tuple[BookieId, ...] = tuple(before)
@@ -108,7 +108,8 @@ async def _scenario(url: str, folder: Path) -> None:
         assert await store.get("/ledgers/underreplication/leader") is None
 
 
-async def _writable(store: MetadataStore) -> set[BookieId]:
+async def writable_bookies(store: MetadataStore) -> set[BookieId]:
+    """Those that are registered."""
     registry = await BookieRegistry.open(store)
     try:
         return set(registry.writable)

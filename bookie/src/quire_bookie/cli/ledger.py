@@ -5,7 +5,7 @@ Asks a running process over HTTP: a bookie, an auto-recovery, a broker or a stan
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -111,7 +111,7 @@ def _add_acting(app: typer.Typer) -> None:
         """Read every replica of every entry and check its digest. Exit code 1 when something is missing or damaged."""
         path = f"{_ROOT}/{ledger}/check" + (f"?rate={rate}" if rate is not None else "")
         damages, unknown = 0, 0
-        for found in lines(http, path):
+        for found in _served(http, lambda: lines(http, path)):
             if as_json:
                 print(json.dumps(found))
             if "error" in found:
@@ -132,7 +132,7 @@ def _add_acting(app: typer.Typer) -> None:
     @app.command()
     def recover(ledger: Ledger, http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
         """Take a ledger over from its writer and close it where the confirmed entries end. A closed one stays so."""
-        found = ask(http, "PUT", f"{_ROOT}/{ledger}/recover")
+        found = _served(http, lambda: ask(http, "PUT", f"{_ROOT}/{ledger}/recover"))
         if as_json:
             print_json(found)
         else:
@@ -152,8 +152,20 @@ def _add_acting(app: typer.Typer) -> None:
             if found["state"] != "CLOSED":
                 typer.echo("it is not closed: somebody may still write to it, and would lose that", err=True)
             typer.confirm(f"Delete ledger {ledger} and all its entries?", abort=True, err=True)
-        ask(http, "DELETE", f"{_ROOT}/{ledger}")
+        _served(http, lambda: ask(http, "DELETE", f"{_ROOT}/{ledger}"))
         typer.echo(f"ledger {ledger} is deleted")
+
+
+def _served(http: str, call: Callable[[], Any]) -> Any:
+    """The answer; RefusedError with a way out where the process has no such path, as brokers."""
+    try:
+        return call()
+    except RefusedError as refused:
+        if str(refused) in ("Not Found", "Method Not Allowed"):
+            raise RefusedError(
+                f"{http} does not do this; ask a bookie, or `quire autorecovery`, with an HTTP port (--http)"
+            ) from refused
+        raise
 
 
 def _facts(found: dict[str, Any]) -> dict[str, object]:

@@ -55,16 +55,24 @@ def lines(http: str, path: str) -> Iterator[Any]:
     if not http.startswith(("http://", "https://")):
         raise ConfigError(f"--http {http}: expected http://host:port")
     try:
-        with urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S) as answer:
-            for line in answer:
-                yield json.loads(line)
+        answer = urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         raise RefusedError(_reason(error)) from error
     except urllib.error.URLError as error:
         reason = getattr(error.reason, "strerror", None) or error.reason
         raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
-    except (OSError, ValueError) as error:
-        raise RefusedError(f"{http}: its answer broke off: {error}") from error
+    except OSError as error:
+        raise RefusedError(f"{http} does not answer: {error}") from error
+
+    def found() -> Iterator[Any]:
+        try:
+            with answer:
+                for line in answer:
+                    yield json.loads(line)
+        except (OSError, ValueError) as error:
+            raise RefusedError(f"{http}: its answer broke off: {error}") from error
+
+    return found()
 
 
 def _reason(error: "HTTPError") -> str:

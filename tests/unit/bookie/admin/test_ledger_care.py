@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.rest import RefusedError
 from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -145,3 +146,18 @@ async def test_a_ledger_is_deleted_only_when_a_person_means_it(
 
 def _refuse(*_: object, **__: object) -> None:
     raise typer.Abort
+
+
+async def test_a_process_that_has_no_such_path_is_told_from_a_missing_ledger(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> object:
+        raise RefusedError("Not Found")
+
+    monkeypatch.setattr("quire_bookie.cli.ledger.lines", refuse)
+    assert await quire(server, "check", "7") == EXIT_FAILED
+    assert "ask a bookie" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
+    assert "does not answer" in capsys.readouterr().err
+    assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "nowhere"]) == EXIT_USAGE
