@@ -89,7 +89,9 @@ def adds(bench: Bench, case: str, size: int, pipeline: int, turn: int) -> None:
 
     def java() -> None:
         if bench.java is not None:
-            line = bench.java_client(bench.ours, E=3, Qw=3, Qa=2, size=size, pipeline=pipeline, **times)
+            # Each run is a new JVM, which compiles for its first seconds under load: nobody is measured cold.
+            warm = times | {"warmup": 3 * bench.plan.warmup}
+            line = bench.java_client(bench.ours, E=3, Qw=3, Qa=2, size=size, pipeline=pipeline, **warm)
             bench.note(case, JAVA, _kept(line, *WRITTEN))
 
     clients = [ours, ours_in_runs, java]
@@ -105,7 +107,7 @@ def depth_1(bench: Bench, turn: int) -> None:
     bench.note(case, OURS, _kept(bench.work("write", pipeline=1, **times), *names))
     bench.note(case, ONE, _kept(bench.work("write", pipeline=1, quorums="1/1/1", **times), *names))
     if bench.java is not None:
-        options: dict[str, object] = {"size": 1024, "pipeline": 1, **times}
+        options: dict[str, object] = {"size": 1024, "pipeline": 1, **times, "warmup": 2 * bench.plan.warmup}
         bench.note(case, JAVA, _kept(bench.java_client(bench.ours, E=3, Qw=3, Qa=2, **options), *names))
         bench.note(case, ALL_JAVA, _kept(bench.java_client(bench.java, E=3, Qw=3, Qa=2, **options), *names))
 

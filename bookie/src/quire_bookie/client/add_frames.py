@@ -9,7 +9,6 @@ from struct import Struct
 
 from quire_bookie.bulk import encode_adds
 from quire_bookie.errors import LedgerError
-from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds
@@ -23,9 +22,7 @@ class AddFrames:
 
     __slots__ = ("_digest", "_is_crc32c", "_ledger", "_master_key", "_prefix", "_size_max")
 
-    def __init__(
-        self, ledger: LedgerId, digest: Digest, master_key: bytes, payload_bytes_max: int = FRAME_BYTES_MAX
-    ) -> None:
+    def __init__(self, ledger: LedgerId, digest: Digest, master_key: bytes, payload_bytes_max: int) -> None:
         self._ledger = ledger
         self._digest = digest
         self._is_crc32c = digest.type is DigestType.CRC32C

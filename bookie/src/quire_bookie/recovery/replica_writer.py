@@ -12,12 +12,13 @@ from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
-from quire_bookie.model import BookieId, Buffer, EntryId
+from quire_bookie.model import BookieId, EntryId
 from quire_bookie.wire.client_codec import v2_adds
 
 
 @dataclass(slots=True)
 class _Batch:
+    entries: Sequence[LedgerEntry]
     left: int
     done: asyncio.Future[None]
     sent_s: float
@@ -30,7 +31,8 @@ class ReplicaWriter:
         self.bookie = bookie
         self._handle = handle
         self._link = handle.links.link(bookie, Purpose.RECOVERY)
-        self._pending: dict[int, tuple[_Batch, bytes]] = {}
+        self._pending: dict[int, _Batch] = {}
+        """By entry; those of a batch share it."""
         self._delay_s = 0.0
         self._error: LedgerError | None = None
 
@@ -43,18 +45,11 @@ class ReplicaWriter:
             raise self._error
         if not entries:
             return
-        handle = self._handle
         loop = asyncio.get_running_loop()
-        batch = _Batch(len(entries), loop.create_future(), loop.time())
-        frames: list[bytes] = []
+        batch = _Batch(entries, len(entries), loop.create_future(), loop.time())
         for entry in entries:
-            parts: tuple[Buffer, ...] = (entry.payload,)
-            head = handle.digest.encode_entry(handle.ledger, entry.entry_id, entry.lac, entry.length, parts)
-            adds = v2_adds(handle.master_key, [(head, *parts)], recovery=True, high_priority=True)
-            frame = b"".join(adds)
-            frames.append(frame)
-            self._pending[entry.entry_id] = (batch, frame)
-        self._link.send_adds(handle.ledger, b"".join(frames), self)
+            self._pending[entry.entry_id] = batch
+        self._send(entries)
         await batch.done
 
     def close(self) -> None:
@@ -66,9 +61,8 @@ class ReplicaWriter:
         """See AddSink."""
         self._delay_s = 0.0
         for entry in range(first, first + count):
-            found = self._pending.pop(entry, None)
-            if found is not None:
-                batch = found[0]
+            batch = self._pending.pop(entry, None)
+            if batch is not None:
                 batch.left -= 1
                 if batch.left == 0 and not batch.done.done():
                     batch.done.set_result(None)
@@ -94,7 +88,7 @@ class ReplicaWriter:
         """See AddSink."""
         if not self._pending:
             return False
-        batch, _ = next(iter(self._pending.values()))
+        batch = next(iter(self._pending.values()))
         if now_s - batch.sent_s < self._handle.settings.add_timeout_s:
             return False
         self._fail(
@@ -102,10 +96,28 @@ class ReplicaWriter:
         )
         return True
 
+    def _send(self, entries: Sequence[LedgerEntry]) -> None:
+        """In one buffer, as the bookie takes it in one step."""
+        handle = self._handle
+        encode, ledger = handle.digest.encode_entry, handle.ledger
+        stored = [
+            (encode(ledger, entry.entry_id, entry.lac, entry.length, (entry.payload,)), entry.payload)
+            for entry in entries
+        ]
+        adds = v2_adds(handle.master_key, stored, recovery=True, high_priority=True)
+        self._link.send_adds(ledger, b"".join(adds), self)
+
     def _send_again(self, first: EntryId, count: int) -> None:
-        frames = [self._pending[entry][1] for entry in range(first, first + count) if entry in self._pending]
-        if self._error is None and frames:
-            self._link.send_adds(self._handle.ledger, b"".join(frames), self)
+        refused = range(first, first + count)
+        batches = {id(batch): batch for entry in refused if (batch := self._pending.get(entry)) is not None}
+        entries = [
+            entry
+            for batch in batches.values()
+            for entry in batch.entries
+            if entry.entry_id in refused and self._pending.get(entry.entry_id) is batch
+        ]
+        if self._error is None and entries:
+            self._send(entries)
 
     def _fail(self, error: LedgerError) -> None:
         if self._error is not None:
@@ -113,7 +125,7 @@ class ReplicaWriter:
         self._error = error
         self._link.forget_sink(self._handle.ledger, self)
         pending, self._pending = self._pending, {}
-        for batch, _ in pending.values():
+        for batch in pending.values():
             if not batch.done.done():
                 batch.done.set_exception(error)
                 batch.done.exception()  # a store that was cancelled awaits it no more

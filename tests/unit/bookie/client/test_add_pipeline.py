@@ -7,7 +7,8 @@ import pytest
 
 from quire_bookie.client.add_frames import AddFrames
 from quire_bookie.client.add_pipeline import AddPipeline
-from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer, Purpose
+from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer, Purpose, V3Link
+from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import (
     BookieIoError,
@@ -73,7 +74,7 @@ class _World:
             settings=ClientSettings(add_timeout_s=5.0),
             owner=self,
         )
-        self._frames = AddFrames(LedgerId(1), Digest(DigestType.CRC32C, b""), master_key(b""))
+        self._frames = AddFrames(LedgerId(1), Digest(DigestType.CRC32C, b""), master_key(b""), 1_000_000)
         self._length = 0
 
     def push(self, *sizes: int) -> None:
@@ -94,6 +95,13 @@ class _World:
     def link(self, bookie: BookieId, purpose: Purpose) -> _Link:
         assert purpose is Purpose.ADD
         return self.links[bookie]
+
+    def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
+        raise AssertionError("a pipeline speaks V2")
+
+    @property
+    def health(self) -> ReplicaHealth:
+        raise AssertionError("a pipeline reads nothing")
 
     def note_failure(self, bookie: BookieId) -> None:
         raise AssertionError("a pipeline keeps no book of failures")

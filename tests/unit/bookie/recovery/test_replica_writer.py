@@ -1,0 +1,123 @@
+"""Copies on one bookie, with a link that only records: what counts as stored, and what is sent again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from quire_bookie.client.bookie_link import Links, Purpose
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.errors import BookieIoError, LedgerError, TooManyRequestsError
+from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId
+from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.wire.digest import Digest, master_key
+from quire_bookie.wire.messages import AddRequest
+from quire_bookie.wire.server_codec import ServerCodec
+
+BOOKIE, LEDGER = BookieId("b"), LedgerId(7)
+
+
+class Link:
+    """Keeps what is sent, and the timers."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[tuple[int, bytes]]] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def link(self, bookie: BookieId, purpose: Purpose) -> "Link":
+        """Itself."""
+        assert (bookie, purpose) == (BOOKIE, Purpose.RECOVERY)
+        return self
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Until the test calls it."""
+        self.timers.append(callback)
+
+    def send_adds(self, ledger: LedgerId, frames: Buffer, sink: object) -> None:
+        """As a bookie takes them."""
+        adds = [request for request in ServerCodec().feed(bytes(frames)) if isinstance(request, AddRequest)]
+        assert all(add.run.ledger == ledger == LEDGER and add.recovery for add in adds)
+        self.sent.append([(add.run.first + at, bytes(one)) for add in adds for at, one in enumerate(add.run.entries)])
+
+    def forget_sink(self, ledger: LedgerId, sink: object) -> None:
+        """Nothing to forget."""
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """Of what was sent."""
+        return [[entry for entry, _ in one] for one in self.sent]
+
+
+def entries(first: int, count: int) -> list[LedgerEntry]:
+    """Each with a LAC and a length of its own."""
+    return [
+        LedgerEntry(LEDGER, EntryId(at), EntryId(at - 2), 100 * at + 9, memoryview(b"entry %d" % at))
+        for at in range(first, first + count)
+    ]
+
+
+def writer_on(link: Link) -> ReplicaWriter:
+    """Of a ledger with CRC32C."""
+    handle = LedgerHandle(
+        LEDGER,
+        Digest(DigestType.CRC32C, b""),
+        master_key(b""),
+        cast("Links", link),
+        *(None, ClientSettings(), None, None),  # type: ignore[arg-type]  # it copies, and decides nothing
+    )
+    return ReplicaWriter(handle, BOOKIE)
+
+
+async def test_entries_are_stored_as_they_were_read_and_each_counts_by_its_own_answer() -> None:
+    link = Link()
+    writer = writer_on(link)
+    storing = asyncio.ensure_future(writer.store(entries(5, 3)))
+    await asyncio.sleep(0)
+    digest = Digest(DigestType.CRC32C, b"")
+    for (_, stored), entry in zip(link.sent[0], entries(5, 3), strict=True):
+        found = digest.decode_entry(stored, LEDGER, entry.entry_id)
+        assert (found.lac, found.length, found.payload) == (entry.lac, entry.length, entry.payload)
+    for first, count in ((7, 1), (5, 1), (5, 1), (90, 3)):
+        writer.adds_stored(BOOKIE, EntryId(first), count)
+    await asyncio.sleep(0)
+    assert not storing.done()
+    writer.adds_stored(BOOKIE, EntryId(6), 1)
+    await storing
+
+
+async def test_what_was_refused_for_a_moment_is_sent_again_and_nothing_else() -> None:
+    link = Link()
+    writer = writer_on(link)
+    stores = [asyncio.ensure_future(writer.store(entries(first, 4))) for first in (0, 4)]
+    await asyncio.sleep(0)
+    writer.adds_refused(BOOKIE, EntryId(2), 4, TooManyRequestsError("busy"))
+    for first, count in ((0, 2), (6, 2), (3, 1)):  # 3 was stored after all
+        writer.adds_stored(BOOKIE, EntryId(first), count)
+    link.timers.pop()()
+    assert link.ids == [[0, 1, 2, 3], [4, 5, 6, 7], [2, 4, 5]]
+    assert link.sent[2][0] == link.sent[0][2]
+    writer.adds_stored(BOOKIE, EntryId(2), 1)
+    await stores[0]
+    writer.adds_stored(BOOKIE, EntryId(4), 2)
+    await stores[1]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_refusal_or_a_lost_connection_fails_every_batch_under_way(lost: bool) -> None:
+    link = Link()
+    writer = writer_on(link)
+    stores = [asyncio.ensure_future(writer.store(entries(first, 2))) for first in (0, 2)]
+    await asyncio.sleep(0)
+    writer.adds_stored(BOOKIE, EntryId(0), 1)
+    if lost:
+        writer.link_lost(BOOKIE, BookieIoError("gone"))
+    else:
+        writer.adds_refused(BOOKIE, EntryId(1), 1, BookieIoError("disk"))
+    for store in stores:
+        with pytest.raises(LedgerError):
+            await store
+    with pytest.raises(LedgerError):
+        await writer.store(entries(9, 1))
