@@ -6,6 +6,7 @@
 mod adds;
 mod batches;
 mod buffers;
+mod flushes;
 mod reads;
 
 use buffers::{new_bytes, Buffer};
@@ -287,5 +288,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reads::check_records, module)?)?;
     module.add_function(wrap_pyfunction!(reads::read_replies, module)?)?;
     module.add_function(wrap_pyfunction!(reads::batch_bodies, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::run_segments, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::encode_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::merge_blocks, module)?)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain, plain_adds, plain_reads
+from quire_bookie.bulk import plain, plain_adds, plain_flushes, plain_reads
 
 
 def _chosen() -> ModuleType:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         take_adds,
     )
     from quire_bookie.bulk.plain_adds import encode_adds
+    from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
@@ -49,6 +50,8 @@ else:
     batch_bodies, check_records = _reads.batch_bodies, _reads.check_records
     read_replies, take_reads = _reads.read_replies, _reads.take_reads
     encode_adds = (_steps if hasattr(_steps, "encode_adds") else plain_adds).encode_adds
+    _flushes = _steps if hasattr(_steps, "run_segments") else plain_flushes
+    encode_runs, merge_blocks, run_segments = _flushes.encode_runs, _flushes.merge_blocks, _flushes.run_segments
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use: the bookie says so in its log when it starts."""
@@ -61,8 +64,11 @@ __all__ = [
     "encode_adds",
     "encode_body",
     "encode_records",
+    "encode_runs",
+    "merge_blocks",
     "read_replies",
     "row_replies",
+    "run_segments",
     "store_entries",
     "store_rows",
     "take_add_rows",

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from quire_bookie.env.journal_submission import Done, JournalSubmission
+from quire_bookie.env.page_memory import page_memory
 from quire_bookie.limits import JOURNAL_ALIGNMENT_BYTES
 from quire_bookie.model import Buffer
 
@@ -81,7 +82,7 @@ class AioContext:
         self._blocks = (ctypes.c_void_p * 1)(ctypes.addressof(self._block))
         self._event = _Event()
         self._poll = _Timespec(0, 0)
-        self._memory = mmap.mmap(-1, _FIRST_BUFFER_BYTES)
+        self._memory = page_memory(_FIRST_BUFFER_BYTES)
         self._address = self._address_of(self._memory)
 
     def start(self, fd: int, offset: int, buffers: Sequence[Buffer], event_fd: int | None) -> int:
@@ -89,7 +90,7 @@ class AioContext:
         size = sum(map(len, buffers))
         if size > len(self._memory):
             # Replaced only while nothing is in flight, so the kernel holds no pointer into the old one.
-            self._memory = mmap.mmap(-1, 1 << (size - 1).bit_length())
+            self._memory = page_memory(1 << (size - 1).bit_length())
             self._address = self._address_of(self._memory)
         end = 0
         for buffer in buffers:

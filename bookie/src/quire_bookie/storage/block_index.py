@@ -35,6 +35,10 @@ _U32 = struct.Struct("<I")
 _BITMAP_BYTES = 32
 
 
+segment_head = struct.Struct("<II").pack
+"""What a segment begins with: the log, and the offset of its first record there."""
+
+
 class Place(NamedTuple):
     """Where a record lies. `size_bytes` is its body's; the record is 24 bytes longer."""
 
@@ -150,6 +154,11 @@ def merge_block(key: bytes, old: bytes | None, new: Iterable[BlockSegment], *, l
         older = [_decode_segment(raw, *bounds) for bounds in _walk(raw)]
         return encode_block(key, Block(overlay([*older, *fresh]), lost))
     return _seal(key, raw + b"".join(map(_encode_segment, fresh)), lost)
+
+
+def merge_encoded(key: bytes, old: bytes | None, new: bytes, *, lost: bool = False) -> bytes:
+    """As `merge_block`, of encoded segments that share no id with each other."""
+    return merge_block(key, old, [_decode_segment(new, *bounds) for bounds in _walk(new)], lost=lost)
 
 
 def overlay(segments: Iterable[BlockSegment]) -> list[BlockSegment]:

@@ -7,12 +7,13 @@ committed, and never syncs before all pieces are written, or after a failure.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from mmap import mmap
 from typing import Protocol
 
 from quire_bookie import limits
+from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
@@ -31,15 +32,7 @@ since the last such footer and names that one, so that all ages of a log are fou
 class RecordSource(Protocol):
     """Whoever holds entries and writes them as records: a half of the write cache."""
 
-    def write_records(
-        self,
-        target: bytearray | memoryview | mmap,
-        at: int,
-        salt: int,
-        ledger: LedgerId,
-        ids: Sequence[int],
-        places: Sequence[int],
-    ) -> int:
+    def write_runs(self, target: mmap, at: int, salt: int, runs: list[FlushRun]) -> int:
         """Write the records into `target` from `at` on; gives the position behind them."""
         ...
 
@@ -126,16 +119,19 @@ class LogWriter:
         log_format.note_entries(self._fresh, ledger, first, last, entries, size_bytes)
         return base
 
-    def append_entries(
-        self, ledger: LedgerId, ids: Sequence[int], places: Sequence[int], source: RecordSource, size_bytes: int
+    def append_runs(
+        self, runs: list[FlushRun], segments: list[tuple[int, bytes]], source: RecordSource, size_bytes: int
     ) -> int:
-        """Queue the records of entries that `source` holds, `size_bytes` in all; returns the offset of the first."""
+        """Queue the records of entries that `source` holds, `size_bytes` in all; returns the offset of the first.
+
+        `segments`: the bytes of each run's records, and what the index says of them (see `bulk.run_segments`).
+        """
         base = self.offset
         self._note_age(base, self.age)
         memory, at = self._window.reserve(size_bytes)
-        end = source.write_records(memory, at, self.salt, ledger, ids, places)
+        end = source.write_runs(memory, at, self.salt, runs)
         assert end == at + size_bytes
-        log_format.note_entries(self._fresh, ledger, EntryId(ids[0]), EntryId(ids[-1]), len(ids), size_bytes)
+        log_format.note_runs(self._fresh, runs, segments)
         return base
 
     def append_state(self, ledger: LedgerId, state: bytes, age: int | None = None) -> None:
@@ -204,7 +200,7 @@ class LogWriter:
         else:
             self._chain = 1
             self._known_ages, self._ages_before = [], state.pointer
-        log_format.merge_map(self._spans, self._fresh)
+        log_format.move_map(self._spans, self._fresh)
         self.committed = state
         self._begin()
 

@@ -10,24 +10,26 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from quire_bookie.bulk import merge_blocks
+from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.block_index import BlockSegment, merge_block
+from quire_bookie.storage.block_index import merge_encoded, segment_head
 from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, state_key
+from quire_bookie.storage.index_keys import BLOCK_SHIFT, block_key, state_key
 from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
 from quire_bookie.storage.log_appender import LogAppender
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 
-ENTRIES_PER_TURN: Final = 2048
-"""After so many entries the loop gets a turn: encoding them takes 1 to 2 ms."""
-BLOCK_AS_ENTRIES: Final = 24
-"""What a block costs beside its entries, in entries: with 10,000 ledgers of a few entries each that is the cost."""
+RUNS_PER_TURN: Final = 256
+"""After so many blocks, or a stretch of 1 MiB, the loop gets a turn: that takes 1 to 2 ms at most."""
+STATES_PER_TURN: Final = 256
 KEYS_PER_GET: Final = 256
+_NO_BOUND: Final = 1 << 62
 
 
 class Flush:
@@ -38,8 +40,7 @@ class Flush:
         self._states = states
         self._logs = logs
         self._state_puts: list[tuple[bytes, bytes]] = []
-        self._segments: dict[bytes, list[BlockSegment]] = {}
-        self._since_turn = 0
+        self._segments: dict[bytes, bytes] = {}
         self.found_full_folder = False
         """After DiskFullError: a folder turned out full, so that another attempt may write to other ones."""
 
@@ -60,47 +61,70 @@ class Flush:
         stats.index_blocks_written += len(blocks)
 
     async def _append(self) -> None:
+        await self._append_states()
         held = self._half.ledgers
-        for ledger in sorted(held.keys() | self._states.keys()):
-            if ledger in self._states:
-                state = encode_state(self._states[ledger])
-                self._state_puts.append((state_key(ledger), state))
-                self._since_turn += 1
-                writer = await self._logs.writer_with_room(len(state) + RECORD_HEADER_BYTES)
-                writer.append_state(ledger, state)
-            if ledger in held and not held[ledger].info.deleted:
-                ids, places = held[ledger].in_order()
-                at = 0
-                while at < len(ids):
-                    block = ids[at] >> BLOCK_SHIFT
-                    end = bisect_left(ids, (block + 1) << BLOCK_SHIFT, at)
-                    await self._append_block(ledger, block, ids[at:end], places[at:end])
-                    at = end
-            await self._take_turns()
+        runs: list[FlushRun] = []
+        add = runs.append
+        for ledger in sorted(held):
+            if held[ledger].info.deleted:
+                continue
+            ids, places = held[ledger].in_order()
+            at, count = 0, len(ids)
+            last = ids[-1] >> BLOCK_SHIFT
+            while at < count:
+                block = ids[at] >> BLOCK_SHIFT
+                end = count if block == last else bisect_left(ids, (block + 1) << BLOCK_SHIFT, at)
+                add((ledger, ids, places, at, end))
+                at = end
+            if len(runs) >= RUNS_PER_TURN:
+                await self._append_runs(runs)
+                runs.clear()
+        await self._append_runs(runs)
 
-    async def _append_block(self, ledger: LedgerId, block: int, ids: Sequence[int], places: Sequence[int]) -> None:
-        """Append the entries of one block, in as many stretches as pieces and logs make necessary."""
-        segments = self._segments[block_key(ledger, block)] = []
-        sizes = self._half.sizes(places)
-        start = 0
-        while start < len(ids):
-            end, size = _piece(sizes, start)
-            writer = await self._logs.writer_with_room(size)
-            taken = ids[start:end]
-            base = writer.append_entries(ledger, taken, places[start:end], self._half, size)
-            lows: Sequence[int] = range(taken[0] & BLOCK_MASK, (taken[-1] & BLOCK_MASK) + 1)
-            if len(lows) != len(taken):  # with gaps
-                lows = [entry & BLOCK_MASK for entry in taken]
-            segments.append(BlockSegment(writer.log, base, lows, sizes[start:end]))
-            self._since_turn += end - start + BLOCK_AS_ENTRIES
-            start = end
-            if writer.has_piece:
-                await self._logs.write_out(writer)
-        await self._take_turns()
+    async def _append_states(self) -> None:
+        for number, ledger in enumerate(sorted(self._states), 1):
+            state = encode_state(self._states[ledger])
+            self._state_puts.append((state_key(ledger), state))
+            writer = await self._logs.writer_with_room(len(state) + RECORD_HEADER_BYTES)
+            writer.append_state(ledger, state)
+            if number % STATES_PER_TURN == 0:
+                await asyncio.sleep(0)
 
-    async def _take_turns(self) -> None:
-        if self._since_turn >= ENTRIES_PER_TURN:
-            self._since_turn = 0
+    async def _append_runs(self, runs: list[FlushRun]) -> None:
+        """Append the entries of some blocks, as many of them together as make a stretch."""
+        done = 0
+        while done < len(runs):
+            part = runs[done:]
+            segments = self._half.segments_of(part, ENTRY_LOG_STRETCH_BYTES)
+            if segments:
+                await self._append_stretch(part[: len(segments)], segments)
+            else:
+                await self._append_large(part[0])
+            done += len(segments) or 1
+
+    async def _append_large(self, run: FlushRun) -> None:
+        """Append the entries of one block that is more than a stretch."""
+        ledger, ids, places, start, stop = run
+        sizes = self._half.sizes(places[start:stop])
+        at = 0
+        while at < len(sizes):
+            end = _stretch_end(sizes, at)
+            part = [(ledger, ids, places, start + at, start + end)]
+            await self._append_stretch(part, self._half.segments_of(part, _NO_BOUND))
+            at = end
+
+    async def _append_stretch(self, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
+        size = sum([each[0] for each in segments])
+        writer = await self._logs.writer_with_room(size)
+        base, log, known = writer.append_runs(runs, segments, self._half, size), writer.log, self._segments
+        for (ledger, ids, _places, start, _stop), (size, tail) in zip(runs, segments, strict=True):
+            key = block_key(LedgerId(ledger), ids[start] >> BLOCK_SHIFT)
+            segment = segment_head(log, base) + tail
+            known[key] = known[key] + segment if key in known else segment
+            base += size
+        if writer.has_piece:
+            await self._logs.write_out(writer)
+        else:
             await asyncio.sleep(0)
 
     async def _merge(self, index: IndexStore) -> list[tuple[bytes, bytes]]:
@@ -108,35 +132,39 @@ class Flush:
         keys = list(self._segments)
         for start in range(0, len(keys), KEYS_PER_GET):
             part = keys[start : start + KEYS_PER_GET]
-            for key, (old, lost) in zip(part, await _old_values(index, part), strict=True):
-                merged.append((key, merge_block(key, old, self._segments[key], lost=lost)))
+            olds, lost = await _old_values(index, part)
+            fresh = [self._segments[key] for key in part]
+            for at, value in enumerate(merge_blocks(part, olds, fresh)):
+                if value is None or lost[at]:
+                    value = merge_encoded(part[at], olds[at], fresh[at], lost=lost[at])
+                merged.append((part[at], value))
             await asyncio.sleep(0)
         return merged
 
 
-def _piece(sizes: Sequence[int], start: int) -> tuple[int, int]:
-    """End and bytes of the records from `start` on that go together: at most 1 MiB, at least one."""
-    size = sum(sizes) + len(sizes) * RECORD_HEADER_BYTES
-    if start == 0 and size <= ENTRY_LOG_STRETCH_BYTES:
-        return len(sizes), size
+def _stretch_end(sizes: Sequence[int], start: int) -> int:
+    """End of the records from `start` on that go together: at most 1 MiB, at least one."""
     size = 0
     for end in range(start, len(sizes)):
         more = sizes[end] + RECORD_HEADER_BYTES
         if size and size + more > ENTRY_LOG_STRETCH_BYTES:
-            return end, size
+            return end
         size += more
-    return len(sizes), size
+    return len(sizes)
 
 
-async def _old_values(index: IndexStore, keys: Sequence[bytes]) -> list[tuple[bytes | None, bool]]:
+async def _old_values(index: IndexStore, keys: Sequence[bytes]) -> tuple[list[bytes | None], list[bool]]:
     """The present values, and whether one could not be read: what it held must not become absent."""
     try:
-        return [(value, False) for value in await index.get_many(keys)]
+        return list(await index.get_many(keys)), [False] * len(keys)
     except DamagedError:
-        found: list[tuple[bytes | None, bool]] = []
+        found: list[bytes | None] = []
+        lost: list[bool] = []
         for key in keys:
             try:
-                found.append((await index.get(key), False))
+                found.append(await index.get(key))
+                lost.append(False)
             except DamagedError:
-                found.append((None, True))
-        return found
+                found.append(None)
+                lost.append(True)
+        return found, lost

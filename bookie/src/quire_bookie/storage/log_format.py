@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
@@ -167,6 +168,26 @@ def merge_map(into: LedgerMap, other: LedgerMap) -> None:
     """Add what `other` counts to `into`."""
     for ledger, span in other.items():
         note_entries(into, ledger, span.first, span.last, span.entries, span.size_bytes)
+
+
+def move_map(into: LedgerMap, other: LedgerMap) -> None:
+    """As `merge_map`, for an `other` that nobody uses any more."""
+    for ledger, span in other.items():
+        if ledger in into:
+            note_entries(into, ledger, span.first, span.last, span.entries, span.size_bytes)
+        else:
+            into[ledger] = span
+
+
+def note_runs(spans: LedgerMap, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
+    """Count the entries of some runs; the bytes of their records come with what the index says of them."""
+    get = spans.get
+    for (ledger, ids, _places, start, stop), (size_bytes, _tail) in zip(runs, segments, strict=True):
+        id_of_ledger = LedgerId(ledger)
+        if get(id_of_ledger) is None:
+            spans[id_of_ledger] = LedgerSpan(EntryId(ids[start]), EntryId(ids[stop - 1]), stop - start, size_bytes)
+        else:
+            note_entries(spans, id_of_ledger, EntryId(ids[start]), EntryId(ids[stop - 1]), stop - start, size_bytes)
 
 
 def note_entries(

@@ -5,11 +5,11 @@ behind pieces that are still being written. Never writes to a file, and never ch
 before `forget` says that they are written.
 """
 
-import contextlib
-import mmap
+from mmap import mmap
 from typing import Final
 
 from quire_bookie import limits
+from quire_bookie.env.page_memory import page_memory
 from quire_bookie.model import Buffer
 
 PIECE_BYTES: Final = limits.ENTRY_LOG_WRITE_BYTES
@@ -23,11 +23,7 @@ class _Block:
     __slots__ = ("memory", "under_way")
 
     def __init__(self, size: int) -> None:
-        # Private and in huge pages: shared ones cost a third of a flush, in faults and in what a direct write pins.
-        self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without them
-                self.memory.madvise(mmap.MADV_HUGEPAGE)
+        self.memory = page_memory(size)
         self.under_way = 0
 
 
@@ -71,7 +67,7 @@ class LogWindow:
         """Whether one was added and not taken."""
         return self.end_of_pieces > self.start
 
-    def reserve(self, size: int) -> tuple[mmap.mmap, int]:
+    def reserve(self, size: int) -> tuple[mmap, int]:
         """Make room for `size` bytes at the end, which the caller fills: the memory, and where in it they go."""
         at = self.end - self._base
         block = self._block
@@ -94,8 +90,10 @@ class LogWindow:
             old.memory.move(0, at, rest)
             block = old
         else:
-            block, self._spare = self._spare, None
-            if block is None or needed > len(block.memory):
+            spare, self._spare = self._spare, None
+            if spare is not None and needed <= len(spare.memory):
+                block = spare
+            else:
                 block = _Block(max(PIECE_BYTES + SPARE_BYTES, 1 << (needed - 1).bit_length()))
             if old is not None:
                 block.memory[:rest] = memoryview(old.memory)[at : at + rest]

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from mmap import mmap
 from typing import Final
 
-from quire_bookie.bulk import encode_records, store_entries, store_rows
+from quire_bookie.bulk import encode_runs, run_segments, store_entries, store_rows
 from quire_bookie.bulk.plain import CHUNK_BYTES as CHUNK_BYTES
 from quire_bookie.bulk.plain import PLACE_KEPT as _KEPT
 from quire_bookie.bulk.plain import PLACE_SIZE_BITS as _SIZE_BITS
 from quire_bookie.bulk.plain import PLACE_SIZE_MASK as _SIZE_MASK
+from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
 from quire_bookie.storage.ledger_states import LedgerInfo
@@ -74,14 +75,14 @@ class LedgerEntries:
             return self.places[index]
         return None
 
-    def in_order(self) -> tuple[Sequence[int], Sequence[int]]:
+    def in_order(self) -> "tuple[array[int], array[int]]":
         """Ids ascending and their places, the newest copy of each."""
         if not self.strays:
             return self.ids, self.places
         newest = dict(zip(self.ids, self.places, strict=True))
         newest.update(self.strays)
-        ids = sorted(newest)
-        return ids, [newest[entry] for entry in ids]
+        ids = array("q", sorted(newest))
+        return ids, array("q", [newest[entry] for entry in ids])
 
     @property
     def last(self) -> EntryId:
@@ -175,19 +176,13 @@ class CacheHalf:
         offset = start % CHUNK_BYTES
         return bytes(memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + size])
 
-    def write_records(
-        self,
-        target: bytearray | memoryview | mmap,
-        at: int,
-        salt: int,
-        ledger: LedgerId,
-        ids: Sequence[int],
-        places: Sequence[int],
-    ) -> int:
+    def write_runs(self, target: mmap, at: int, salt: int, runs: list[FlushRun]) -> int:
         """Write the log records of some entries into `target` from `at` on; gives the position behind them."""
-        ids = ids if isinstance(ids, array) else array("q", ids)
-        places = places if isinstance(places, array) else array("q", places)
-        return encode_records(target, at, salt, ledger, ids, places, self._chunks, self._kept)
+        return encode_runs(target, at, salt, runs, self._chunks, self._kept)
+
+    def segments_of(self, runs: list[FlushRun], bytes_max: int) -> list[tuple[int, bytes]]:
+        """The bytes that the records of some runs take, and what the index says of them; see `bulk.run_segments`."""
+        return run_segments(runs, self._kept, bytes_max)
 
     def sizes(self, places: Sequence[int]) -> list[int]:
         """The sizes in bytes of the entries at some places."""

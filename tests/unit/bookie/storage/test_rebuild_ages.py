@@ -269,7 +269,7 @@ async def test_a_late_copy_of_a_state_undoes_neither_a_fence_nor_an_explicit_lac
     await again.storage.close()
 
 
-async def check_rebuilt(dead: Store, disk: SimDisk, history: History) -> None:
+async def check_rebuilt(dead: Store, disk: SimDisk, history: History, *, torn: bool = False) -> None:
     """What is found after a crash, with an index from the logs: exactly what was stored last.
 
     A deletion that no flush followed is not in the logs: then the ledger is found again, for the collector to delete.
@@ -277,11 +277,27 @@ async def check_rebuilt(dead: Store, disk: SimDisk, history: History) -> None:
     disk = copy.deepcopy(disk)
     history = History(history.stored, history.deleting)
     report = await rebuild(disk)
-    assert not report.losses and not report.limbo
+    assert not report.limbo
     again = await reopen(dead, disk)
+    if report.losses:
+        # Of a flush that was torn its footer came through. Whether the lost index named it cannot be told: the proof
+        # may lag behind. Then it counts as damage, and nothing becomes absent or other bytes.
+        assert torn
+        await check_damaged(again, history)
+        await rest(again)
+        return
     again.storage.stats.logs_damaged = 0  # a log whose seal a crash cut off is one that cannot be trusted as a file
     await check(again, history)
     await rest(again)
+
+
+async def check_damaged(store: Store, history: History) -> None:
+    for (ledger, entry), body in history.stored.items():
+        if ledger not in history.deleting | history.deleted:
+            try:
+                assert await store.read(ledger, entry) == body, (ledger, entry)
+            except DamagedError:
+                continue
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
@@ -303,7 +319,7 @@ async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_tell_wh
         finished = not disk.crashed
         heir = disk.crash(survival, seed=step)
         await rest(store)
-        await check_rebuilt(store, heir, history)
+        await check_rebuilt(store, heir, history, torn=survival == "random")
         step += 1
     assert step > 30
 

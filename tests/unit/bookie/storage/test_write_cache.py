@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quire_bookie.bulk.plain_flushes import FlushRun
+from quire_bookie.env.page_memory import page_memory
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
 from quire_bookie.storage.ledger_states import LedgerInfo
@@ -63,12 +65,16 @@ def test_a_half_hands_its_entries_on_in_order_and_once(shapes: list[tuple[int, i
     for ledger, expected in model.items():
         ids, places = half.ledgers[LedgerId(ledger)].in_order()
         assert list(ids) == sorted(expected)
-        target = bytearray(sum(map(len, expected.values())) + len(ids) * RECORD_HEADER_BYTES)
-        assert half.write_records(target, 0, 77, LedgerId(ledger), ids, places) == len(target)
+        target = page_memory(sum(map(len, expected.values())) + len(ids) * RECORD_HEADER_BYTES)
+        runs: list[FlushRun] = [(ledger, ids, places, at, at + 1) for at in range(len(ids))]
+        assert half.write_runs(target, 0, 77, runs) == len(target)
         records: list[Buffer] = []
         encode_records(77, LedgerId(ledger), ids, [expected[entry] for entry in ids], records)
-        assert target == b"".join(records)
+        assert target[:] == b"".join(records)
         assert half.sizes(places) == [len(expected[entry]) for entry in ids]
+        assert [size for size, _segment in half.segments_of(runs, 1 << 40)] == [
+            size + RECORD_HEADER_BYTES for size in half.sizes(places)
+        ]
 
 
 def test_a_small_view_does_not_keep_its_socket_buffer() -> None:

@@ -1,0 +1,125 @@
+"""Steps of a flush over the entries of many ledgers, in plain Python: what each of them means, and the fallback.
+
+Pure, and bound to their native twins as `plain` is. A *run* here is `(ledger, ids, places, start, stop)`: entries of
+one ledger and of one index block, ids ascending, of which those from `start` to `stop` are meant (see `FlushRun`).
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from quire_bookie.bulk.plain import PLACE_KEPT, PLACE_SIZE_MASK, encode_records
+from quire_bookie.crc import crc32c
+from quire_bookie.model import Buffer
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+FlushRun: TypeAlias = "tuple[int, array[int], array[int], int, int]"
+RECORD_HEADER_BYTES: Final = 24
+BLOCK_VERSION: Final = 1
+_BLOCK_MASK = 0xFF
+_BITMAP, _SHORT, _LONG = 1, 2, 4
+_BITMAP_BYTES = 32
+_HEAD = struct.Struct("<IBB")
+_SEGMENT = struct.Struct("<IIBBBB")
+_FORM = struct.Struct("<BBBB")
+_U32 = struct.Struct("<I")
+
+
+def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> list[tuple[int, bytes]]:
+    """For each run, as long as all together have at most `bytes_max` bytes of records: those bytes, and what follows
+    log and base in the segment of an index block (see `storage.block_index`).
+
+    ValueError where a run is none of one block, or empty.
+    """
+    found: list[tuple[int, bytes]] = []
+    for _ledger, ids, places, start, stop in runs:
+        if not 0 <= start < stop <= len(ids) or len(ids) != len(places) or ids[start] >> 8 != ids[stop - 1] >> 8:
+            raise ValueError("not a run of one block")
+        part = places[start:stop]
+        if max(part) < PLACE_KEPT:
+            sizes = [place & PLACE_SIZE_MASK for place in part]
+        else:
+            sizes = [len(kept[p ^ PLACE_KEPT]) if p & PLACE_KEPT else p & PLACE_SIZE_MASK for p in part]
+        size_bytes = sum(sizes) + len(sizes) * RECORD_HEADER_BYTES
+        bytes_max -= size_bytes
+        if bytes_max < 0:
+            break
+        found.append((size_bytes, _tail(ids[start:stop], sizes)))
+    return found
+
+
+def _tail(ids: Sequence[int], sizes: list[int]) -> bytes:
+    count, first = len(ids), ids[0] & _BLOCK_MASK
+    stride = ids[1] - ids[0] if count > 1 else 1
+    form, bitmap = 0, b""
+    if ids[-1] - ids[0] != stride * (count - 1) or any(ids[at + 1] - ids[at] != stride for at in range(count - 1)):
+        form, bitmap = _BITMAP, sum(1 << (entry & _BLOCK_MASK) for entry in ids).to_bytes(_BITMAP_BYTES, "little")
+    longest = max(sizes)
+    if sizes.count(longest) == count:
+        lengths = _U32.pack(longest)
+    elif longest < 1 << 16:
+        form |= _SHORT
+        lengths = struct.pack(f"<{count}H", *sizes)
+    else:
+        form |= _LONG
+        lengths = struct.pack(f"<{count}I", *sizes)
+    return _FORM.pack(form, first, stride, count - 1) + bitmap + lengths
+
+
+def encode_runs(
+    target: "bytearray | memoryview | mmap",
+    at: int,
+    salt: int,
+    runs: list[FlushRun],
+    chunks: list[bytearray],
+    kept: list[Buffer],
+) -> int:
+    """As `encode_records`, of several runs one behind the other."""
+    for ledger, ids, places, start, stop in runs:
+        at = encode_records(target, at, salt, ledger, ids[start:stop], places[start:stop], chunks, kept)
+    return at
+
+
+def merge_blocks(keys: list[bytes], olds: list[bytes | None], fresh: list[bytes]) -> list[bytes | None]:
+    """The values of index blocks after segments that share no id were put behind those that were there.
+
+    None where it needs more thought: what was there is damaged, or has one of the ids.
+    """
+    found: list[bytes | None] = []
+    for key, old, new in zip(keys, olds, fresh, strict=True):
+        salt = crc32c(key)
+        body, flags = b"", 0
+        if old is not None:
+            if len(old) < _HEAD.size:
+                found.append(None)
+                continue
+            stored, version, flags = _HEAD.unpack_from(old)
+            body = old[_HEAD.size :]
+            if version != BLOCK_VERSION or crc32c(old[4:], salt) != stored or _masks(body) & _masks(new):
+                found.append(None)
+                continue
+        rest = bytes((BLOCK_VERSION, flags & 1)) + body + new
+        found.append(_U32.pack(crc32c(rest, salt)) + rest)
+    return found
+
+
+def _masks(segments: bytes) -> int:
+    """Which ids some segments have; all where they are none."""
+    at = taken = 0
+    while at < len(segments):
+        if at + _SEGMENT.size > len(segments):
+            return -1
+        _log, _base, form, first, stride, last = _SEGMENT.unpack_from(segments, at)
+        at += _SEGMENT.size
+        if form & _BITMAP:
+            taken |= int.from_bytes(segments[at : at + _BITMAP_BYTES], "little")
+            at += _BITMAP_BYTES
+        elif not stride or first + stride * last > _BLOCK_MASK:
+            return -1
+        else:
+            taken |= sum(1 << low for low in range(first, first + stride * last + 1, stride))
+        at += (last + 1) * (2 if form & _SHORT else 4) if form & (_SHORT | _LONG) else 4
+    return taken if at == len(segments) else -1

@@ -1,0 +1,154 @@
+"""The steps of a flush: plain and native ones against the block index and the log's own encoder, and each other."""
+
+from array import array
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire_bookie.bulk import plain_flushes
+from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS
+from quire_bookie.bulk.plain_flushes import FlushRun
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import Buffer, LedgerId
+from quire_bookie.storage import log_format
+from quire_bookie.storage.block_index import BlockSegment, decode_block, merge_block, merge_encoded, segment_head
+from quire_bookie.storage.index_keys import block_key
+from tests.support.bulk_steps import both
+
+BOTH = both(plain_flushes, "run_segments", "encode_runs", "merge_blocks")
+NO_BOUND = 1 << 62
+KEY = block_key(LedgerId(5), 3)
+
+patterns = st.one_of(
+    st.builds(range, st.integers(0, 255), st.just(256), st.integers(1, 4)).map(list),
+    st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted),
+)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[int, list[int], list[int]]:
+    """A ledger, the ids of one block, and their sizes; those above 1 KiB are kept as objects."""
+    block, lows = draw(st.integers(0, 1 << 50)), draw(patterns)
+    size = st.sampled_from([0, 1, 100, 1000, 65_535, 65_536])
+    sizes = [draw(size)] * len(lows) if draw(st.booleans()) else [draw(size) for _ in lows]
+    return draw(st.integers(0, (1 << 63) - 1)), [(block << 8) + low for low in lows], sizes
+
+
+def stored(found: list[tuple[int, list[int], list[int]]]) -> tuple[list[FlushRun], list[bytearray], list[Buffer]]:
+    """The runs of some blocks, as a half of the write cache holds them, with others' entries around them."""
+    chunk, end = bytearray(range(256)) * (CHUNK_BYTES // 256), 7
+    kept: list[Buffer] = [b"another's"]
+    runs: list[FlushRun] = []
+    for ledger, ids, sizes in found:
+        places = []
+        for size in sizes:
+            if size > 1000 or end + size > CHUNK_BYTES:
+                kept.append(bytes([size % 251]) * size)
+                places.append(PLACE_KEPT | len(kept) - 1)
+            else:
+                places.append(end << PLACE_SIZE_BITS | size)
+                end += size
+        other = ids[-1] + 1000
+        runs.append((ledger, array("q", [0, *ids, other]), array("q", [0, *places, 0]), 1, len(ids) + 1))
+    return runs, [chunk], kept
+
+
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(st.lists(blocks(), min_size=1, max_size=6))
+def test_segments_are_those_of_the_block_index_and_records_those_of_the_log(
+    steps: ModuleType, found: list[tuple[int, list[int], list[int]]]
+) -> None:
+    runs, chunks, kept = stored(found)
+    segments = steps.run_segments(runs, kept, NO_BOUND)
+    records: list[Buffer] = []
+    for (ledger, ids, sizes), run, (size_bytes, tail) in zip(found, runs, segments, strict=True):
+        assert size_bytes == sum(sizes) + 24 * len(sizes)
+        lows = [entry & 255 for entry in ids]
+        whole = merge_block(KEY, None, [BlockSegment(7, 4096, lows, sizes)])
+        assert whole[6:] == segment_head(7, 4096) + tail
+        bodies = []
+        for place in run[2][1:-1]:
+            start, size = place >> PLACE_SIZE_BITS, place & ((1 << PLACE_SIZE_BITS) - 1)
+            bodies.append(kept[place ^ PLACE_KEPT] if place & PLACE_KEPT else chunks[0][start : start + size])
+        log_format.encode_records(99, LedgerId(ledger), ids, bodies, records)
+    expected = b"".join(records)
+    target = bytearray(len(expected) + 20)
+    assert steps.encode_runs(target, 10, 99, runs, chunks, kept) == 10 + len(expected)
+    assert target == bytes(10) + expected + bytes(10)
+    with pytest.raises((ValueError, IndexError)):
+        steps.encode_runs(bytearray(len(expected) - 1), 0, 99, runs, chunks, kept)
+
+
+@BOTH
+def test_only_as_many_runs_are_looked_at_as_fit_together(steps: ModuleType) -> None:
+    runs, _chunks, kept = stored([(1, [0, 1], [100, 100]), (2, [0], [100]), (3, [0], [10])])
+    assert [size for size, _tail in steps.run_segments(runs, kept, 248 + 124)] == [248, 124]
+    assert [size for size, _tail in steps.run_segments(runs, kept, 248 + 123)] == [248]
+    assert steps.run_segments(runs, kept, 247) == []
+    assert steps.run_segments([], kept, 247) == []
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", ["empty", "outside", "two blocks", "places missing", "kept missing", "chunk missing"])
+def test_what_is_no_run_is_an_error_and_nothing_outside_is_read(steps: ModuleType, wrong: str) -> None:
+    ids, places, start, stop = array("q", [255, 256]), array("q", [0, 0]), 0, 1
+    if wrong == "empty":
+        stop = 0
+    elif wrong == "outside":
+        start, stop = 1, 3
+    elif wrong == "two blocks":
+        stop = 2
+    elif wrong == "places missing":
+        places = array("q", [0])
+    elif wrong == "kept missing":
+        places = array("q", [PLACE_KEPT | 5, 0])
+    else:
+        places = array("q", [(3 * CHUNK_BYTES) << PLACE_SIZE_BITS | 9, 0])
+    runs = [(1, ids, places, start, stop)]
+    with pytest.raises((ValueError, IndexError)):
+        steps.run_segments(runs, [], NO_BOUND)
+        steps.encode_runs(bytearray(1000), 0, 1, runs, [bytearray(CHUNK_BYTES)], [])
+
+
+def segment_of(log: int, lows: list[int]) -> bytes:
+    runs, _chunks, kept = stored([(1, lows, [100] * len(lows))])
+    ((_size, tail),) = plain_flushes.run_segments(runs, kept, NO_BOUND)
+    return segment_head(log, 4096) + tail
+
+
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(st.lists(patterns, min_size=2, max_size=4), st.booleans())
+def test_values_are_those_of_the_block_index_or_left_to_it(
+    steps: ModuleType, patterns_of_flushes: list[list[int]], lost: bool
+) -> None:
+    value = merge_encoded(KEY, None, segment_of(1, patterns_of_flushes[0]), lost=lost)
+    held = set(patterns_of_flushes[0])
+    for log, lows in enumerate(patterns_of_flushes[1:], 2):
+        fresh = segment_of(log, lows)
+        (found,) = steps.merge_blocks([KEY], [value], [fresh])
+        expected = merge_encoded(KEY, value, fresh)
+        assert found == (None if held & set(lows) else expected)
+        assert decode_block(KEY, expected).lost == lost
+        value = expected
+        held |= set(lows)
+
+
+@BOTH
+def test_a_first_value_needs_no_thought_and_a_damaged_one_is_left_to_the_block_index(steps: ModuleType) -> None:
+    fresh = segment_of(2, [7, 8])
+    assert steps.merge_blocks([KEY], [None], [fresh]) == [merge_encoded(KEY, None, fresh)]
+    value = merge_encoded(KEY, None, segment_of(1, [1, 5, 6]))
+    for at in range(len(value)):
+        damaged = bytearray(value)
+        damaged[at] ^= 1
+        assert steps.merge_blocks([KEY], [bytes(damaged)], [fresh]) == [None]
+        assert steps.merge_blocks([KEY], [value[:at]], [fresh]) == [None]
+    with pytest.raises(DamagedError):
+        decode_block(b"another key", value)
+    assert steps.merge_blocks([b"another key"], [value], [fresh]) == [None]
+    with pytest.raises(ValueError):
+        steps.merge_blocks([KEY], [], [fresh])
