@@ -183,8 +183,10 @@ class Play:
         for _ in range(script.choice((0, 0, 1, 3))):
             steps.append(Step(script.uniform(0.0, seconds), "pause", value=script.choice((0.3, 2.0))))
         if self.ending == "taken over":
-            if self.bare:
+            if self.bare and script.random() < 0.5:
                 steps += self.pause_and_power(script.uniform(0.0, seconds / 2))
+            elif self.bare:
+                steps += self.change_and_take_over(script.uniform(0.0, seconds / 2))
             else:
                 steps += [Step(script.uniform(0.1, seconds), "take over", who) for who in self.openers_left]
             if script.random() < 0.2:
@@ -194,21 +196,37 @@ class Play:
             die = Step(at_s, "die", value=script.choice((0.0, 1.0, 1.0, 2.0, 3.0)))
             if self.bare or script.random() < 0.3:
                 steps += self.lead_lost(at_s)
-                if script.random() < 0.5:
+                if script.random() < 0.6:
                     die = Step(steps[-1].at_s + script.uniform(0.0, 0.5), "die", value=-script.choice((1.0, 2.0, 4.0)))
             steps.append(die)
+        elif self.bare:
+            steps += self.lead_lost(script.uniform(0.0, seconds))
         return steps
+
+    def change_and_take_over(self, at_s: float) -> list[Step]:
+        """The writer replaces a bookie while somebody claims its ledger, and the store takes its time with both."""
+        script, lost = self.script, self.script.choice(self.members())
+        return [
+            Step(at_s, "metadata slow", value=script.choice((0.1, 0.5, 1.0))),
+            Step(at_s + 0.01, script.choice(("crash", "kill", "break")), lost),
+            *(Step(at_s + script.uniform(0.0, 0.6), "take over", who) for who in self.openers_left),
+        ]
+
+    def members(self) -> list[str]:
+        """The hosts of the bookies that the ledger began with."""
+        ensemble = self.writer.metadata.segments[0].ensemble
+        return [host for host, bookie in self.ids.items() if bookie in ensemble]
 
     def lead_lost(self, at_s: float) -> list[Step]:
         """One bookie is far ahead of the others, and then it is the one that is lost; the store is slow to say so."""
         script = self.script
-        ahead = script.choice(self.faults.cast.bookies)
+        ahead = script.choice(self.members())
         slow_s = script.choice((0.1, 0.3))
         slow = [Step(at_s, "slow disk", host, value=slow_s) for host in self.faults.cast.bookies if host != ahead]
         lost_s = at_s + script.uniform(0.0, slow_s)
         lost = script.choice((Step(lost_s, "crash", ahead), Step(lost_s, "break", ahead), Step(lost_s, "kill", ahead)))
-        unsure = script.choice(("metadata slow", "metadata slow", "metadata late", "metadata unknown"))
-        doubt = Step(at_s, unsure, value=script.choice((0.2, 0.5, 0.9)))
+        unsure = script.choice(("metadata slow", "metadata late", "metadata unknown", "metadata unknown"))
+        doubt = Step(at_s, unsure, value=script.choice((0.3, 0.6, 0.9)))
         return [Step(at_s, "start", ahead), Step(at_s, "slow disk", ahead, value=0.0005), *slow, doubt, lost]
 
     def pause_and_power(self, at_s: float) -> list[Step]:
@@ -247,9 +265,9 @@ async def _set_up(loop: SimLoop, seed: int, *, bare: bool) -> Play:
     play.seconds = loop.plan.seconds(script.uniform(1.0, 8.0))
     play.openers_left = list(OPENERS[: script.choice((2, 2, 3))])
     if not loop.plan.calm:
-        endings = ENDINGS[:2] if bare else ENDINGS
+        endings = ENDINGS[:3] if bare else ENDINGS
         play.ending, play.bare = endings[seed % len(endings)], bare
-    play.dies_with_all = play.ending == "dies" and script.random() < 0.5
+    play.dies_with_all = play.ending == "dies" and script.random() < (0.8 if bare else 0.5)
     if quorums[2] >= 2 and script.random() < 0.4:
         play.lossy = script.choice(sorted(world.bookies))
     down_max = script.choice((1, 2, len(world.bookies)))
@@ -274,7 +292,7 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
 
 
 async def run_bare(loop: SimLoop, seed: int) -> LedgerHistory:
-    """One seed of the two known ways to go wrong: hardly anything else happens to disturb them."""
+    """One seed of the known ways to go wrong: hardly anything else happens to disturb them."""
     return await _run(loop, seed, bare=not loop.plan.calm)
 
 

@@ -20,7 +20,7 @@ passed over.
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.errors import QuireError
@@ -117,7 +117,7 @@ class Faults:
     """Carries steps out. `more`: kinds that the scenario knows itself."""
 
     def __init__(
-        self, world: World, cast: Cast, more: dict[str, Callable[[Step], Awaitable[None] | None]] | None = None
+        self, world: World, cast: Cast, more: Mapping[str, Callable[[Step], Awaitable[None] | None]] | None = None
     ) -> None:
         self.world = world
         self.cast = cast

@@ -4,7 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie.client import recovery
+from quire_bookie.client.closing import close_ledger
 from quire_bookie.client.entry_read import EntryRead, ReadWay
+from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import BadVersionError
@@ -52,14 +54,14 @@ def _missing_by_the_ack_quorum() -> tuple[Any, ...]:
 
 def _ends_at_the_lac() -> tuple[Any, ...]:
     async def broken(handle: LedgerHandle, metadata: LedgerMetadata) -> Any:
-        found = await recovery.read_lac(handle.recovery_way, metadata)
+        found = await read_lac(handle.recovery_way, metadata)
         return recovery._Restored(found.lac, await recovery._length_at(handle, metadata, found.lac))
 
     return (replaced(recovery, "_restore", broken),)
 
 
 def _forgets_the_new_bookies() -> tuple[Any, ...]:
-    proper = recovery.close_ledger
+    proper = close_ledger
 
     async def broken(
         nodes: LedgerNodes,
@@ -111,8 +113,8 @@ RECOVERY_RULES = (
     Variant("recovery reads without fencing", "ensemble", 0, _reads_without_fencing),
     Variant("missing by one fewer", "ensemble", 0, _missing_by_one_fewer),
     Variant("missing by the ack quorum", "ensemble", 0, _missing_by_the_ack_quorum),
-    Variant("recovery ends at the LAC", "ensemble", 0, _ends_at_the_lac),
+    Variant("recovery ends at the LAC", "duel", 0, _ends_at_the_lac),
     Variant("recovery forgets the bookies that it took", "ensemble", 0, _forgets_the_new_bookies),
-    Variant("recovery closes without compare", "ensemble", 0, _close_without_compare),
+    Variant("recovery closes without compare", "duel", 0, _close_without_compare),
 )
-UNCAUGHT = (Variant("re-adds vouch for re-adds", "ensemble", 0, _re_adds_vouch_for_re_adds),)
+NOT_CAUGHT = (Variant("re-adds vouch for re-adds", "ensemble", 0, _re_adds_vouch_for_re_adds),)

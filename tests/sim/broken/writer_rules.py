@@ -12,14 +12,14 @@ from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
-from quire_bookie.quorum.ack_tracker import AckTracker, PrefixAckTracker, StripedAckTracker
+from quire_bookie.quorum.ack_tracker import AckTracker, PrefixAckTracker, StripedAckTracker, ack_tracker
 from quire_bookie.quorum.ensemble_change import with_replacements
 from quire_bookie.wire.digest import DecodedEntry, Digest
 from tests.sim.broken.variant import Variant, replaced
 
 
 def _one_ack_fewer() -> tuple[Any, ...]:
-    proper = add_pipeline.ack_tracker
+    proper = ack_tracker
 
     def broken(ensemble_size: int, write_quorum: int, ack_quorum: int, first: EntryId) -> AckTracker:
         return proper(ensemble_size, write_quorum, max(1, ack_quorum - 1), first)
@@ -105,7 +105,7 @@ WRITER_RULES = (
     Variant("void acknowledgements kept", "duel", 0, _void_acks_kept),
     Variant("unknown outcome taken for done", "duel", 0, _unknown_taken_for_done),
     Variant("unknown outcome taken for failed", "duel", 0, _unknown_taken_for_failed),
-    Variant("ensemble change without compare", "ensemble", 0, _change_without_compare),
+    Variant("ensemble change without compare", "duel", 0, _change_without_compare),
     Variant("LAC beyond what is confirmed", "ensemble", 0, _lac_beyond_what_is_confirmed),
     Variant("digest not checked", "ensemble", 0, _digest_not_checked),
 )
