@@ -23,6 +23,7 @@ from tests.sim.world import SimClient, World, insist
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 1), (5, 3, 2))
 READERS = ("tail", "poller", "asker", "opener")
+BLACKOUT_S = 15.0
 TAIL_ENDS_S = 120.0
 """After the last fault."""
 
@@ -38,6 +39,10 @@ class Play:
     readers: dict[str, SimClient]
     deferred: bool
     lossy: frozenset[BookieId]
+    bare: bool
+    """Nothing happens but that all bookies lose power, with what was acknowledged and not forced."""
+    faults: Faults = field(init=False)
+    blackout: bool = False
     history: LedgerHistory = field(default_factory=LedgerHistory)
     seen: list[bytes] = field(default_factory=list)
     """By the tail."""
@@ -70,8 +75,12 @@ class Play:
                 payloads.append(b"%d:" % count + bytes(chance.choice((0, 10, 500, 5000))))
                 count += 1
             try:
-                self.history.on_submit(self.writer.submit(payloads), payloads)
+                first = self.writer.submit(payloads)
+                self.history.on_submit(first, payloads)
+                if self.blackout:
+                    await self.lose_power()
                 if self.deferred and chance.random() < 0.3:
+                    await asyncio.sleep(chance.choice((0.0, 0.3, 1.0)))
                     forced = await self.writer.force()
                     if forced > self.history.confirmed_up_to:
                         raise HistoryError(f"a force said {forced}, its listener {self.history.confirmed_up_to}")
@@ -79,6 +88,18 @@ class Play:
                     await self.writer.tell_lac()
             except QuireError as error:
                 self.world.loop.note(f"the writer was told: {error}")
+
+    async def lose_power(self) -> None:
+        """All bookies do, with what was just acknowledged; they are back before the next force."""
+        self.blackout = False
+        self.history.on_submit(self.writer.last_add_pushed + 1, [b"acknowledged"])
+        await self.writer.append(b"acknowledged")
+        await self.faults.one(Step(0.0, "power"))
+        await asyncio.sleep(BLACKOUT_S)
+
+    def step_blackout(self, step: Step) -> None:
+        """Soon."""
+        self.blackout = self.deferred
 
     # ---- readers
     async def tail(self) -> None:
@@ -147,12 +168,16 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     world, history = play.world, play.history
     seconds = loop.plan.seconds(play.script.uniform(2.0, 10.0))
     cast = Cast(sorted(world.bookies), ("writer", *READERS), play.script.choice((1, 2)))
-    faults = Faults(world, cast, {"lie": lambda step: world.loop.network.lying.add(step.who)})
+    more = {"lie": lambda step: world.loop.network.lying.add(step.who), "blackout": play.step_blackout}
+    faults = play.faults = Faults(world, cast, more)
     tail = world.on(play.readers["tail"], play.tail())
     others = [world.on(play.readers[who], play.follow(who)) for who in READERS[1:]]
     feeding = world.on(play.writing, play.feed(loop.time() + seconds))
     # No bookie comes back without what it synced, so nothing may be missing in the end.
-    steps = draw(play.script, cast, seconds)
+    steps = [] if play.bare else draw(play.script, cast, seconds)
+    if play.bare:
+        kinds = play.script.choice((("power",), ("blackout",), ("blackout", "power")))
+        steps += [Step(play.script.uniform(0.3, seconds), kind) for kind in kinds]
     if play.lossy:
         (liar,) = (h for h, p in world.bookies.items() if p.running and p.running.bookie_id in play.lossy)
         steps.append(Step(0.0, "lie", liar))
@@ -178,9 +203,14 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
 
 async def _set_up(loop: SimLoop, seed: int) -> Play:
     world, script = World(loop, seed), random.Random(seed * 2 + 1)
+    deferred = script.random() < 0.4
+    bare = deferred and script.random() < 0.4
+    if deferred:
+        world.flush_interval_s = (2.0, 8.0)  # what is only in memory stays there
     await world.start_bookies(script.choice((3, 4, 5)))
+    for place in world.bookies.values() if bare else ():
+        place.disk._latency_s = script.choice((0.1, 0.5))  # a group under way for so long covers what came after it
     quorums = script.choice([q for q in QUORUMS if q[0] <= len(world.bookies)])
-    deferred = script.random() < 0.35
     writing = await world.start_client(
         "writer",
         explicit_lac_interval_s=script.choice((0.0, 0.1, 0.5)),
@@ -199,6 +229,6 @@ async def _set_up(loop: SimLoop, seed: int) -> Play:
     lossy: frozenset[BookieId] = frozenset()
     if a >= 2 and script.random() < 0.5:
         lossy = frozenset({script.choice(sorted(p.running.bookie_id for p in world.bookies.values() if p.running))})
-    play = Play(world, script, writing, writer, readers, deferred, lossy)
+    play = Play(world, script, writing, writer, readers, deferred, lossy, bare)
     writer.listener = play
     return play

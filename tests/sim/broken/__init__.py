@@ -5,8 +5,9 @@ without faults, where it must pass, and then under faults, seed after seed, unti
 """
 
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
+from tests.sim.broken.reader_rules import READER_RULES
 from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
 
-VARIANTS = (*BOOKIE_RULES, *WRITER_RULES, *RECOVERY_RULES, *REPAIR_RULES)
+VARIANTS = (*BOOKIE_RULES, *WRITER_RULES, *READER_RULES, *RECOVERY_RULES, *REPAIR_RULES)

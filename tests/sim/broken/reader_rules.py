@@ -1,18 +1,13 @@
 """Rules of readers and of deferred sync, each left out."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from quire_bookie.client import ledger_reader
 from quire_bookie.client.add_pipeline import AddPipeline
 from quire_bookie.client.deferred_writer import DeferredSyncWriter, _DeferredPipeline
 from quire_bookie.client.entry_read import MISSING_ERRORS, EntryRead
 from quire_bookie.client.lac_poll import LacPolls
-from quire_bookie.client.ledger_entry import LedgerEntry
-from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.moved_replicas import Followed
 from quire_bookie.errors import LedgerError, NoSuchEntryError
-from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId
 from quire_bookie.wire.client_codec import v3_read
 from quire_bookie.wire.messages import ReadResponse
 from tests.sim.broken.variant import Variant, replaced
@@ -63,19 +58,9 @@ def _one_replica_without_it_decides() -> tuple[Any, ...]:
     return (replaced(EntryRead, "_answered", broken),)
 
 
-def _missing_by_old_metadata() -> tuple[Any, ...]:
-    async def broken(
-        handle: LedgerHandle, known: LedgerMetadata, read: Callable[[LedgerMetadata], Awaitable[list[LedgerEntry]]]
-    ) -> Followed:
-        return Followed(await read(known), known)
-
-    return (replaced(ledger_reader, "read_where_stored", broken),)
-
-
 READER_RULES = (
-    Variant("a bookie's bare LAC believed", "reads", 0, _bare_lac_believed),
-    Variant("a broken connection forgets no deferred add", "reads", 0, _broken_connection_forgets_nothing),
-    Variant("forced without an answer", "reads", 0, _forced_without_an_answer),
-    Variant("one replica without the entry decides", "reads", 0, _one_replica_without_it_decides),
-    Variant("missing by old metadata", "reads", 0, _missing_by_old_metadata),
+    Variant("a bookie's bare LAC believed", "reads", 11, _bare_lac_believed),
+    Variant("a broken connection forgets no deferred add", "reads", 3, _broken_connection_forgets_nothing),
+    Variant("forced without an answer", "reads", 3, _forced_without_an_answer),
+    Variant("one replica without the entry decides", "reads", 9, _one_replica_without_it_decides),
 )

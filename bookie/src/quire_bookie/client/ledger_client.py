@@ -20,6 +20,7 @@ from quire_bookie.client.ledger_writer import LedgerWriter
 from quire_bookie.client.opening import Opening
 from quire_bookie.client.pool import ConnectionPool
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance, SystemChance
@@ -155,6 +156,11 @@ class LedgerClient:
     def writable_bookies(self) -> frozenset[BookieId]:
         """Registered as writable, without those that could not be reached a moment ago or failed too often."""
         return self._registry.writable - frozenset(self._pool.suspects) - frozenset(self._pool.quarantined)
+
+    @property
+    def replica_health(self) -> ReplicaHealth:
+        """What reads know of the bookies: latencies, and how often a further one was asked."""
+        return self._pool.health
 
     @property
     def connections(self) -> Collection[BookieConnection]:

@@ -32,6 +32,8 @@ class ReplicaHealth:
     ) -> None:
         """`suspects`: cannot be reached; `quarantined`: failed adds too often."""
         self.version = 0
+        self.speculative_reads = 0
+        """How many reads were asked of a further replica because one was slow."""
         self._now_s = now_s
         self._suspects = suspects
         self._quarantined = quarantined
@@ -55,6 +57,7 @@ class ReplicaHealth:
 
     def overdue(self, bookie: BookieId, waited_s: float) -> None:
         """The bookie has not answered for so long that another one is asked as well."""
+        self.speculative_reads += 1
         self.answered(bookie, waited_s, self._now_s())
         self.version += 1
 

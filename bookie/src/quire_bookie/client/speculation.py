@@ -30,8 +30,6 @@ class Speculation:
     """See the module's text."""
 
     def __init__(self, links: Links, settings: ClientSettings) -> None:
-        self.asked = 0
-        """How many times another replica was asked."""
         self._links = links
         self._first_s = settings.speculative_read_first_s
         self._growth = settings.speculative_read_growth
@@ -59,7 +57,6 @@ class Speculation:
                 continue
             waited_s = now_s - wait.since_s
             if read.speculate(waited_s):
-                self.asked += 1
                 wait.since_s, wait.due_s = now_s, now_s + min(waited_s * self._growth, self._max_s)
             else:
                 self.ended(read)

@@ -56,6 +56,7 @@ def test_a_silent_replica_delays_a_read_by_the_first_wait_only(last: int) -> Non
         reader = await client.open_ledger(writer.ledger_id, recover=False)
         assert 0.5 <= await _timed(reader, 0, last) < 0.7
         assert await _timed(reader, 0, last) < 0.1, "who was slow is not asked first again"
+        assert client.replica_health.speculative_reads == 1
 
     run(scenario, settings=SETTINGS)
 
