@@ -173,7 +173,7 @@ async def test_a_cluster_cut_from_etcd_goes_on_with_its_open_ledger(tmp_path: Pa
                 await each.heal()
             await load.progress(100)
             await load.stop()
-            assert not load.failures
+            assert not load.failures, str(load.failures[0])
             assert len(load.acknowledged) == 1
         await relay.close()
         async with ledger_client(etcd_server.url) as direct:

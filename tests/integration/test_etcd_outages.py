@@ -63,7 +63,7 @@ async def test_writing_goes_on_while_etcd_is_away_and_new_ledgers_follow_when_it
         await all_registered(client)
         for load in (open_ledger, many):
             await load.stop()
-        assert not open_ledger.failures
+        assert not open_ledger.failures, str(open_ledger.failures[0])
         assert all(bookie.is_running for bookie in bookies)
         async with ledger_client(etcd_server.url) as other:
             for load in (open_ledger, many):

@@ -23,7 +23,8 @@ from tests.support.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-QUICK = ClientSettings(suspect_s=5.0, add_timeout_s=4.0, slow_replica_s=2.0, read_timeout_s=4.0)
+# A replica that lags is noticed soon; all being slow, as on a busy machine, is no failure.
+QUICK = ClientSettings(suspect_s=5.0, add_timeout_s=30.0, slow_replica_s=3.0, read_timeout_s=6.0)
 ENTRIES_OF_A_LEDGER = 2_000
 AT_ONCE = 20
 

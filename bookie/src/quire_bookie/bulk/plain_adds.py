@@ -30,15 +30,22 @@ def encode_adds(
     buffers: list[Buffer] = []
     add = buffers.append
     for entry, payload in enumerate(payloads, first):
-        parts = payload if isinstance(payload, tuple) else (payload,)
-        size_bytes = sum(map(len, parts))
+        if isinstance(payload, tuple):
+            size_bytes = sum(map(len, payload))
+        else:
+            size_bytes = len(payload)
         if size_bytes > size_max:
             raise OverflowError(size_bytes)
         length += size_bytes
         header = pack(ledger, entry, lac, length)
         checksum = crc32c(header)
-        for part in parts:
-            checksum = crc32c(part, checksum)
-        add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
-        buffers += parts
+        if isinstance(payload, tuple):
+            for part in payload:
+                checksum = crc32c(part, checksum)
+            add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
+            buffers += payload
+        else:
+            checksum = crc32c(payload, checksum)
+            add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
+            add(payload)
     return b"".join(buffers), length
