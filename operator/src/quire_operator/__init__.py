@@ -1,3 +1,3 @@
-"""Quire's Kubernetes operator. Not there yet: see the feature table in the README."""
+"""Quire's Kubernetes operator: resources, builders, plans, and the process that acts on them."""
 
 __version__ = "0.1.0"

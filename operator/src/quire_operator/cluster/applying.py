@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from quire_operator.api.bookie import Bookie
+from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import bookie_path, collection, object_path
@@ -15,7 +16,10 @@ from quire_operator.plan.operations import rfc3339
 class PoolActions:
     """On one pool. `hosts`: addresses of those who can write to the metadata, in the order to try."""
 
-    def __init__(self, kube: Kube, http: BookieHttp, resource: Bookie, hosts: Iterable[str], now_s: float) -> None:
+    def __init__(
+        self, kube: Kube, http: BookieHttp, resource: Bookie, hosts: Iterable[str], now_s: float, applied: Applied
+    ) -> None:
+        self._applied = applied
         self._kube = kube
         self._http = http
         self._meta = resource.meta
@@ -31,7 +35,9 @@ class PoolActions:
         namespace = self._meta.namespace
         match action:
             case act.Apply(manifest):
-                await self._kube.apply(manifest)
+                if not self._applied.is_fresh(manifest, self._now_s):
+                    await self._kube.apply(manifest)
+                    self._applied.note(manifest, self._now_s)
             case act.DeletePod(name, uid):
                 await self._kube.delete(object_path("v1", "Pod", namespace, name), uid)
             case act.DeleteStatefulSet(name, uid, orphan):

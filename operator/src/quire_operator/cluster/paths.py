@@ -8,6 +8,7 @@ _PLURALS = {
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "Event": "events",
+    "Lease": "leases",
     "ManagedLedger": "managedledgers",
     "PersistentVolume": "persistentvolumes",
     "PersistentVolumeClaim": "persistentvolumeclaims",

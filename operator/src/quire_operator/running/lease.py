@@ -1,0 +1,129 @@
+"""Which of several operators acts: the holder of a Lease. Deciding is pure; `Leadership` does it.
+
+Nobody compares clocks of two machines: a candidate takes the lease when it has not *changed* for its whole duration by
+the candidate's own clock. The holder ends itself well before that when it cannot renew, so two never act at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from quire_operator.builders import Manifest
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.paths import collection, object_path
+from quire_operator.errors import KubeError, OperatorError, UnreachableError
+
+_log = logging.getLogger("quire.operator")
+NAME = "quire-operator"
+DURATION_S = 15.0
+RENEW_DEADLINE_S = 8.0
+PAUSE_S = 2.0
+_VERSION = "coordination.k8s.io/v1"
+assert RENEW_DEADLINE_S + PAUSE_S < DURATION_S
+
+
+class LeaseLostError(OperatorError):
+    """It could not be renewed in time: this process must not act any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A lease as a candidate sees it over time."""
+
+    version: str
+    """resourceVersion: changes with each renewal."""
+    since_s: float
+    """When this version was first seen, by our own clock."""
+    duration_s: float
+    holder: str
+
+
+def watched(before: Watched | None, lease: Manifest, now_s: float) -> Watched:
+    """After one more look."""
+    version, spec = lease["metadata"]["resourceVersion"], lease.get("spec", {})
+    since_s = before.since_s if before is not None and before.version == version else now_s
+    return Watched(
+        version, since_s, float(spec.get("leaseDurationSeconds") or DURATION_S), spec.get("holderIdentity") or ""
+    )
+
+
+def may_take(lease: Watched, me: str, now_s: float) -> bool:
+    """It is ours, it was given back, or its holder has been silent for its whole duration."""
+    return lease.holder in ("", me) or now_s - lease.since_s > lease.duration_s
+
+
+class Leadership:
+    """`held` is set while this process may act; `run` keeps it so, and ends with LeaseLostError when it cannot."""
+
+    def __init__(self, kube: Kube, namespace: str, me: str, wall_s: Callable[[], float]) -> None:
+        """`wall_s`: seconds since the epoch, for people who look at the lease; nothing is decided by it."""
+        self.held = asyncio.Event()
+        self._kube = kube
+        self._namespace = namespace
+        self._me = me
+        self._wall_s = wall_s
+        self._watched: Watched | None = None
+
+    async def run(self) -> None:
+        """Until cancelled. LeaseLostError."""
+        loop = asyncio.get_running_loop()
+        renewed_s = loop.time()
+        while True:
+            began_s = loop.time()
+            try:
+                # Of a held lease the rest of the time, so that a request that hangs does not end after the deadline.
+                left_s = renewed_s + RENEW_DEADLINE_S - began_s if self.held.is_set() else RENEW_DEADLINE_S
+                async with asyncio.timeout(max(0.0, left_s)):
+                    taken = await self._try()
+            except (KubeError, UnreachableError, TimeoutError) as error:
+                _log.warning("the lease could not be renewed: %s", error or "no answer in time")
+                taken = False
+            if taken:
+                renewed_s = began_s
+                if not self.held.is_set():
+                    _log.info("this operator acts: it holds the lease %s/%s", self._namespace, NAME)
+                self.held.set()
+            elif self.held.is_set() and loop.time() - renewed_s >= RENEW_DEADLINE_S:
+                self.held.clear()
+                raise LeaseLostError(f"the lease was not renewed for {loop.time() - renewed_s:.0f} s")
+            await asyncio.sleep(PAUSE_S)
+
+    async def give_back(self) -> None:
+        """So that the next one need not wait. KubeError, UnreachableError."""
+        if self.held.is_set():
+            self.held.clear()
+            lease = await self._kube.get(self._path())
+            if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._me:
+                await self._kube.replace(self._path(), self._held_by(lease, ""))
+
+    async def _try(self) -> bool:
+        """Take or renew; whether it is ours now."""
+        lease = await self._kube.get(self._path())
+        if lease is None:
+            empty = {"metadata": {"name": NAME, "namespace": self._namespace}}
+            await self._kube.create(collection(_VERSION, "Lease", self._namespace), self._held_by(empty, self._me))
+            return True
+        now_s = asyncio.get_running_loop().time()
+        self._watched = watched(self._watched, lease, now_s)
+        if not may_take(self._watched, self._me, now_s):
+            return False
+        # Under the resourceVersion that was read: of two who try, one gets a conflict.
+        await self._kube.replace(self._path(), self._held_by(lease, self._me))
+        return True
+
+    def _path(self) -> str:
+        return object_path(_VERSION, "Lease", self._namespace, NAME)
+
+    def _held_by(self, lease: Manifest, holder: str) -> Manifest:
+        """The lease with another holder. The time makes each renewal a change: an equal object keeps its version."""
+        spec = lease.get("spec", {})
+        now = datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        changed = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": int(DURATION_S),
+            "renewTime": now,
+            "leaseTransitions": spec.get("leaseTransitions", 0) + int(spec.get("holderIdentity") != holder),
+        }
+        return {**lease, "apiVersion": _VERSION, "kind": "Lease", "spec": {**spec, **changed}}

@@ -1,0 +1,74 @@
+"""The operator as a process, on a real API server: it looks after what is made, one at a time, and hands over."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.operator.kube_api import KubeApi
+from tests.support.kube_resources import BOOKIE
+
+pytestmark = pytest.mark.slow
+TIMEOUT_S = 60
+
+
+@asynccontextmanager
+async def operator(kubeconfig: Path, namespace: str, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process, killed when left."""
+    words = ("run", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", name, "--image", "quire:1")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "quire_operator.main", *words), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def until(kube: KubeApi, path: str, *keys: str, is_not: object = None) -> Any:
+    """The value at some keys of an object, once it is there and another than `is_not`."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            answer = await asyncio.to_thread(kube.get, path)
+            found: Any = answer.body if answer.ok else None
+            for key in keys:
+                found = (found or {}).get(key)
+            if found not in (None, is_not):
+                return found
+            await asyncio.sleep(0.1)
+
+
+def lease(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/quire-operator"
+
+
+async def test_an_operator_looks_after_a_pool_and_gives_the_lease_back(
+    kubeconfig: Path, kube: KubeApi, namespace: str
+) -> None:
+    pools = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/bookies"
+    kube.create(pools, BOOKIE).expect()
+    async with operator(kubeconfig, namespace, "one") as process:
+        assert await until(kube, f"{pools}/pool", "status", "observedGeneration") == 1
+        assert kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/pool-bookie").ok
+        assert await until(kube, lease(namespace), "spec", "holderIdentity") == "one"
+        kube.merge(f"{pools}/pool", {"spec": {"replicas": 4}}).expect()
+        assert await until(kube, f"{pools}/pool", "status", "observedGeneration", is_not=1) == 2
+        process.terminate()
+        assert await process.wait() == 0
+    assert not kube.get(lease(namespace)).expect()["spec"].get("holderIdentity")
+
+
+async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
+    kubeconfig: Path, kube: KubeApi, namespace: str
+) -> None:
+    async with operator(kubeconfig, namespace, "one") as first:
+        assert await until(kube, lease(namespace), "spec", "holderIdentity") == "one"
+        async with operator(kubeconfig, namespace, "two"):
+            first.kill()
+            assert await until(kube, lease(namespace), "spec", "holderIdentity", is_not="one") == "two"
