@@ -22,7 +22,6 @@ from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.world import World, insist
 
-ENSEMBLE = 3
 PATIENCE_S = 1500.0
 
 
@@ -43,12 +42,12 @@ async def person(world: World, bookies: list[BookieId], seconds: float) -> None:
         await asyncio.sleep(world.chance.uniform(0.5, 10.0))
 
 
-async def watch_room(world: World, count: int, trouble: list[str]) -> None:
+async def watch_room(world: World, count: int, ensemble: int, trouble: list[str]) -> None:
     """Never may fewer bookies stay than an ensemble needs."""
     async for _ in await SimMetadataStore(world.metadata).watch(DRAINS):
         node = world.metadata.nodes.get(DRAINS)
         gone = frozenset() if node is None else leaving(decode_drains(node.value))
-        if count - len(gone) < ENSEMBLE:
+        if count - len(gone) < ensemble:
             trouble.append(f"{sorted(gone)} leave at once: {count - len(gone)} bookies stay")
 
 
@@ -123,11 +122,13 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         await cluster.start(host)
     writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
     ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 6))
+    nodes = LedgerNodes(SimMetadataStore(world.metadata))
+    ensemble = max([(await nodes.read(ledger)).value.ensemble_size for ledger in ledgers])
     hosts = world.chance.sample(sorted(world.bookies), 3)
     wanted = [running.bookie_id for host in hosts if (running := world.bookies[host].running) is not None]
     crowded: list[str] = []
     early: list[str] = []
-    guards = [asyncio.ensure_future(watch_room(world, count, crowded))]
+    guards = [asyncio.ensure_future(watch_room(world, count, ensemble, crowded))]
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
     seconds = world.chance.uniform(10.0, 40.0)
     world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
@@ -143,7 +144,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     drains = Drains(SimMetadataStore(world.metadata))
     for bookie in wanted:
         await insist(lambda bookie=bookie: drains.wish(bookie, Wish.DECOMMISSION, world.clock.now_ms()), seconds=60)
-    gone = await until_emptied(world, wanted, count - ENSEMBLE, ledgers)
+    gone = await until_emptied(world, wanted, count - ensemble, ledgers)
     await discard(world, gone)
     for bookie in set(wanted) - gone:
         await drains.wish(bookie, Wish.CANCEL, world.clock.now_ms())

@@ -1,7 +1,7 @@
 """What is to be done about bookies that a person wants emptied. Pure: what was seen comes in, nothing is asked.
 
-A bookie is *let go* only while as many others stay writable as the largest ensemble needs that is in use; those let go
-before it count as gone. One that is not writable anyway is let go at once: that takes nothing from anybody.
+A bookie is *let go* only while as many others stay writable as the largest ensemble of any ledger needs; those let go
+before it count as gone. That holds for one that is away as well: it may be back in a moment, and be missed then.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ class Census:
     undecodable: int = 0
     """Nodes that contain its id and are no metadata that is known here."""
     ensemble_max: int = 0
-    """Of the ledgers that name it, and of all that are open."""
+    """Of all ledgers that were looked at, whether they name it or not: each may have to move a replica some day."""
     largest: LedgerId | None = None
     """A ledger with that ensemble."""
     open_named: list[LedgerId] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Census:
         """Count one ledger; whether it names the bookie."""
         is_open = metadata.state is not LedgerState.CLOSED
         named = names(metadata, bookie)
-        if (named or is_open) and metadata.ensemble_size > self.ensemble_max:
+        if metadata.ensemble_size > self.ensemble_max:
             self.ensemble_max, self.largest = metadata.ensemble_size, ledger
         if not named:
             return False
@@ -84,7 +84,7 @@ def let_go(
     for one in drains:
         if not one.leaving and one.wish is not Wish.CANCEL and one.bookie in needed:
             left = set(writable) - gone - {one.bookie}
-            if one.bookie not in writable or len(left) >= needed[one.bookie]:
+            if len(left) >= needed[one.bookie]:
                 gone.add(one.bookie)
                 one = replace(one, leaving=True, made_read_only=one.bookie in writable)
         found.append(one)

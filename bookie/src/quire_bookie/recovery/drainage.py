@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from quire_bookie.errors import LedgerError, MetadataFormatError, NodeMissingError
-from quire_bookie.limits import DRAIN_MARKS_MAX, DRAIN_TICK_S, REPLICATION_REMEMBERED_MAX
+from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, DRAIN_MARKS_MAX, DRAIN_TICK_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, leaving
@@ -183,28 +183,38 @@ class Drainage:
         """Go through all ledgers once; mark those of leaving bookies, as many as are worked on for a while."""
         censuses = {one.bookie: Census() for one in drains}
         gone = leaving(drains)
-        # Who waits has to know the largest ensemble of all open ledgers; else most need not be decoded.
+        # Who waits has to know the largest ensemble of all ledgers; else most need not be decoded.
         needles = [bookie.encode() for bookie in gone] if gone == censuses.keys() else [b""]
         marked = await self._marked(gone)
         noted = await self._noted()
         async for folder in ledger_folders(self._access.metadata):
             async for page in self._access.metadata.scan(folder):
-                for node in page:
-                    if any(needle in node.value for needle in needles):
-                        await self._count(node, censuses, gone, marked if mark else None, noted)
+                due = [
+                    wanted
+                    for node in page
+                    if any(needle in node.value for needle in needles)
+                    and (wanted := self._count(node, censuses, gone, marked if mark else None, noted)) is not None
+                ]
+                for at in range(0, len(due), AUDITOR_MARKS_AT_ONCE):
+                    part = due[at : at + AUDITOR_MARKS_AT_ONCE]
+                    made = await asyncio.gather(
+                        *(self._access.marks.mark(ledger, bookies, again=False) for ledger, bookies in part)
+                    )
+                    self._stats.marks_made += sum(made)
         return censuses
 
-    async def _count(
+    def _count(
         self,
         node: Node,
         censuses: dict[BookieId, Census],
         gone: frozenset[BookieId],
         marked: dict[BookieId, set[LedgerId]] | None,
         noted: set[LedgerId],
-    ) -> None:
+    ) -> tuple[LedgerId, list[BookieId]] | None:
+        """Count one ledger; with the leaving bookies that it is to be marked for."""
         ledger = layout.ledger_of_path(node.key)
         if ledger is None:
-            return
+            return None
         try:
             metadata = decode_ledger_metadata(node.value)
         except MetadataFormatError as error:
@@ -214,16 +224,17 @@ class Drainage:
                     census.ledgers += 1
                     census.undecodable += 1
             _log.error("ledger %d is passed over: %s", ledger, error)
-            return
+            return None
         for bookie, census in censuses.items():
             census.saw(ledger, metadata, bookie, unrecoverable=ledger in noted)
         if marked is None:
-            return
+            return None
         due = [bookie for bookie in sorted(gone) if names(metadata, bookie) and ledger not in marked[bookie]]
-        if due and any(len(marked[bookie]) < DRAIN_MARKS_MAX for bookie in due):
-            self._stats.marks_made += await self._access.marks.mark(ledger, due, again=False)
-            for bookie in due:
-                marked[bookie].add(ledger)
+        if not any(len(marked[bookie]) < DRAIN_MARKS_MAX for bookie in due):
+            return None
+        for bookie in due:
+            marked[bookie].add(ledger)
+        return ledger, due
 
     async def _marked(self, gone: frozenset[BookieId]) -> dict[BookieId, set[LedgerId]]:
         """By leaving bookie the ledgers that are marked for it; not more than are marked at a time."""

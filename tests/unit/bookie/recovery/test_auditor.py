@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from quire_bookie.metadata.election import Election, current_leader
 from quire_bookie.metadata.layout import cookie_path, ledger_path
+from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.metadata.recovery_controls import CheckKind, RecoveryControls
 from quire_bookie.model import LedgerId, LedgerState
 from quire_bookie.recovery.auditor import Auditor
@@ -178,3 +180,37 @@ def test_one_leads_and_the_next_takes_over_without_forgetting_the_delay() -> Non
             assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
 
     run(scenario, settings=QUIET)
+
+
+def test_a_check_of_all_ledgers_counts_those_with_too_few_copies() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2, ledger=LedgerId(1))
+        await cluster.write({a: range(3), b: range(3), c: range(2)}, last=2, ledger=LedgerId(2))
+        await cluster.write({a: range(3), b: range(1), c: range(2)}, last=2, ledger=LedgerId(3))
+        await cluster.write({a: range(2), b: range(2), c: range(2)}, last=2, ledger=LedgerId(4))
+        store = cluster.access.metadata
+        auditor = Auditor(cluster.access, Election(store, "test"), RecoveryControls(store), cluster.stats)
+        for _again in range(2):
+            assert await auditor.check_all() == 3
+            stats = cluster.stats
+            counted = stats.ledgers_without_copy, stats.ledgers_below_ack_quorum, stats.ledgers_below_write_quorum
+            assert counted == (1, 2, 3)
+        assert stats.marks_made == 3, "eight are checked at a time, and none is forgotten in the count"
+
+    run(scenario, settings=QUIET)
+
+
+def test_the_placement_is_looked_at_at_its_interval() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        places = {bookie: {"rack": "/one"} for bookie in cluster.bookies}
+        cluster.world.metadata.write(RACK_MAP, json.dumps({"default": places}).encode(), None)
+        await cluster.write({}, last=-1)
+        async with auditing(cluster):
+            await asyncio.sleep(20)
+            assert (cluster.stats.placement_checks, cluster.stats.ledgers_misplaced) == (1, 1)
+            await asyncio.sleep(30)
+            assert cluster.stats.placement_checks == 2
+            assert await RecoveryControls(cluster.access.metadata).last_check_ms(CheckKind.PLACEMENT) is not None
+
+    run(scenario, settings=replace(QUIET, placement_check_interval_s=30))
