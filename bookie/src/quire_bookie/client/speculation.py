@@ -5,7 +5,6 @@ grows up to a longest one); never knows what is read or from whom.
 """
 
 from asyncio import TimerHandle
-from dataclasses import dataclass
 from typing import Protocol
 
 from quire_bookie.client.bookie_link import Links
@@ -20,12 +19,6 @@ class SpeculativeRead(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Wait:
-    since_s: float
-    due_s: float
-
-
 class Speculation:
     """See the module's text."""
 
@@ -34,32 +27,37 @@ class Speculation:
         self._first_s = settings.speculative_read_first_s
         self._growth = settings.speculative_read_growth
         self._max_s = settings.speculative_read_max_s
-        self._under_way: dict[SpeculativeRead, _Wait] = {}
+        self._asked_s: dict[SpeculativeRead, float] = {}
+        """When a replica was asked last."""
+        self._waits_s: dict[SpeculativeRead, float] = {}
+        """How long that one is given; of reads that have asked several."""
         self._timer: TimerHandle | None = None
 
     def began(self, read: SpeculativeRead) -> None:
         """Watch the read from now on. Not when the settings say that nobody else is to be asked."""
         if self._first_s:
-            now_s = self._links.now_s()
-            self._under_way[read] = _Wait(now_s, now_s + self._first_s)
+            self._asked_s[read] = self._links.now_s()
             if self._timer is None:
                 self._timer = self._links.call_later(self._first_s, self._look)
 
     def ended(self, read: SpeculativeRead) -> None:
         """The read has its answer."""
-        self._under_way.pop(read, None)
+        self._asked_s.pop(read, None)
+        if self._waits_s:
+            self._waits_s.pop(read, None)
 
     def _look(self) -> None:
         self._timer = None
         now_s = self._links.now_s()
-        for read, wait in list(self._under_way.items()):
-            if wait.due_s > now_s or read not in self._under_way:
+        for read, asked_s in list(self._asked_s.items()):
+            wait_s = self._waits_s.get(read, self._first_s)
+            if asked_s + wait_s > now_s or read not in self._asked_s:
                 continue
-            waited_s = now_s - wait.since_s
-            if read.speculate(waited_s):
-                wait.since_s, wait.due_s = now_s, now_s + min(waited_s * self._growth, self._max_s)
+            if read.speculate(now_s - asked_s):
+                self._asked_s[read] = now_s
+                self._waits_s[read] = min(wait_s * self._growth, self._max_s)
             else:
                 self.ended(read)
-        if self._under_way and self._timer is None:
-            due_s = min(wait.due_s for wait in self._under_way.values())
+        if self._asked_s and self._timer is None:
+            due_s = min(asked_s + self._waits_s.get(read, self._first_s) for read, asked_s in self._asked_s.items())
             self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._look)
