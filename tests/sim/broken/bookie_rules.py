@@ -55,7 +55,7 @@ def _listing_trusted() -> tuple[Any, ...]:
 
 
 BOOKIE_RULES = (
-    Variant("ack before sync", "duel", 0, _ack_before_sync),
-    Variant("fence not synced", "duel", 0, _fence_not_synced),
+    Variant("ack before sync", "duel", 1, _ack_before_sync),
+    Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
 )

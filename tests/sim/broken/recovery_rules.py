@@ -109,12 +109,15 @@ def _re_adds_vouch_for_re_adds() -> tuple[Any, ...]:
 
 
 RECOVERY_RULES = (
-    Variant("recovery without fencing", "duel", 0, _without_fencing),
+    Variant("recovery without fencing", "duel", 6, _without_fencing),
+    Variant("missing by the ack quorum", "ensemble", 15, _missing_by_the_ack_quorum),
+    Variant("recovery ends at the LAC", "duel", 0, _ends_at_the_lac),
+    Variant("recovery forgets the bookies that it took", "duel", 49, _forgets_the_new_bookies),
+)
+RECOVERY_RULES_NOT_CAUGHT = (
     Variant("recovery reads without fencing", "ensemble", 0, _reads_without_fencing),
     Variant("missing by one fewer", "ensemble", 0, _missing_by_one_fewer),
-    Variant("missing by the ack quorum", "ensemble", 0, _missing_by_the_ack_quorum),
-    Variant("recovery ends at the LAC", "duel", 0, _ends_at_the_lac),
-    Variant("recovery forgets the bookies that it took", "ensemble", 0, _forgets_the_new_bookies),
     Variant("recovery closes without compare", "duel", 0, _close_without_compare),
+    Variant("re-adds vouch for re-adds", "ensemble", 0, _re_adds_vouch_for_re_adds),
 )
-NOT_CAUGHT = (Variant("re-adds vouch for re-adds", "ensemble", 0, _re_adds_vouch_for_re_adds),)
+"""No seed is known yet that notices these; the model does."""

@@ -101,11 +101,11 @@ def _digest_not_checked() -> tuple[Any, ...]:
 
 
 WRITER_RULES = (
-    Variant("one acknowledgement fewer", "duel", 0, _one_ack_fewer),
-    Variant("void acknowledgements kept", "duel", 0, _void_acks_kept),
-    Variant("unknown outcome taken for done", "duel", 0, _unknown_taken_for_done),
-    Variant("unknown outcome taken for failed", "duel", 0, _unknown_taken_for_failed),
-    Variant("ensemble change without compare", "duel", 0, _change_without_compare),
-    Variant("LAC beyond what is confirmed", "ensemble", 0, _lac_beyond_what_is_confirmed),
-    Variant("digest not checked", "ensemble", 0, _digest_not_checked),
+    Variant("one acknowledgement fewer", "duel", 4, _one_ack_fewer),
+    Variant("void acknowledgements kept", "duel", 26, _void_acks_kept),
+    Variant("unknown outcome taken for done", "duel", 5, _unknown_taken_for_done),
+    Variant("unknown outcome taken for failed", "duel", 8, _unknown_taken_for_failed),
+    Variant("ensemble change without compare", "duel", 3, _change_without_compare),
+    Variant("LAC beyond what is confirmed", "ensemble", 14, _lac_beyond_what_is_confirmed),
+    Variant("digest not checked", "ensemble", 13, _digest_not_checked),
 )
