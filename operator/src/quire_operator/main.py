@@ -22,6 +22,7 @@ def main(words: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="look after Bookie resources until SIGINT or SIGTERM")
     run.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="file; default: the account of the pod")
     run.add_argument("--namespace", default=None, help="where the lease is; default: the namespace of the pod")
+    run.add_argument("--watch-namespace", default=None, help="only resources in it; default: everywhere")
     run.add_argument("--identity", default=socket.gethostname(), help="what the lease names; default: the host name")
     run.add_argument("--image", required=True, help="image of pods whose resource names none")
     run.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
@@ -29,7 +30,8 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     namespace = given.namespace or _own_namespace()
     try:
-        asyncio.run(run_operator(OperatorSettings(given.kubeconfig, namespace, given.identity, given.image)))
+        settings = OperatorSettings(given.kubeconfig, namespace, given.identity, given.image, given.watch_namespace)
+        asyncio.run(run_operator(settings))
     except OperatorError as error:
         print(f"quire-operator: {error}", file=sys.stderr)
         return 1

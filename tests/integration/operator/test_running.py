@@ -19,9 +19,10 @@ TIMEOUT_S = 60
 @asynccontextmanager
 async def operator(kubeconfig: Path, namespace: str, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process, killed when left."""
-    words = ("run", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", name, "--image", "quire:1")
+    words = ("run", "--kubeconfig", str(kubeconfig), "--identity", name, "--image", "quire:1")
+    places = ("--namespace", namespace, "--watch-namespace", namespace)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "quire_operator.main", *words), stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-m", "quire_operator.main", *words, *places), stderr=asyncio.subprocess.DEVNULL
     )
     try:
         yield process

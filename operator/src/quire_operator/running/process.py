@@ -38,6 +38,8 @@ class OperatorSettings:
     identity: str
     """What the lease names."""
     default_image: str
+    watch_namespace: str | None = None
+    """Only resources in it; None: everywhere."""
 
 
 async def run_operator(settings: OperatorSettings) -> None:
@@ -76,7 +78,7 @@ async def _until(
             held = tasks.create_task(leadership.held.wait(), name="held")
             await asyncio.wait({held, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.is_set():
-                running.append(tasks.create_task(wake(kube, queue), name="list"))
+                running.append(tasks.create_task(wake(kube, queue, settings.watch_namespace), name="list"))
                 running += [tasks.create_task(queue.run(work), name=f"passes-{n}") for n in range(PASSES_AT_ONCE)]
             await waiting
             for task in (*running, held):
@@ -85,12 +87,12 @@ async def _until(
         raise failures.exceptions[0] from failures
 
 
-async def wake(kube: Kube, queue: WorkQueue) -> None:
+async def wake(kube: Kube, queue: WorkQueue, namespace: str | None) -> None:
     """Enqueue what is new or has changed since the last list, until cancelled."""
     known: dict[Key, str] = {}
     while True:
         try:
-            found = await kube.list(collection(API_VERSION, "Bookie", None))
+            found = await kube.list(collection(API_VERSION, "Bookie", namespace))
         except OperatorError as error:
             _log.warning("resources cannot be listed: %s", error)
         else:
