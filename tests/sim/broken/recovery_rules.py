@@ -109,6 +109,7 @@ def _re_adds_vouch_for_re_adds() -> tuple[Any, ...]:
 
 
 RECOVERY_RULES = (
+    Variant("missing by one fewer", "ensemble", 0, _missing_by_one_fewer),
     Variant("recovery without fencing", "duel", 6, _without_fencing),
     Variant("missing by the ack quorum", "ensemble", 15, _missing_by_the_ack_quorum),
     Variant("recovery ends at the LAC", "duel", 0, _ends_at_the_lac),
@@ -116,7 +117,6 @@ RECOVERY_RULES = (
 )
 RECOVERY_RULES_NOT_CAUGHT = (
     Variant("recovery reads without fencing", "ensemble", 0, _reads_without_fencing),
-    Variant("missing by one fewer", "ensemble", 0, _missing_by_one_fewer),
     Variant("recovery closes without compare", "duel", 0, _close_without_compare),
     Variant("re-adds vouch for re-adds", "ensemble", 0, _re_adds_vouch_for_re_adds),
 )
