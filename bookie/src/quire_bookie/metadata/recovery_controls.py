@@ -2,7 +2,7 @@
 
 /ledgers/underreplication/LAYOUT                    protobuf text: type "BASIC", version 1; made by whoever comes first
 /ledgers/underreplication/disable                   there: nobody audits or replicates
-/ledgers/underreplication/lostBookieRecoveryDelay   seconds as decimal text; writing it again asks for an audit now
+/ledgers/underreplication/lostBookieRecoveryDelay   seconds as decimal text; written again unchanged: audit now
 /ledgers/underreplication/checkallledgersctime      protobuf binary, field 1: ms of the last full check; likewise
                          /placementpolicycheckctime, /replicascheckctime
 
@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnknownError, NodeMissingError
 from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata.proto import nodes_pb2
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 
 LAYOUT = f"{UNDER_REPLICATION}/LAYOUT"
@@ -32,6 +32,26 @@ class CheckKind(Enum):
     ALL_LEDGERS = "checkallledgersctime"
     PLACEMENT = "placementpolicycheckctime"
     REPLICAS = "replicascheckctime"
+
+
+class MissingGivenUp:
+    """Tells when a person says that the missing bookies do not come back: the delay was written again unchanged.
+
+    Another delay is no such word: who gives bookies more time must not lose those that are away.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._known: Node | None = None
+
+    async def said(self) -> bool:
+        """Whether that was said since the last call; the first only learns the delay. MetadataUnavailableError."""
+        before, self._known = self._known, await self._store.get(LOST_BOOKIE_DELAY)
+        if before is None or self._known is None:
+            return False
+        written = self._known.version - before.version
+        # Written twice before we looked: a new delay, and the word right behind it.
+        return written > 1 or (written == 1 and self._known.value == before.value)
 
 
 class RecoveryControls:

@@ -1,7 +1,7 @@
 """The auditor: finds ledgers that lack replicas and marks them. Of all processes the elected one does it.
 
 * lost bookies: a bookie that has been away for the delay has every ledger that names it marked, page by page;
-* a person's word (the delay written again) audits everybody who is missing now;
+* a person's word (the delay written again unchanged) audits everybody who is missing now;
 * all ledgers are checked at an interval, at a bounded number of questions a second; the time of the last check is in
   the metadata, so that neither a restart nor another leader begins anew;
 * bookies that a person wants emptied are let go and followed until they are (`drainage`).
@@ -21,7 +21,7 @@ from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
-from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, RecoveryControls
+from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.store import EventKind, Node
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
@@ -35,6 +35,7 @@ from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.lost_bookies import LostBookies
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import PlacementCheck
+from quire_bookie.recovery.standing import lost_after_s
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.auditor")
@@ -135,12 +136,14 @@ class Auditor:
     async def _follow(self) -> None:
         """A person's word, and the switch."""
         watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
+        word = MissingGivenUp(self._access.metadata)
         try:
+            await word.said()
             async for event in watch:
-                if event.key == LOST_BOOKIE_DELAY and event.kind is EventKind.MODIFIED:
-                    self._at_once = True
+                if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
+                    self._at_once |= await word.said()
                     self._wake.set()
-                elif event.key.startswith(f"{UNDER_REPLICATION}/d") or event.kind is EventKind.RESYNC:
+                elif event.key.startswith(f"{UNDER_REPLICATION}/d"):
                     self._wake.set()
         finally:
             await watch.close()
@@ -159,7 +162,7 @@ class Auditor:
         while True:
             self._wake.clear()
             await self._enabled()
-            delay_s = await self._delay_s()
+            delay_s = await lost_after_s(self._access, self._controls)
             at_once, self._at_once = self._at_once, False
             if at_once:
                 await self._notice_registrations()
@@ -186,14 +189,6 @@ class Auditor:
             if await self._access.registered_in_store() == self._access.registered:
                 return
             await asyncio.sleep(_NOTICE_PAUSE_S)
-
-    async def _delay_s(self) -> float:
-        try:
-            found = await self._controls.lost_bookie_delay_s()
-        except MetadataFormatError as error:
-            _log.warning("the default is taken: %s", error)
-            found = None
-        return self._access.settings.lost_bookie_delay_s if found is None else found
 
     async def _named(self) -> frozenset[BookieId]:
         """Every bookie that a ledger names: one whose cookie was removed too early still has data to be missed."""

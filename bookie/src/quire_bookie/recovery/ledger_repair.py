@@ -22,12 +22,16 @@ from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import (
+    BookieIoError,
     BookieReadOnlyError,
     BookieUnavailableError,
+    DigestMismatchError,
     LedgerError,
+    NoSuchEntryError,
     NoSuchLedgerError,
     QuorumError,
     TooManyRequestsError,
+    UnknownLedgerStateError,
 )
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
@@ -45,13 +49,14 @@ from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import misplaced
 from quire_bookie.recovery.read_back import read_back
-from quire_bookie.recovery.standing import Standing, standing_of
+from quire_bookie.recovery.standing import Standing, lost_after_s, standing_of
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.repair")
 _ROUNDS_MAX = 10  # each moves one replica of a fragment
 _ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
 _MOVES = (Health.GONE, Health.LEAVING, Health.MISPLACED)
+_LOST = (NoSuchEntryError, NoSuchLedgerError, UnknownLedgerStateError, BookieIoError, DigestMismatchError)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
 """Tell a bookie that a ledger holds there what it must hold. LedgerError when it could not be told."""
@@ -133,6 +138,7 @@ class LedgerRepair:
         # Everybody's list: what made one replica lack entries may have struck another as well.
         reports = await check.check(closed_fragments(metadata))
         notes = await self._damage.read(ledger)
+        suspected.update(note.bookie for note in notes)  # noted entries of an open tail are looked at when it is closed
         reports = await look_at_noted(check, with_limbo(reports), notes)
         reports = standing.judged(reports)
         bad = [
@@ -310,14 +316,14 @@ class LedgerRepair:
     async def _is_lost(self, handle: LedgerHandle, bookie: BookieId, copied: Copied) -> bool:
         """Whether the bookie that leaves has nothing to say for the entries that nobody could serve.
 
-        One that is registered and only silent may have them: its replica is not given up.
+        One that is silent, or away for less than the delay, may have them: its replica is not given up.
         """
         if bookie not in self._access.registered:
-            return True
+            away_s = self._access.absences.away_s(bookie, asyncio.get_running_loop().time())
+            return away_s >= await lost_after_s(self._access, self._controls)
         check = LedgerCheck(self._access, handle, self._check_pace)
         answers = await check.read_all(bookie, sorted(copied.unreadable))
-        silent = (BookieUnavailableError, TooManyRequestsError)
-        return len(answers) == len(copied.unreadable) and not any(isinstance(one, silent) for one in answers.values())
+        return len(answers) == len(copied.unreadable) and all(isinstance(one, _LOST) for one in answers.values())
 
     async def _leave_empty_segment(
         self, ledger: LedgerId, metadata: LedgerMetadata, leaving: frozenset[BookieId]

@@ -11,7 +11,7 @@ import logging
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata.following import patient_watch, patiently
-from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, RecoveryControls
+from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.store import EventKind
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
@@ -90,6 +90,7 @@ class ReplicationWorkers:
         self._attempts = Attempts(access.settings.retry_s)
         self._busy: set[LedgerId] = set()
         self._forecast = Forecast()
+        self._word = MissingGivenUp(access.metadata)
         self._wake = asyncio.Event()
 
     @property
@@ -116,17 +117,20 @@ class ReplicationWorkers:
         """Wake the workers when marks or the switch change."""
         watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
+            await patiently(self._word.said, "learn the delay", _log.warning)
             async for event in watch:
-                if event.key == LOST_BOOKIE_DELAY and event.kind is EventKind.MODIFIED:
-                    await patiently(self._give_up_missing, "learn who is missing", _log.warning)
+                if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
+                    await patiently(self._delay_changed, "learn who is missing", _log.warning)
                 if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):
                     self._wake.set()
         finally:
             await watch.close()
 
-    async def _give_up_missing(self) -> None:
-        """A person's word: who is missing now is not waited for."""
-        self._access.absences.give_up(await self._access.registered_in_store())
+    async def _delay_changed(self) -> None:
+        """Others are waited for longer or shorter, or by a person's word whoever is missing now not at all."""
+        present = await self._access.registered_in_store()
+        if await self._word.said():
+            self._access.absences.give_up(present)
         self._attempts.hurry(asyncio.get_running_loop().time())
 
     async def _work(self) -> None:

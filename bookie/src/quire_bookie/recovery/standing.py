@@ -36,6 +36,16 @@ class Standing:
         ]
 
 
+async def lost_after_s(access: ClusterAccess, controls: RecoveryControls) -> float:
+    """How long a bookie may be away, in seconds: what a person said, else as configured. MetadataUnavailableError."""
+    try:
+        found = await controls.lost_bookie_delay_s()
+    except MetadataFormatError as error:
+        _log.warning("the default is taken: %s", error)
+        found = None
+    return access.settings.lost_bookie_delay_s if found is None else found
+
+
 async def standing_of(
     access: ClusterAccess, controls: RecoveryControls, metadata: LedgerMetadata, leaving: frozenset[BookieId]
 ) -> Standing:
@@ -44,12 +54,7 @@ async def standing_of(
     missing = members - access.registered - leaving
     if not missing:
         return Standing(leaving)
-    try:
-        said_s = await controls.lost_bookie_delay_s()
-    except MetadataFormatError as error:
-        _log.warning("the default is taken: %s", error)
-        said_s = None
-    delay_s = access.settings.lost_bookie_delay_s if said_s is None else said_s
+    delay_s = await lost_after_s(access, controls)
     now_s = asyncio.get_running_loop().time()
     left_s = {bookie: delay_s - access.absences.away_s(bookie, now_s) for bookie in missing}
     away = frozenset(bookie for bookie, seconds in left_s.items() if seconds > 0)

@@ -103,6 +103,23 @@ def test_a_persons_word_marks_at_once() -> None:
     run(scenario, settings=QUIET)
 
 
+def test_another_delay_is_obeyed_and_gives_nobody_up() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster)
+        async with auditing(cluster):
+            await cluster.lose(c)
+            controls = RecoveryControls(cluster.access.metadata)
+            await controls.set_lost_bookie_delay_s(600)
+            await asyncio.sleep(90)
+            assert await marked(cluster) == {}, "who gives bookies more time does not give up those that are away"
+            await controls.set_lost_bookie_delay_s(100)
+            await asyncio.sleep(20)
+            assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
+
+    run(scenario, settings=QUIET)
+
+
 def test_a_persons_word_finds_a_new_ledger_of_a_bookie_without_a_cookie() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quire_bookie.metadata.damage_notes import DamageNotes
-from quire_bookie.model import DigestType, EntryId
+from quire_bookie.model import DigestType, EntryId, LedgerState
 from quire_bookie.recovery.ledger_repair import Verdict
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.digest import Digest
@@ -27,6 +27,18 @@ def test_what_is_noted_is_looked_at_and_filled_in_place() -> None:
         assert await cluster.held(c, 8) == list(range(9))
         assert cluster.stats.entries_copied == 1
         assert await notes.read(LEDGER) == []
+
+    run(scenario)
+
+
+def test_what_is_noted_of_an_open_tail_stays_noted_until_it_can_be_looked_at() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=-1, state=LedgerState.OPEN)
+        notes = DamageNotes(cluster.access.metadata)
+        await notes.note(LEDGER, c, [(EntryId(1), EntryId(1))], 1)
+        assert (await cluster.mend()).verdict is Verdict.WAIT, "whoever took the mark up did not see the scrub's yet"
+        assert [note.bookie for note in await notes.read(LEDGER)] == [c]
 
     run(scenario)
 

@@ -212,7 +212,10 @@ def test_a_persons_word_ends_the_waiting_for_a_missing_bookie() -> None:
             await cluster.access.marks.mark(LEDGER, [c])
             await asyncio.sleep(30)
             assert await cluster.held(d, 3) == []
-            await controls.set_lost_bookie_delay_s(6000)
+            await controls.set_lost_bookie_delay_s(7000)
+            await asyncio.sleep(30)
+            assert await cluster.held(d, 3) == [], "more time is no word that they are lost"
+            await controls.set_lost_bookie_delay_s(7000)
             await asyncio.sleep(5)
             assert await cluster.held(d, 3) == [0, 1, 2, 3]
 
