@@ -11,7 +11,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError, json_object
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.cookies import Cookies
+from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import Drain, Drains, Wish
 from quire_bookie.metadata.election import current_leader
 from quire_bookie.metadata.store import MetadataStore
@@ -98,10 +98,13 @@ class DrainApi:
         return found
 
     async def _is_known(self, bookie: BookieId) -> bool:
-        paths = (layout.cookie_path(bookie), layout.writable_path(bookie), layout.read_only_path(bookie))
-        for path in paths:
-            if await self._store.get(path) is not None:
-                return True
+        """Whether it has a cookie, is registered, or a ledger names it: a cookie may have been removed too early."""
+        if await self._store.get(layout.cookie_path(bookie)) is not None:
+            return True
+        try:
+            await Cookies(self._store).check_free(bookie)
+        except CookieInUseError:
+            return True
         return False
 
     async def _accept(self, request: web.Request) -> web.Response:

@@ -151,7 +151,10 @@ def line(found: dict[str, Any]) -> str:
 
 def _end(bookie: str, wish: str, found: dict[str, Any]) -> str:
     if found["state"] == "forgotten":
-        return f"bookie {bookie} is decommissioned: no ledger names it, and its cookie is gone"
+        return (
+            f"bookie {bookie} is decommissioned, or never was a bookie of this cluster: no ledger names it, and it has "
+            "no cookie"
+        )
     if found["state"] == "emptied" and wish == "decommission":
         return (
             f"everything was copied away from bookie {bookie} and read back: stop its process; its cookie is removed "

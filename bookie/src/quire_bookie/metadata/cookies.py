@@ -16,9 +16,9 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.proto import nodes_pb2
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId
 
@@ -125,13 +125,22 @@ class Cookies:
         """Every bookie that was ever stamped and not deleted: *all known bookies*, registered or not."""
         return [BookieId(name) for name in await self._store.children(layout.COOKIES)]
 
-    async def delete(self, bookie: BookieId) -> None:
-        """Forget a bookie for good. NodeMissingError when it has no cookie, CookieInUseError as `check_free`."""
-        node = await self._store.get(layout.cookie_path(bookie))
+    async def delete(self, bookie: BookieId, *provided: Check) -> None:
+        """Forget a bookie for good, in one step with its being away, and with what else has to hold by then.
+
+        NodeMissingError when it has no cookie, CookieInUseError as `check_free` or when `provided` does not hold.
+        """
+        path = layout.cookie_path(bookie)
+        node = await self._store.get(path)
         if node is None:
             raise NodeMissingError(f"bookie {bookie} has no cookie")
         await self.check_free(bookie)
-        await self._store.delete(layout.cookie_path(bookie), expected=node.version)
+        # To go through all ledgers takes its time: it may have come back.
+        away = [Check(one, ABSENT) for one in (layout.writable_path(bookie), layout.read_only_path(bookie))]
+        try:
+            await self._store.transact([Check(path, node.version), *away, *provided], [Delete(path)])
+        except BadVersionError as error:
+            raise CookieInUseError(f"bookie {bookie} or what is wanted of it changed meanwhile: {error}") from error
 
     async def check_free(self, bookie: BookieId) -> None:
         """CookieInUseError while the bookie is registered or any ledger names it.
@@ -142,7 +151,21 @@ class Cookies:
         for path in (layout.writable_path(bookie), layout.read_only_path(bookie)):
             if await self._store.get(path) is not None:
                 raise CookieInUseError(f"bookie {bookie} is running ({path}); stop it before its cookie is deleted")
-        async for page in LedgerNodes(self._store).scan():
-            for ledger, stored in page:
-                if any(bookie in segment.ensemble for segment in stored.value.segments):
-                    raise CookieInUseError(f"ledger {ledger} still names bookie {bookie}; its cookie stays")
+        needle = bookie.encode()  # ids are ASCII in the value whatever its version
+        async for page in self._store.scan(f"{layout.ROOT}/"):
+            for node in page:
+                if needle in node.value:
+                    _check_unnamed(node, bookie)
+
+
+def _check_unnamed(node: Node, bookie: BookieId) -> None:
+    """CookieInUseError when the node is a ledger's that names the bookie, or may name it for all that can be read."""
+    ledger = layout.ledger_of_path(node.key)
+    if ledger is None:
+        return
+    try:
+        metadata = decode_ledger_metadata(node.value)
+    except MetadataFormatError as error:
+        raise CookieInUseError(f"ledger {ledger} may name bookie {bookie}; its cookie stays: {error}") from error
+    if any(bookie in segment.ensemble for segment in metadata.segments):
+        raise CookieInUseError(f"ledger {ledger} still names bookie {bookie}; its cookie stays")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from quire_bookie.limits import DRAIN_NAMED_MAX
-from quire_bookie.metadata.drains import Drain, Progress, Wish, leaving
+from quire_bookie.metadata.drains import Drain, Progress, Wish
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.recovery.fragments import closed_fragments
 
@@ -79,7 +79,8 @@ def let_go(
 
     `needed`: writable bookies that must stay, by the bookie that would leave; one that is not in it is not let go.
     """
-    gone = set(leaving(drains))
+    # One whose drain is taken back counts as gone until it was given back: the wish may be said anew before.
+    gone = {one.bookie for one in drains if one.leaving}
     found = []
     for one in drains:
         if not one.leaving and one.wish is not Wish.CANCEL and one.bookie in needed:

@@ -4,7 +4,7 @@ Run by the auditor. It copies nothing: replication workers do, who take a replic
 to move. Every look starts from what the metadata says, so that whoever leads after a crash goes on where it was.
 
     waiting   -> leaving    as many other bookies are writable as the ensembles need; then it is made read-only
-    leaving   -> emptied    two walks in a row met no ledger that names it, while it was not writable
+    leaving   -> emptied    two walks in a row met no ledger that names it, and it was writable at no time meanwhile
     emptied   -> forgotten  decommission only, once it is stopped: its cookie goes, then the wish
     cancelled -> forgotten  writable again if it was made read-only for this
 """
@@ -19,11 +19,11 @@ from quire_bookie.errors import LedgerError, MetadataFormatError, NodeMissingErr
 from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, DRAIN_MARKS_MAX, DRAIN_TICK_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
-from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, leaving
+from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, decode_drains, leaving
 from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import RecoveryControls
-from quire_bookie.metadata.store import Node
+from quire_bookie.metadata.store import Check, Node
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
@@ -52,12 +52,14 @@ class Drainage:
         self._notes = UnrecoverableLedgers(access.metadata)
         self._empty: dict[BookieId, int] = {}
         """Walks in a row that met nothing."""
+        self._shut: set[BookieId] = set()
+        """Who leaves and was not writable since the present walk began."""
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Look whenever the wishes or the bookies change, and while there are wishes. MetadataError."""
         self._empty.clear()
-        forget = self._access.registry.on_change(self._wake.set)
+        forget = self._access.registry.on_change(self._bookies_changed)
         watch = await patient_watch(self._access.metadata, DRAINS, _log.warning)
         try:
             async with asyncio.TaskGroup() as group:
@@ -67,6 +69,12 @@ class Drainage:
         finally:
             forget()
             await watch.close()
+
+    def _bookies_changed(self) -> None:
+        for bookie in self._access.registry.writable:
+            self._shut.discard(bookie)
+            self._empty.pop(bookie, None)
+        self._wake.set()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -94,6 +102,7 @@ class Drainage:
             self._stats.drain_ledgers_left = self._stats.drain_bytes_left = 0
             return False
         enabled = await self._controls.is_enabled()
+        self._shut = set(leaving(drains) - self._access.registry.writable)
         censuses = await self._walk(drains, mark=enabled)
         registry = self._access.registry
         needed = {bookie: census.ensemble_max for bookie, census in censuses.items()}
@@ -125,10 +134,11 @@ class Drainage:
         except LedgerError as error:
             refused = f"{error}; or use `quire bookie read-only` where it runs"
         if drain.leaving and drain.wish is not Wish.CANCEL:
-            is_empty = not census.ledgers and bookie not in self._access.registry.writable
+            # What was writable when the walk began may have got a ledger behind its back.
+            is_empty = not census.ledgers and bookie in self._shut
             self._empty[bookie] = self._empty.get(bookie, 0) + 1 if is_empty else 0
             emptied = self._empty[bookie] >= _EMPTY_WALKS
-        if emptied and drain.wish is Wish.DECOMMISSION and await self._forget(bookie):
+        if emptied and drain.wish is Wish.DECOMMISSION and await self._forget(drain):
             return
         around = Surroundings(self._access.registry.writable, others, enabled, refused)
         before = await self._drains.progress_of(bookie)
@@ -144,39 +154,56 @@ class Drainage:
             return
         if not drain.made_read_only:
             await self._drains.change(
-                lambda found: tuple(replace(one, made_read_only=True) if one.bookie == bookie else one for one in found)
+                lambda found: tuple(
+                    replace(one, made_read_only=True) if one.bookie == bookie and one.leaving else one for one in found
+                )
             )
-        await self._set_read_only(bookie, True)
+        if bookie in await self._drains.leaving():  # and was not given back by another auditor meanwhile
+            await self._set_read_only(bookie, True)
 
     async def _give_back(self, drain: Drain) -> bool:
         """A cancelled drain is undone; False: not yet, because the bookie is away. LedgerError."""
         bookie, registry = drain.bookie, self._access.registry
-        if drain.made_read_only and bookie not in registry.writable:
-            if bookie not in registry.read_only:
+        if drain.made_read_only:
+            if bookie not in self._access.registered:
                 return False
-            await self._set_read_only(bookie, False)
-        await self._drop(bookie, Wish.CANCEL)
+            try:
+                # Also one that seems writable: that it was told to be read-only may show in a moment only.
+                await self._set_read_only(bookie, False)
+            except LedgerError:
+                if bookie not in registry.writable:
+                    raise
+        await self._drop(drain)
         _log.warning("bookie %s is no longer drained", bookie)
         return True
 
-    async def _forget(self, bookie: BookieId) -> bool:
-        """The cookie of an emptied bookie, then the wish; False while it still runs."""
+    async def _forget(self, drain: Drain) -> bool:
+        """The cookie of an emptied bookie, then the wish; False while it still runs, or when the wish is another."""
+        bookie, cookies = drain.bookie, Cookies(self._access.metadata)
+        node = await self._access.metadata.get(DRAINS)
+        wishes = () if node is None else decode_drains(node.value)
+        if node is None or all((one.bookie, one.wish) != (bookie, Wish.DECOMMISSION) for one in wishes):
+            return False
         try:
-            await Cookies(self._access.metadata).delete(bookie)
-        except NodeMissingError:
-            _log.debug("the cookie of %s is gone already", bookie)
+            try:
+                await cookies.delete(bookie, Check(DRAINS, node.version))
+            except NodeMissingError:
+                await cookies.check_free(bookie)  # the cookie is gone already
         except CookieInUseError as error:
             _log.debug("the cookie of %s stays: %s", bookie, error)
             return False
-        await self._drop(bookie, Wish.DECOMMISSION)
+        await self._drop(drain)
         _log.warning("bookie %s is decommissioned: no ledger names it, its cookie is gone", bookie)
         return True
 
-    async def _drop(self, bookie: BookieId, wish: Wish) -> None:
+    async def _drop(self, drain: Drain) -> None:
         """Take the wish away unless a person said another one meanwhile."""
-        await self._drains.change(lambda found: tuple(one for one in found if (one.bookie, one.wish) != (bookie, wish)))
-        await self._drains.forget(bookie)
-        self._empty.pop(bookie, None)
+        done = (drain.bookie, drain.wish, drain.since_ms)
+        await self._drains.change(
+            lambda found: tuple(one for one in found if (one.bookie, one.wish, one.since_ms) != done)
+        )
+        await self._drains.forget(drain.bookie)
+        self._empty.pop(drain.bookie, None)
 
     # ---- all ledgers
     async def _walk(self, drains: tuple[Drain, ...], *, mark: bool) -> dict[BookieId, Census]:

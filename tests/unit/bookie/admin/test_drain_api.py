@@ -11,8 +11,9 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.drains import Drains, Progress, Wish
 from quire_bookie.metadata.election import Election
+from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
-from quire_bookie.model import BookieId, LedgerId
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from tests.unit.bookie.admin.test_recovery_api import Server, server
 
 __all__ = ["server"]
@@ -99,6 +100,21 @@ async def test_the_command_follows_a_decommission_to_its_end(
     assert "is decommissioned" in capsys.readouterr().out
     assert await server.command("drain", X) == EXIT_FAILED
     assert f"there is no bookie {X}" in capsys.readouterr().err
+
+
+async def test_a_bookie_without_a_cookie_is_known_while_a_ledger_names_it(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await server.ask("GET", PATH) == (200, {"bookie": X, "wish": None, "state": "forgotten"})
+    assert await server.command("decommission", X) == 0
+    assert "or never was a bookie of this cluster" in capsys.readouterr().out
+    metadata = LedgerMetadata(
+        ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(EntryId(0), (X,)),), c_token=1
+    )
+    await LedgerNodes(server.store).create(LedgerId(7), metadata)
+    assert await server.ask("GET", PATH) == (200, {"bookie": X, "wish": None, "state": "member"})
+    assert await server.command("decommission", X, "--no-wait") == 0
+    assert [one.bookie for one in await Drains(server.store).read()] == [X]
 
 
 async def test_a_drain_that_another_takes_back_ends_the_command(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.cookies import Cookie, CookieInUseError, Cookies, decode_cookie, encode_cookie
 from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.store import Check
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.golden_etcd import history
@@ -107,6 +108,35 @@ async def test_a_cookie_stays_while_a_ledger_names_its_bookie(store: SimMetadata
     await cookies.delete(COOKIE.bookie)
     assert await cookies.bookies() == []
     with pytest.raises(NodeMissingError, match="no cookie"):
+        await cookies.delete(COOKIE.bookie)
+
+
+async def test_a_cookie_stays_when_its_bookie_came_back_or_a_wish_changed_meanwhile(
+    store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cookies = Cookies(store)
+    await cookies.create(COOKIE)
+    with pytest.raises(CookieInUseError, match="changed meanwhile"):
+        await cookies.delete(COOKIE.bookie, Check("/wish", 0))
+
+    async def comes_back(bookie: BookieId) -> None:
+        await store.put(f"/ledgers/available/{bookie}", b"", ephemeral=True)
+
+    monkeypatch.setattr(cookies, "check_free", comes_back)
+    with pytest.raises(CookieInUseError, match="changed meanwhile"):
+        await cookies.delete(COOKIE.bookie)
+    assert await cookies.bookies() == [COOKIE.bookie]
+
+
+async def test_a_cookie_stays_while_metadata_that_may_name_its_bookie_cannot_be_read(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
+    cookies = Cookies(store)
+    await cookies.create(COOKIE)
+    server.write("/ledgers/00/0000/L0009", b"scribble", None)
+    await cookies.check_free(COOKIE.bookie)
+    server.write("/ledgers/00/0000/L0009", b"scribble of " + COOKIE.bookie.encode(), None)
+    with pytest.raises(CookieInUseError, match="may name"):
         await cookies.delete(COOKIE.bookie)
 
 

@@ -61,6 +61,12 @@ def test_the_older_wish_comes_first_and_one_that_is_away_needs_room_as_well() ->
     assert [one.leaving for one in after] == [False], "it may be back in a moment, and be missed"
 
 
+def test_one_that_is_not_given_back_yet_still_counts_as_gone() -> None:
+    drains = (Drain(A, Wish.CANCEL, 0, leaving=True, made_read_only=True), Drain(B, Wish.DRAIN, 1))
+    assert let_go(drains, {A, B, C, D}, {A: 3, B: 3}) == drains, "the wish for A may be said anew any moment"
+    assert let_go(drains[1:], {A, B, C, D}, {B: 3})[0].leaving
+
+
 def test_a_census_counts_what_a_bookie_holds() -> None:
     closed = ledger((A, B, C), (A, D, C), last=9, length=1000, starts=(0, 4))
     assert replica_bytes(closed, B) == int(1000 * 4 * 2 / 3 / 10)

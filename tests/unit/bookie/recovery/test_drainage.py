@@ -248,6 +248,84 @@ def test_an_accepted_loss_is_not_taken_while_the_leaving_bookie_is_only_silent()
     run(scenario)
 
 
+def test_an_accepted_loss_is_not_taken_while_the_leaving_bookie_is_away_for_a_moment() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write({a: [0, 1, 3], b: [0, 1, 3], c: [0, 1, 2, 3]}, last=3)
+        await RecoveryControls(cluster.access.metadata).set_lost_bookie_delay_s(60)
+        notes = UnrecoverableLedgers(cluster.access.metadata)
+        await notes.note(LEDGER, "another entry was nowhere", 1)
+        await notes.accept(LEDGER, 2)
+        drains = Drains(cluster.access.metadata)
+        await drains.wish(c, Wish.DECOMMISSION, 1)
+        await drains.change(lambda found: tuple(replace(one, leaving=True) for one in found))
+        host = cluster.place(c).host
+        await cluster.world.stop_bookie(host)
+        await cluster.settle()
+        assert (await cluster.mend(c)).verdict is Verdict.UNREADABLE
+        assert c in await named(cluster, LEDGER)
+        await cluster.world.start_bookie(host)
+        await asyncio.sleep(5)
+        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert c not in await named(cluster, LEDGER)
+        assert await cluster.held(a, 3) == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_a_walk_that_began_while_it_was_writable_does_not_count() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        d = cluster.bookies[3]
+        made = Draining(cluster)
+
+        async def tell(bookie: BookieId, on: bool) -> None:
+            await made.tell(bookie, on)
+            await cluster.settle()
+
+        work = Drainage(cluster.access, RecoveryControls(cluster.access.metadata), tell, cluster.stats)
+        await made.wish(d)
+        for state in ("leaving", "leaving", "emptied"):
+            await work.look()
+            assert d in cluster.access.registry.read_only
+            assert (await made.progress(d)).state == state
+
+    run(scenario)
+
+
+def test_a_bookie_that_seems_writable_is_given_back_as_well() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        d = cluster.bookies[3]
+        made = Draining(cluster)
+        await made.wish(d)
+        cancelled = {"wish": Wish.CANCEL, "leaving": True, "made_read_only": True}
+        await made.drains.change(lambda found: tuple(replace(one, **cancelled) for one in found))  # type: ignore[arg-type]
+        await made.work.look()
+        assert made.told == [(d, False)], "that it was told to be read-only may show in a moment only"
+        assert await made.drains.read() == ()
+        await made.wish(d)
+        await made.drains.change(lambda found: tuple(replace(one, **cancelled) for one in found))  # type: ignore[arg-type]
+        made.deaf = True
+        await made.work.look()
+        assert await made.drains.read() == (), "one that cannot be told anything was never told"
+
+    run(scenario)
+
+
+def test_metadata_of_others_that_cannot_be_read_does_not_hold_up_a_decommission() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        c = cluster.bookies[2]
+        await two_ledgers(cluster, cluster.bookies[:3])
+        cluster.world.metadata.write(ledger_path(LedgerId(9)), b"no metadata", None)
+        await cluster.lose(c)
+        async with draining(cluster) as work:
+            await work.wish(c, Wish.DECOMMISSION)
+            await asyncio.sleep(60)
+            assert await Cookies(cluster.access.metadata).read(c) is None
+            assert await work.drains.read() == ()
+
+    run(scenario)
+
+
 def test_segments_without_entries_name_others_without_a_copy() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
