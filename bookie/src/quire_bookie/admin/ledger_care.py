@@ -10,9 +10,12 @@
 Reading and checking never open a ledger with recovery: that would fence its writer.
 """
 
+import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -28,7 +31,7 @@ from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_folders import ledger_folders
-from quire_bookie.recovery.ledger_report import report_on
+from quire_bookie.recovery.ledger_report import Piece, report_on
 from quire_bookie.recovery.pace import Pace
 
 PAGE_LEDGERS_MAX = 1000
@@ -36,6 +39,8 @@ PAGE_ENTRIES_MAX = 100
 PAGE_BYTES_MAX = 5 * 1024 * 1024
 CHECK_READS_S = 5000.0
 """Reads that one check asks of all bookies in a second, unless the query says `rate`."""
+SIGN_OF_LIFE_S = 10.0
+"""A check that takes longer for a piece, because a bookie is silent or the rate low, says where it is this often."""
 ROOT = "/admin/quire/ledgers"
 OpenAccess = Callable[[], Awaitable[ClusterAccess]]
 
@@ -115,21 +120,14 @@ class LedgerCare:
         await answer.prepare(request)
         damages = unknown = 0
         try:
-            async for piece in report_on(access, ledger, Pace(rate)):
-                for damage in piece.damages:
-                    unknown += damage.health is Health.UNKNOWN
-                    damages += damage.health is not Health.UNKNOWN
-                    await _line(
-                        answer,
-                        {
-                            "bookie": damage.bookie,
-                            "first": damage.first,
-                            "last": damage.last,
-                            "kind": damage.health.name.lower(),
-                            "reason": damage.reason,
-                        },
-                    )
-                await _line(answer, {"done": piece.entries_done, "of": piece.entries})
+            async with aclosing(_with_signs_of_life(report_on(access, ledger, Pace(rate)))) as pieces:
+                async for piece in pieces:
+                    for damage in piece.damages:
+                        unknown += damage.health is Health.UNKNOWN
+                        damages += damage.health is not Health.UNKNOWN
+                        found = {"bookie": damage.bookie, "first": damage.first, "last": damage.last}
+                        await _line(answer, found | {"kind": damage.health.name.lower(), "reason": damage.reason})
+                    await _line(answer, {"done": piece.entries_done, "of": piece.entries})
             await _line(answer, {"damages": damages, "unknown": unknown})
         except QuireError as error:
             await _line(answer, {"error": str(error)})
@@ -150,6 +148,26 @@ class LedgerCare:
 
 async def _line(answer: web.StreamResponse, value: dict[str, Any]) -> None:
     await answer.write(json.dumps(value).encode() + b"\n")
+
+
+async def _with_signs_of_life(pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece, None]:
+    """The pieces; while one takes long the one before again, so that nobody gives the answer up."""
+    last = Piece(0, 0, ())
+    step = asyncio.ensure_future(anext(pieces))
+    try:
+        while True:
+            await asyncio.wait((step,), timeout=SIGN_OF_LIFE_S)
+            if step.done():
+                try:
+                    last = step.result()
+                except StopAsyncIteration:
+                    return
+                step = asyncio.ensure_future(anext(pieces))
+            yield last
+            last = replace(last, damages=())
+    finally:
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
 
 
 async def _after(store: MetadataStore, after: int) -> AsyncIterator[tuple[LedgerId, LedgerMetadata | None]]:

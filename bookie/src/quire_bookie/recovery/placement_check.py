@@ -42,8 +42,10 @@ class PlacementCheck:
                     if ledger is None or metadata is None or not is_misplaced(access, metadata):
                         continue
                     found += 1
+                    if not access.settings.repair_placement:
+                        continue  # which move is the best costs more than the look
                     movable = {report.bookie for report in misplaced(access, metadata)}
-                    if movable and access.settings.repair_placement:
+                    if movable:
                         self._stats.marks_made += await access.marks.mark(ledger, movable, again=False)
         self._stats.placement_checks += 1
         self._stats.ledgers_misplaced = found

@@ -124,6 +124,7 @@ class Scrubbing:
             due_s = self._ended_ms / 1000 + self._settings.interval_s - self._clock.now_ms() / 1000
             # Due later than in an interval: the clock was set back, and what was noted says nothing.
             if start == ScrubPosition() and 0 < due_s <= self._settings.interval_s:
+                await self._tell(0.0)  # what the store did not take at the end of the round
                 await asyncio.sleep(min(due_s, limits.SCRUB_RETRY_S))  # the clock may be set meanwhile
                 continue
             try:

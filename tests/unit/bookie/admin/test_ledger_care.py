@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 import typer
 
+from quire_bookie.admin import ledger_care
 from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
 from quire_bookie.cli.rest import RefusedError
 from quire_bookie.client import LedgerClient, LedgerWriter
@@ -16,6 +18,7 @@ from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import EntryId, LedgerId, LedgerState
+from quire_bookie.recovery.ledger_report import Piece
 from tests.unit.bookie.admin.test_recovery_api import Server, server
 
 __all__ = ["server"]
@@ -108,6 +111,24 @@ async def test_a_check_reads_every_replica_and_names_damage(server: Server, caps
     assert lines[0] == {"done": 0, "of": 9} and lines[-1] == {"damages": 1, "unknown": 0}
     assert await quire(server, "check", "99") == EXIT_FAILED
     assert "does not exist" in capsys.readouterr().err
+    await client.close()
+
+
+async def test_a_check_that_takes_long_shows_that_it_goes_on(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, writer = await written(server, 1)
+
+    async def slowly(*_: object) -> AsyncIterator[Piece]:
+        yield Piece(0, 9, ())
+        await asyncio.sleep(0.05)
+        yield Piece(9, 9, ())
+
+    monkeypatch.setattr(ledger_care, "report_on", slowly)
+    monkeypatch.setattr(ledger_care, "SIGN_OF_LIFE_S", 0.01)
+    assert await quire(server, "check", str(writer.ledger_id), "--json") == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told.count({"done": 0, "of": 9}) > 1 and told.count({"done": 9, "of": 9}) == 1
     await client.close()
 
 
