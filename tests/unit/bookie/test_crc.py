@@ -33,6 +33,12 @@ def test_a_library_that_keeps_its_extension_elsewhere_is_imported_as_a_whole() -
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_package_is_not_imported_for_it() -> None:
-    program = "import sys, quire_bookie.crc\nassert 'crc32c' not in sys.modules and 'email' not in sys.modules"
+@pytest.mark.parametrize("module", ["crc", "bulk", "server.process", "client"])
+def test_the_package_is_not_imported_for_it(module: str) -> None:
+    program = f"import sys, quire_bookie.{module}\nassert 'crc32c' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_tells_the_version_of_the_package_is_not_imported_either() -> None:
+    program = "import sys, quire_bookie.crc\nassert 'email' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -2,8 +2,7 @@
 
 from struct import Struct
 
-from crc32c import crc32c
-
+from quire_bookie.crc import crc32c
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer
 
 _HEADER = Struct(">qqqq")

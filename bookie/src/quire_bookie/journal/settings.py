@@ -30,7 +30,9 @@ class JournalSettings:
     @property
     def short_file_bytes(self) -> int:
         """Bytes of the file that a start makes when there is no spare: it waits for every zero of it."""
-        return min(self.file_bytes, 2 * self.group_bytes_max)
+        # Its header, and room behind it, however small groups are set.
+        size = max(2 * self.group_bytes_max, 4 * limits.JOURNAL_ALIGNMENT_BYTES)
+        return min(self.file_bytes, size + -size % limits.JOURNAL_ALIGNMENT_BYTES)
 
     def check(self) -> None:
         """Raise ConfigError where the sizes do not fit each other."""

@@ -177,8 +177,14 @@ class Compaction:
                 await self._appender.begin()
                 await self._empty_all(logs, pace)
                 await self._flushes.unbroken(self._settle())
-            except (QuireError, OSError, asyncio.CancelledError):
+            except (QuireError, OSError):
                 await self._flushes.unbroken(self._take_back())
+                raise
+            except asyncio.CancelledError:
+                try:
+                    await self._flushes.unbroken(self._take_back())
+                except (QuireError, OSError) as error:  # who cancelled waits for the end, not for another attempt
+                    _log.error("what a compaction copied could not be taken back: %s", error)
                 raise
             finally:
                 self._stated.clear()
@@ -455,7 +461,7 @@ class Compaction:
             self._moves, self._moving_bytes = {}, 0
             self._emptied.clear()
             if self._flushes.failure is None:
-                await self._appender.rewind()
+                await self._guarded(self._appender.rewind())  # finds what failed of writes that nobody waited for
 
     async def _living(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
         """Those that live, or whose state cannot be read."""

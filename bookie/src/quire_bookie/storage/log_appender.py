@@ -5,7 +5,7 @@ makes it durable, `committed` keeps it once the index names it, `rewind` takes a
 no room, and in one attempt never goes back to a folder in which a write found no space. A log that was left is sealed
 as soon as its folder allows it, and never continued.
 
-Flushes take turns with the folders: from a whole piece of 1 MiB on the next records go to the next folder while the
+Flushes take turns with the folders: from a whole piece of 4 MiB on the next records go to the next folder while the
 pieces are written, and each flush begins where the one before did not end. So the folders fill evenly, their devices
 write and sync at the same time, and a small flush syncs one file. Which of two records is newer, ages say (`log_ages`).
 """

@@ -62,12 +62,19 @@ class LogWrites:
 
     async def _begin(self, window: LogWindow, pieces: list[Piece], at_once_max: int) -> None:
         loop = asyncio.get_running_loop()
-        for piece in pieces:
-            while len(self._tasks) >= at_once_max:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            task = loop.create_task(self._write(window, piece), name="storage-log-write")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        begun = 0
+        try:
+            for piece in pieces:
+                while len(self._tasks) >= at_once_max:
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                task = loop.create_task(self._write(window, piece), name="storage-log-write")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                begun += 1
+        finally:
+            for piece in pieces[begun:]:  # of a caller that was cancelled: these will never be written
+                self._note(self._abandoned())
+                window.forget(piece)
 
     async def _write(self, window: LogWindow, piece: Piece) -> None:
         """To its end; an error is kept, and a piece after it is not written."""
@@ -80,8 +87,11 @@ class LogWrites:
             self._note(error)
         finally:
             if not written and self._error is None:
-                self._error = StorageError(f"{self._file.path}: a write was abandoned")
+                self._error = self._abandoned()
             window.forget(piece)
+
+    def _abandoned(self) -> StorageError:
+        return StorageError(f"{self._file.path}: a write was abandoned")
 
     def _note(self, error: BaseException) -> None:
         if isinstance(error, DiskFullError):

@@ -218,6 +218,17 @@ async def test_a_start_makes_one_short_file_and_the_next_once_it_is_over() -> No
     assert len(entries_of(records)) == 21 and summary.clean
 
 
+@pytest.mark.parametrize("group_bytes_max", [1, 1000, 5001])
+async def test_a_short_file_holds_its_header_and_whole_blocks_however_small_groups_are(group_bytes_max: int) -> None:
+    settings, disk = JournalSettings(65536, group_bytes_max, reserved_bytes=0), SimDisk()
+    assert settings.short_file_bytes % 4096 == 0
+    for entry in range(3):  # each in what the start before left
+        journal, records, _ = await open_journal(disk, settings)
+        assert [found for found, _ in entries_of(records)] == list(range(entry))
+        await append_and_wait(journal, entry, b"x")
+        disk = disk.crash()
+
+
 async def test_a_full_short_file_is_followed_by_another_also_before_the_start_is_over() -> None:
     disk = SimDisk()
     journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())

@@ -14,6 +14,7 @@ from quire_bookie.storage.log_writes import LogWrites
 from tests.sim.disk import SimDisk, SimFile, Survival
 from tests.unit.bookie.storage.crashes import Expected, check, let_the_dead_rest, note, replay
 from tests.unit.bookie.storage.store import DIRECTORY, Store, open_store
+from tests.unit.bookie.storage.test_compaction import Pace, filled, logs_of, sealed
 
 PIECE_BYTES = 16 * 1024
 LOG = f"{1:016x}.qlog"
@@ -184,6 +185,51 @@ async def test_a_write_that_is_abandoned_fails_the_sync_instead_of_passing_for_w
     with pytest.raises(StorageError, match="abandoned"):
         await writes.finish(window, window.end, 4)
     assert disk._names["/data/log"].durable == b""
+
+
+async def test_pieces_that_a_cancelled_caller_never_began_fail_the_sync_instead_of_leaving_a_hole() -> None:
+    disk = UnevenDisk()
+    await disk.make_dirs("/data")
+    file = await disk.open("/data/log", create=True)
+    window, writes = LogWindow(), LogWrites(file)
+    window.add(bytes(4 * PIECE_BYTES))
+    caller = asyncio.ensure_future(writes.begin(window, window.end_of_pieces, 1))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    window.add(b"what follows")
+    with pytest.raises(StorageError, match="abandoned"):
+        await writes.finish(window, window.end, 1)
+    assert disk._names["/data/log"].durable == b""
+
+
+async def test_a_compaction_that_is_cancelled_over_a_piece_that_fails_ends_as_cancelled_and_the_storage_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_appender, "ENTRY_LOG_WRITES_MAX", 1000)
+    store = await open_store()
+    await filled(store)
+    known, fails, write = set(logs_of(store)), asyncio.Event(), SimFile.write
+    broken = OSError(5, "input/output error")
+
+    async def failing(file: SimFile, offset: int, buffers: Sequence[Buffer]) -> None:
+        if file.path not in known and file.path.endswith(".qlog"):
+            await fails.wait()
+            raise broken
+        await write(file, offset, buffers)
+
+    class Cancelling(Pace):
+        async def on_spend(self) -> None:
+            fails.set()
+            task.cancel()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(SimFile, "write", failing)
+    task = asyncio.ensure_future(store.storage.compaction.compact(sealed(store), Cancelling()))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fails.is_set() and store.storage.failure is broken
+    await let_the_dead_rest(store)
 
 
 async def test_no_more_pieces_than_allowed_are_written_at_once_and_memory_is_never_changed_under_them() -> None:

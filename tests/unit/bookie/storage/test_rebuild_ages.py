@@ -277,27 +277,13 @@ async def check_rebuilt(dead: Store, disk: SimDisk, history: History, *, torn: b
     disk = copy.deepcopy(disk)
     history = History(history.stored, history.deleting)
     report = await rebuild(disk)
-    assert not report.limbo
+    # Of a flush that was torn the footer may have come through. Whether the lost index named it cannot be told, as the
+    # proof may lag behind, so what it counts is lost to the logs; but the journal, or an older copy, still has it.
+    assert not report.limbo and (torn or not report.losses)
     again = await reopen(dead, disk)
-    if report.losses:
-        # Of a flush that was torn its footer came through. Whether the lost index named it cannot be told: the proof
-        # may lag behind. Then it counts as damage, and nothing becomes absent or other bytes.
-        assert torn
-        await check_damaged(again, history)
-        await rest(again)
-        return
     again.storage.stats.logs_damaged = 0  # a log whose seal a crash cut off is one that cannot be trusted as a file
     await check(again, history)
     await rest(again)
-
-
-async def check_damaged(store: Store, history: History) -> None:
-    for (ledger, entry), body in history.stored.items():
-        if ledger not in history.deleting | history.deleted:
-            try:
-                assert await store.read(ledger, entry) == body, (ledger, entry)
-            except DamagedError:
-                continue
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
