@@ -31,17 +31,14 @@ def _broken_connection_forgets_nothing() -> tuple[Any, ...]:
 
 
 def _forced_without_an_answer() -> tuple[Any, ...]:
-    def broken(self: DeferredSyncWriter) -> bool:
-        asked = False
+    def broken(self: DeferredSyncWriter) -> None:
         for position in range(len(self._bookies)):
             start, end = self._forced_end[position], self._pipeline.first_unanswered(position)
             if end > start:
-                asked = True
                 self._forced_end[position] = end
                 self._durable.acked(EntryId(start), end - start, position)
         self._advance()
         self._moved.set()
-        return asked
 
     return (replaced(DeferredSyncWriter, "_ask_for_forces", broken),)
 

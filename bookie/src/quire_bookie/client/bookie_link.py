@@ -92,9 +92,6 @@ class BookieLink(Protocol):
 class V3Link(Protocol):
     """The way to one bookie for what V2 lacks."""
 
-    session: int
-    """Grows when the connection was lost."""
-
     def ask(self, build: BuildRequest, answer: V3Answer, timeout_s: float | None = None) -> int:
         """Send a request; returns its transaction."""
         ...

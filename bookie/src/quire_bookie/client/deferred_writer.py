@@ -19,7 +19,7 @@ from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_writer import LedgerWriter, WriterState
 from quire_bookie.errors import BookieUnavailableError, LedgerError
-from quire_bookie.limits import DEFERRED_CLOSE_PATIENCE_S, FORCE_AGAIN_S
+from quire_bookie.limits import DEFERRED_CLOSE_PATIENCE_S
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
@@ -31,6 +31,13 @@ class _DeferredPipeline(AddPipeline):
     """Acknowledgements that may be forgotten until a force."""
 
     on_link_lost: Callable[[BookieId, LedgerError], None] | None = None
+    on_answered: Callable[[], None] | None = None
+
+    def adds_answered(self) -> None:
+        """See AddSink."""
+        super().adds_answered()
+        if self.error is None and self.on_answered is not None:
+            self.on_answered()
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         """See AddSink. Also what was answered may be lost."""
@@ -71,11 +78,14 @@ class DeferredSyncWriter(LedgerWriter):
         self._durable = ack_tracker(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, EntryId(0))
         self._forced_end = [0] * metadata.ensemble_size
         """By position: the first entry that no force has covered there."""
+        self._asked_end = [0] * metadata.ensemble_size
+        """The same once the forces under way are answered."""
         self._target = NO_ENTRY
         """What was to be made durable."""
         self._moved = asyncio.Event()
         self._frames = _ForcedLacFrames(self._frames, self)
         self._pipeline.on_link_lost = self._link_lost
+        self._pipeline.on_answered = self._ask_for_forces
 
     @property
     def last_add_confirmed(self) -> EntryId:
@@ -103,10 +113,9 @@ class DeferredSyncWriter(LedgerWriter):
         The error that the writer failed with: what was not durable by then may or may not be part of the ledger.
         """
         target = self._target = self.last_add_pushed
-        while self._durable.confirmed < target:
-            if self._pipeline.error is not None:
-                raise self._pipeline.error
-            await self._force_acknowledged(until=lambda: self._durable.confirmed >= target)
+        await self._force_until(lambda: self._lac >= target)
+        if self._lac < target and self._pipeline.error is not None:
+            raise self._pipeline.error
         return self._lac
 
     async def close(self) -> LedgerMetadata:
@@ -123,7 +132,7 @@ class DeferredSyncWriter(LedgerWriter):
         was_closed = self._state is WriterState.CLOSED
         metadata = await super().close()
         for position, bookie in enumerate(self._bookies):
-            if not was_closed and self._durable.first_unanswered(position) <= metadata.last_entry:
+            if not was_closed and self._forced_end[position] <= metadata.last_entry:
                 self._handle.marks.mark(self.ledger_id, bookie)
         return metadata
 
@@ -136,26 +145,17 @@ class DeferredSyncWriter(LedgerWriter):
         listener, self.listener = self.listener, None
         super().adds_confirmed(up_to)
         self.listener = listener
-        self._moved.set()
 
     def adds_failed(self, error: LedgerError) -> None:
         """See PipelineOwner."""
         super().adds_failed(error)
         self._moved.set()
 
-    def adds_released(self) -> None:
-        """See PipelineOwner."""
-        super().adds_released()
-        self._moved.set()
-        # Whoever acknowledged after the others were forced is forced too: it would leave if its connection broke.
-        first_unanswered = self._pipeline.first_unanswered
-        if any(end <= self._target < first_unanswered(position) for position, end in enumerate(self._forced_end)):
-            self._ask_for_forces()
-
     def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
         """See PipelineOwner."""
         self.stats.replicas_failed += 1
         self._handle.links.note_failure(bookie)
+        self._durable.fail(self._bookies.index(bookie))
         self._moved.set()
         if self._state is WriterState.CLOSED:
             self._end_when_settled()
@@ -169,7 +169,7 @@ class DeferredSyncWriter(LedgerWriter):
 
     def _link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         position = self._bookies.index(bookie)
-        if self._pipeline.first_unanswered(position) > self._forced_end[position]:
+        if self._pipeline.first_unanswered(position) > self._durable.first_unanswered(position):
             text = f"bookie {bookie} may have lost what it acknowledged of ledger {self.ledger_id}: {error}"
             self._pipeline.drop(bookie, BookieUnavailableError(text))
 
@@ -179,43 +179,37 @@ class DeferredSyncWriter(LedgerWriter):
 
         def all_durable() -> bool:
             return all(
-                self._durable.first_unanswered(position) > with_all
+                self._forced_end[position] > with_all
                 for position, bookie in enumerate(self._bookies)
                 if bookie not in self._pipeline.failed_replicas
             )
 
         try:
             async with asyncio.timeout(DEFERRED_CLOSE_PATIENCE_S):
-                while not all_durable() and self._pipeline.error is None:
-                    await self._force_acknowledged(until=all_durable)
+                await self._force_until(all_durable)
         except TimeoutError:
             return
 
-    async def _force_acknowledged(self, *, until: Callable[[], bool]) -> None:
-        """One round at everybody who has acknowledged something that no force covers; waits for what comes of it."""
-        self._moved.clear()
-        if not self._ask_for_forces():
-            await self._moved.wait()  # for acknowledgements
-            return
-        while not until() and self._pipeline.error is None:
+    async def _force_until(self, reached: Callable[[], bool]) -> None:
+        """Have what is acknowledged of the target forced, and wait; ends also when the writer failed."""
+        while not reached() and self._pipeline.error is None:
+            self._ask_for_forces()
             self._moved.clear()
-            try:
-                async with asyncio.timeout(FORCE_AGAIN_S):
-                    await self._moved.wait()
-            except TimeoutError:
-                return  # a replica may have acknowledged more meanwhile: ask again
+            await self._moved.wait()
 
-    def _ask_for_forces(self) -> bool:
-        """Ask everybody who acknowledged what no force covers; whether anybody did."""
-        asked = False
-        failed = self._pipeline.failed_replicas
+    def _ask_for_forces(self) -> None:
+        """Ask everybody once who has acknowledged all of the target, also who did so after the others were forced.
+
+        Whoever never does is given up by the pipeline; so is whoever fails to force.
+        """
         for position, bookie in enumerate(self._bookies):
+            if self._asked_end[position] > self._target:
+                continue
             end = self._pipeline.first_unanswered(position)
-            if bookie not in failed and end > self._forced_end[position]:
-                asked = True
+            if end > self._target and bookie not in self._pipeline.failed_replicas:
+                self._asked_end[position] = end
                 link = self._handle.links.v3_link(bookie, Purpose.DEFERRED_ADD)
                 link.ask(partial(v3_force, ledger=self.ledger_id), partial(self._forced, position, end))
-        return asked
 
     def _forced(self, position: int, end: EntryId, answer: Response | LedgerError) -> None:
         bookie = self._bookies[position]

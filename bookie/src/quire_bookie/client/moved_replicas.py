@@ -34,8 +34,9 @@ async def read_where_stored(
         try:
             return Followed(await read(known), known)
         except LedgerError as error:
+            failure = error
             known = await _find_moved(handle, known, error)
-    return Followed(await read(known), known)
+    raise QuorumError(f"the replicas moved {_MOVES_MAX} times under one read; the last one: {failure}") from failure
 
 
 async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: LedgerError) -> LedgerMetadata:
@@ -48,6 +49,8 @@ async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: Ledg
         if not isinstance(failure, NoSuchEntryError):
             raise failure from error
         raise QuorumError(f"{failure}; whether others hold it by now cannot be found out: {error}") from error
-    if found.c_token != known.c_token or found.segments == known.segments:
+    # BookKeeper's own client drops the token with each update; of ours no two ledgers have the same.
+    is_another = found.c_token and known.c_token and found.c_token != known.c_token
+    if is_another or found.segments == known.segments:
         raise failure
     return replace(known, segments=found.segments)

@@ -10,9 +10,10 @@ from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 def newcomers(metadata: LedgerMetadata, lac: EntryId) -> list[BookieId]:
     """Bookies that the last segment names and the one before does not, when entries up to `lac` belong to it; sorted.
 
+    All of the last segment where it names nobody else: somebody took its own place again, and it is not written who.
     They are suspects: most have everything. Whoever looks after replicas finds out.
     """
     last = metadata.segments[-1]
     if len(metadata.segments) < 2 or lac < last.first_entry:
         return []
-    return sorted(set(last.ensemble) - set(metadata.segments[-2].ensemble))
+    return sorted(set(last.ensemble) - set(metadata.segments[-2].ensemble) or last.ensemble)

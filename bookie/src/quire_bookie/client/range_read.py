@@ -46,7 +46,7 @@ class RangeReader:
         Raises the error of the first entry that no replica could give, unless entries before it were read: then those.
         """
         entries: list[LedgerEntry] = []
-        budget = bytes_max if bytes_max is not None else None
+        budget = bytes_max
         while True:
             start = EntryId(first + len(entries))
             stop = _segment_end(metadata, start, last)

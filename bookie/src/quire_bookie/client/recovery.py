@@ -25,6 +25,7 @@ from quire_bookie.client.entry_read import EntryRead
 from quire_bookie.client.lac_read import LacFound, read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.newcomers import newcomers
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
@@ -88,8 +89,9 @@ async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
 async def _length_at(handle: LedgerHandle, metadata: LedgerMetadata, entry: EntryId) -> int:
     if entry < 0:
         return 0
-    entries = await RangeReader(handle.read_way, handle.settings).read(metadata, entry, entry, None)
-    return entries[0].length
+    reader = RangeReader(handle.read_way, handle.settings)
+    found = await read_where_stored(handle, metadata, lambda known: reader.read(known, entry, entry, None))
+    return found.entries[0].length
 
 
 class _Copying:

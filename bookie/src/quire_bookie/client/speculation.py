@@ -32,13 +32,16 @@ class Speculation:
         self._waits_s: dict[SpeculativeRead, float] = {}
         """How long that one is given; of reads that have asked several."""
         self._timer: TimerHandle | None = None
+        self._due_s = 0.0
+        """Of the timer."""
 
     def began(self, read: SpeculativeRead) -> None:
         """Watch the read from now on. Not when the settings say that nobody else is to be asked."""
         if self._first_s:
-            self._asked_s[read] = self._links.now_s()
-            if self._timer is None:
-                self._timer = self._links.call_later(self._first_s, self._look)
+            self._asked_s[read] = now_s = self._links.now_s()
+            # Reads that have asked several replicas are given longer: the timer may be theirs.
+            if self._timer is None or self._due_s > now_s + self._first_s:
+                self._arm(now_s, now_s + self._first_s)
 
     def ended(self, read: SpeculativeRead) -> None:
         """The read has its answer."""
@@ -60,4 +63,10 @@ class Speculation:
                 self.ended(read)
         if self._asked_s and self._timer is None:
             due_s = min(asked_s + self._waits_s.get(read, self._first_s) for read, asked_s in self._asked_s.items())
-            self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._look)
+            self._arm(now_s, due_s)
+
+    def _arm(self, now_s: float, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_s = due_s
+        self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._look)

@@ -33,8 +33,6 @@ class V3Connection(BookieConnection):
 
     def __init__(self, bookie: BookieId, settings: ClientSettings, hooks: ConnectionHooks) -> None:
         super().__init__(bookie, settings, hooks)
-        self.session = 0
-        """Grows when a socket was lost: what a bookie had not synced by then it may have forgotten."""
         self._questions: dict[int, _Question] = {}
         self._transactions = 0
         self._heard_s = float("-inf")
@@ -103,7 +101,6 @@ class V3Connection(BookieConnection):
             super()._dispatch(adds)
 
     def _fail_all(self, error: LedgerError) -> None:
-        self.session += 1
         questions, self._questions = self._questions, {}
         super()._fail_all(error)
         for question in questions.values():

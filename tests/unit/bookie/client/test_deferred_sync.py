@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.client.deferred_writer import DeferredSyncWriter
-from quire_bookie.errors import LedgerError, LedgerFencedError, QuorumError
+from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, QuorumError
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import EntryId, LedgerState
 from quire_bookie.wire.messages import AddRequest, ForceRequest, Status
@@ -247,5 +247,90 @@ def test_force_of_an_ordinary_ledger_waits_for_its_acknowledgements() -> None:
         assert await writer.force() == 1
         assert writer.last_add_confirmed == 1
         assert not any(isinstance(r, ForceRequest) for bookie in cluster.bookies.values() for r in bookie.asked)
+
+    run(scenario)
+
+
+def _forces_asked(cluster: Cluster) -> int:
+    return sum(isinstance(r, ForceRequest) for bookie in cluster.bookies.values() for r in bookie.asked)
+
+
+def test_a_slow_force_is_asked_for_once() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _create(client)
+        for bookie in _holders(cluster, writer):
+            bookie.fault = _forces(1.0)
+        writer.submit([b"entry %d" % i for i in range(5)])
+        assert list(await asyncio.gather(writer.force(), writer.force())) == [4, 4]
+        await writer.close()
+        assert _forces_asked(cluster) == 3
+
+    run(scenario)
+
+
+def test_a_replica_that_left_makes_nobody_force_what_nobody_asked_for() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _create(client)
+        _holders(cluster, writer)[0].fault = _forces(Status.IO_ERROR)
+        await writer.append(b"entry 0")
+        assert await writer.force() == 0
+        await asyncio.sleep(1)
+        asked = _forces_asked(cluster)
+        for i in range(1, 10):
+            await writer.append(b"entry %d" % i)
+            await asyncio.sleep(0.1)
+        assert (_forces_asked(cluster), writer.last_add_confirmed) == (asked, 0)
+
+    run(scenario)
+
+
+def test_a_force_goes_on_with_whoever_acknowledges_later() -> None:
+    """The second replica cannot force, the third is late, the fourth silent: nothing but an answer says so."""
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _create(client, (4, 4, 2))
+        _, broken, late, silent = _holders(cluster, writer)
+        broken.fault = _forces(Status.IO_ERROR)
+        late.fault = lambda request: 1.0 if isinstance(request, AddRequest) else None
+        silent.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
+        await writer.append(b"entry")
+        async with asyncio.timeout(2):
+            assert await writer.force() == 0
+
+    run(scenario, bookies=4)
+
+
+def test_a_force_of_a_failed_writer_says_so_whatever_its_bookies_answer_later() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _create(client)
+        for bookie in _holders(cluster, writer):
+            bookie.fault = _forces(1.0)
+        await writer.append(b"entry")
+        forcing = asyncio.ensure_future(writer.force())
+        await asyncio.sleep(0.5)
+        writer.abandon()
+        with pytest.raises(LedgerClosedError):
+            await forcing
+        await asyncio.sleep(1)
+        with pytest.raises(LedgerClosedError):
+            await writer.force()
+        assert writer.last_add_confirmed == -1
+
+    run(scenario)
+
+
+def test_a_broken_connection_costs_nothing_where_nothing_was_left_to_force() -> None:
+    """The entry that is not forced yet lies on the two others."""
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _create(client, (3, 2, 2))
+        await writer.append(b"entry 0")
+        await writer.force()
+        await writer.append(b"entry 1")
+        _holders(cluster, writer)[0].hang_up()
+        await asyncio.sleep(1)
+        assert writer.failed_replicas == {}
+        await writer.append(b"entry 2")
+        assert await writer.force() == 2
 
     run(scenario)

@@ -22,3 +22,9 @@ def test_only_who_came_with_the_last_change_and_has_confirmed_entries_to_hold_is
     assert newcomers(changed, EntryId(9)) == [], "recovery sends it all that belongs to the segment"
     assert newcomers(ledger((0, (A, B, C))), EntryId(5)) == []
     assert newcomers(ledger((0, (A, B, D)), (4, (A, B, C)), (10, (D, B, C))), EntryId(20)) == [D]
+
+
+def test_where_a_bookie_took_its_own_place_again_all_are_suspect() -> None:
+    back = ledger((0, (A, B, C)), (10, (A, B, C)))
+    assert newcomers(back, EntryId(10)) == [A, B, C]
+    assert newcomers(back, EntryId(9)) == []

@@ -7,8 +7,10 @@ import pytest
 
 from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.errors import LedgerFencedError, QuorumError, UnauthorizedError
+from quire_bookie.metadata.layout import ledger_path
+from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.under_replication import mark_path
-from quire_bookie.model import DigestType, EntryId, LedgerState
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerState, Segment
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
 from tests.unit.bookie.client.cluster import QUICK, Cluster, Listener, run
 from tests.unit.bookie.client.fake_bookie import Asked, FakeBookie
@@ -294,6 +296,35 @@ def test_a_short_tail_asks_for_little_that_is_not_there() -> None:
             assert sum(isinstance(asked, ReadRequest) for asked in holder.asked) <= 1 + 16 + 3
 
     run(scenario)
+
+
+def test_a_recovery_follows_its_last_entry_to_other_bookies() -> None:
+    """They are moved, and deleted where they were, after the recovery has read who holds them."""
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 4)
+        ledger, holders = writer.ledger_id, _holders(cluster, writer)
+        spares = [bookie for name, bookie in cluster.bookies.items() if name not in writer.ensemble]
+
+        def fault(request: Asked) -> Status | None:
+            if isinstance(request, ReadRequest) and request.entry == 3:
+                return Status.NO_ENTRY  # nothing lies beyond the LAC: its own length is read
+            if isinstance(request, ReadRequest) and not request.fence and ledger in holders[0].ledgers:
+                for holder, spare in zip(holders, spares, strict=True):
+                    spare.ledgers[ledger] = holder.ledgers.pop(ledger)
+                    del spare.ledgers[ledger].entries[3]
+                segments = (Segment(EntryId(0), tuple(BookieId(spare.name) for spare in spares)),)
+                moved = replace(writer.metadata, state=LedgerState.IN_RECOVERY, segments=segments)
+                cluster.metadata.write(ledger_path(ledger), encode_ledger_metadata(moved), None)
+            return None
+
+        for holder in holders:
+            holder.fault = fault
+        reader = await _recover(cluster, writer)
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(3)]
+        assert reader.metadata.segments[0].ensemble == tuple(spare.name for spare in spares)
+
+    run(scenario, bookies=6)
 
 
 def test_two_recoverers_at_once_agree() -> None:

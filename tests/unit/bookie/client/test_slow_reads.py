@@ -82,6 +82,21 @@ def test_each_further_replica_is_asked_after_a_longer_wait() -> None:
     run(scenario, settings=SETTINGS)
 
 
+def test_a_read_is_not_kept_waiting_by_the_longer_wait_of_another() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _written(client, 2, (3, 3, 2))
+        first, second, _ = _holders(cluster, writer)
+        first.fault = second.fault = _reads(-1.0)
+        reader = await client.open_ledger(writer.ledger_id, recover=False)
+        waiting = asyncio.ensure_future(reader.read(EntryId(0), EntryId(0)))
+        await asyncio.sleep(0.6)  # the second one was asked, and is given a whole second
+        assert await _timed(reader, 1, 1) < 0.6
+        assert not waiting.done()
+        await waiting
+
+    run(scenario, settings=SETTINGS)
+
+
 def test_without_speculation_only_an_answer_or_a_timeout_moves_a_read_on() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 1, (3, 3, 2))

@@ -132,16 +132,15 @@ def test_a_bookie_that_sends_nothing_at_all_is_connected_to_anew() -> None:
         world.bookie.fault = lambda request: -1.0
         assert isinstance(await world.ask(_read(0)), BookieUnavailableError)
         world.bookie.fault = lambda request: None
-        session = world.link.session
-        assert session == 1
+        assert world.link.stats.losses == 1
         assert isinstance(await world.ask(_read(0)), ReadResponse)
         assert world.link.stats.connects == 2
-        assert world.link.session == session
+        assert world.link.stats.losses == 1
 
     _run(scenario)
 
 
-def test_losing_the_socket_fails_every_question_and_begins_a_session() -> None:
+def test_losing_the_socket_fails_every_question() -> None:
     async def scenario(world: _World) -> None:
         world.bookie.fault = lambda request: -1.0
         questions = [world.ask(_read(entry)) for entry in range(3)]
@@ -149,7 +148,7 @@ def test_losing_the_socket_fails_every_question_and_begins_a_session() -> None:
         world.bookie.hang_up()
         for question in questions:
             assert isinstance(await question, BookieUnavailableError)
-        assert world.link.session == 1
+        assert world.link.stats.losses == 1
 
     _run(scenario)
 
