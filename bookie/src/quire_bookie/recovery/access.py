@@ -5,6 +5,7 @@ import contextlib
 
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.entry_list import ask_entries
+from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.pool import ConnectionPool
@@ -53,6 +54,11 @@ class ClusterAccess:
         self.nodes = LedgerNodes(metadata)
         self.pool = ConnectionPool(registry.address_of, client_settings, security)
         self._racks = racks
+        self._free_space = (
+            FreeSpace(registry, client_settings.free_space_interval_s, client_settings.read_timeout_s)
+            if client_settings.placement_by_free_space
+            else None
+        )
         self.rules = SpreadRules(
             client_settings.placement_racks_min,
             client_settings.placement_zones_min,
@@ -94,8 +100,8 @@ class ClusterAccess:
 
     @property
     def cluster(self) -> Cluster:
-        """Where the bookies stand, as an operator wrote it."""
-        return Cluster(self._racks.places)
+        """Where the bookies stand, as an operator wrote it, and their free space where that counts."""
+        return Cluster(self._racks.places, {} if self._free_space is None else self._free_space.weights)
 
     @property
     def registered(self) -> frozenset[BookieId]:
@@ -139,5 +145,7 @@ class ClusterAccess:
         """Drop the connections and stop following the registrations."""
         await self._hole_marks.close()
         await self.pool.close()
+        if self._free_space is not None:
+            await self._free_space.close()
         await self._racks.close()
         await self.registry.close()

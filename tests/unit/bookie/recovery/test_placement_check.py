@@ -7,9 +7,12 @@ from dataclasses import replace
 from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 from quire_bookie.quorum.placement import is_spread
+from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.ledger_repair import Verdict
 from quire_bookie.recovery.placement_check import PlacementCheck
-from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
+from tests.sim.metadata import SimMetadataStore
+from tests.sim.world import SimChance
+from tests.unit.bookie.recovery.small_cluster import LEDGER, QUICK, SETTINGS, SmallCluster, run
 
 MOVING = replace(SETTINGS, repair_placement=True)
 
@@ -75,3 +78,16 @@ def test_what_no_bookie_can_mend_is_counted_and_not_marked() -> None:
         assert await ensembles(cluster) == [(a, b, c)]
 
     run(scenario, settings=MOVING)
+
+
+def test_replacements_are_weighed_by_free_space_only_where_that_is_wanted() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        store = SimMetadataStore(cluster.world.metadata)
+        settings = replace(QUICK, placement_by_free_space=True)
+        weighing = await ClusterAccess.open(store, SETTINGS, settings, clock=cluster.world.clock, chance=SimChance(5))
+        await cluster.settle()
+        assert set(weighing.cluster.weights) == set(cluster.bookies)
+        assert cluster.access.cluster.weights == {}
+        await weighing.close()
+
+    run(scenario)
