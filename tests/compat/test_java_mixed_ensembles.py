@@ -1,5 +1,6 @@
 """Ensembles of stock Java bookies and ours, on one etcd, under stock Java clients and our own."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId
 from tests.compat.conftest import TIMEOUTS
 from tests.compat.test_java_ledgers import append, create, entries, read
 from tests.support.etcd_cluster import EtcdCluster
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.compat
 SIZE = 600
 REGISTERED_TIMEOUT_S = 30
 WHOLE_TIMEOUT_S = 15
+WOKEN_TIMEOUT_S = 30
+POLL_S = 300.0
 
 
 @dataclass
@@ -190,5 +193,38 @@ async def test_our_client_writes_and_recovers_on_both_kinds_of_bookies(java: Jav
         reader = await ours.open_ledger(LedgerId(ledger), recover=True)
         found = await reader.read(EntryId(0), EntryId(29))
         assert [bytes(entry.payload) for entry in found] == [payload(ledger, entry, SIZE) for entry in range(30)]
+    await ours.close()
+    await metadata.close()
+
+
+@pytest.mark.parametrize("digest", list(DigestType), ids=lambda digest: digest.name)
+async def test_our_reader_hears_from_java_bookies_by_long_polls_and_explicit_lacs(
+    java: JavaDriver, mixed: Mixed, digest: DigestType
+) -> None:
+    """One poll for each step, at one bookie, that would last far longer than the test if nothing woke it."""
+    ids = [BookieId(bookie.bookie_id) for bookie in mixed.java_bookies]
+    metadata = await open_metadata_store(mixed.cluster.etcd.url)
+    ours = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
+    writer = await ours.create_ledger(
+        ensemble_size=2, write_quorum=2, ack_quorum=2, digest_type=digest, password=b"secret", bookies=ids
+    )
+    ledger = writer.ledger_id
+    await writer.append(payload(ledger, 0, SIZE))
+    reader = await ours.open_ledger(ledger, password=b"secret", recover=False)
+    assert reader.last_add_confirmed == -1
+
+    async def woken(beyond: int) -> tuple[int, bool]:
+        polling = asyncio.ensure_future(reader._polls.wait(reader.metadata, EntryId(beyond), POLL_S))
+        await asyncio.sleep(0.3)
+        pending = not polling.done()
+        await (writer.append(payload(ledger, 1, SIZE)) if beyond < 0 else writer.tell_lac())
+        return await asyncio.wait_for(polling, WOKEN_TIMEOUT_S), pending
+
+    assert await woken(-1) == (0, True), "the header of the next entry vouches for it"
+    assert await woken(0) == (1, True), "no entry does: it was told"
+    assert await reader.read_explicit_lac() == 1
+    found = await reader.read(EntryId(0), EntryId(1))
+    assert [bytes(entry.payload) for entry in found] == [payload(ledger, entry, SIZE) for entry in range(2)]
+    await writer.close()
     await ours.close()
     await metadata.close()
