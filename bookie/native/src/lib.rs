@@ -213,51 +213,6 @@ fn put_run(out: &mut [u8], at: usize, entries: &Bound<'_, PyList>, ledger: i64, 
     Ok(body_at)
 }
 
-/// Records of an entry log, written where they go; see `plain.encode_records`.
-#[pyfunction]
-#[pyo3(signature = (target, at, salt, ledger, ids, places, chunks, kept))]
-#[allow(clippy::too_many_arguments)]
-fn encode_records(
-    target: &Bound<'_, PyAny>,
-    at: usize,
-    salt: u32,
-    ledger: i64,
-    ids: &Bound<'_, PyAny>,
-    places: &Bound<'_, PyAny>,
-    chunks: &Bound<'_, PyList>,
-    kept: &Bound<'_, PyList>,
-) -> PyResult<usize> {
-    let mut target = Buffer::write(target)?;
-    let out = target.bytes_mut();
-    let (ids, places) = (Buffer::read(ids)?, Buffer::read(places)?);
-    if ids.bytes().len() != places.bytes().len() || ids.bytes().len() % 8 != 0 {
-        return Err(PyValueError::new_err("not one place for each id"));
-    }
-    let mut chunk: Option<(usize, Buffer)> = None;
-    let mut at = at;
-    for (id, place) in ids.bytes().chunks_exact(8).zip(places.bytes().chunks_exact(8)) {
-        let id = i64::from_ne_bytes(id.try_into().unwrap());
-        let place = i64::from_ne_bytes(place.try_into().unwrap());
-        if place & PLACE_KEPT != 0 {
-            let entry = kept.get_item((place ^ PLACE_KEPT) as usize)?;
-            let source = Buffer::read(&entry)?;
-            at = put_record(out, at, salt, ledger, id, source.bytes())?;
-            continue;
-        }
-        let (start, size) = ((place >> PLACE_SIZE_BITS) as usize, (place & ((1 << PLACE_SIZE_BITS) - 1)) as usize);
-        let (number, offset) = (start / CHUNK_BYTES, start % CHUNK_BYTES);
-        if chunk.as_ref().map(|held| held.0) != Some(number) {
-            chunk = Some((number, Buffer::read(&chunks.get_item(number)?)?));
-        }
-        let held = chunk.as_ref().unwrap().1.bytes();
-        if offset + size > held.len() {
-            return Err(PyIndexError::new_err("a place outside its chunk"));
-        }
-        at = put_record(out, at, salt, ledger, id, &held[offset..offset + size])?;
-    }
-    Ok(at)
-}
-
 fn put_record(out: &mut [u8], at: usize, salt: u32, ledger: i64, id: i64, body: &[u8]) -> PyResult<usize> {
     let end = at + RECORD_HEAD_BYTES + body.len();
     if end > out.len() {
@@ -283,7 +238,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(add_replies, module)?)?;
     module.add_function(wrap_pyfunction!(store_entries, module)?)?;
     module.add_function(wrap_pyfunction!(encode_body, module)?)?;
-    module.add_function(wrap_pyfunction!(encode_records, module)?)?;
     module.add_function(wrap_pyfunction!(reads::take_reads, module)?)?;
     module.add_function(wrap_pyfunction!(reads::check_records, module)?)?;
     module.add_function(wrap_pyfunction!(reads::read_replies, module)?)?;

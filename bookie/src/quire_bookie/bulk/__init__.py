@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from quire_bookie.bulk.plain import (
         add_replies,
         encode_body,
-        encode_records,
         row_replies,
         store_entries,
         store_rows,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
-    add_replies, encode_body, encode_records = _steps.add_replies, _steps.encode_body, _steps.encode_records
+    add_replies, encode_body = _steps.add_replies, _steps.encode_body
     store_entries, take_adds = _steps.store_entries, _steps.take_adds
     # A module that was built before these steps were there goes on serving with those that it has.
     _rows = _steps if hasattr(_steps, "take_add_rows") else plain
@@ -63,7 +62,6 @@ __all__ = [
     "check_records",
     "encode_adds",
     "encode_body",
-    "encode_records",
     "encode_runs",
     "merge_blocks",
     "read_replies",

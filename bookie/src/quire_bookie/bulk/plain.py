@@ -9,17 +9,12 @@ machine's byte order: `array("q")`, or bytes of one.
 """
 
 from array import array
-from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from quire_bookie.crc import crc32c
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, EntryId, LedgerId, Run, RunPiece, RunRow
-
-if TYPE_CHECKING:
-    from mmap import mmap
 
 CHUNK_BYTES: Final = 1 << 20
 BATCHED_ENTRY_BYTES_MAX: Final = 16 * 1024 - 1
@@ -35,8 +30,6 @@ _REPLY = Struct(">iIiqq")
 _RUN_HEAD = Struct("<B3xIqqq")
 _RUN_HEAD_OF_ONE = Struct("<B3xIqqqI")
 _ENTRIES_KIND = 1
-_RECORD_TAIL = Struct("<Iqq")
-_CRC = Struct("<I")
 _JOIN_BYTES_MAX = 48 * 1024
 """A larger join is a fresh mapping every time, and its page faults cost more than copying entry by entry."""
 _run_fields = attrgetter("ledger", "first", "lac", "entries")
@@ -186,41 +179,3 @@ def encode_body(items: list[Run | bytes]) -> bytes:
             add(Struct(f"<{len(entries)}I").pack(*map(len, entries)))
             parts.extend(entries)
     return b"".join(parts)
-
-
-def encode_records(
-    target: "bytearray | memoryview | mmap",
-    at: int,
-    salt: int,
-    ledger: int,
-    ids: Sequence[int],
-    places: Sequence[int],
-    chunks: list[bytearray],
-    kept: list[Buffer],
-) -> int:
-    """Write the records of some entries of one ledger into `target` from `at` on (see `storage.log_format`).
-
-    Gives the position behind the last. ValueError or IndexError where something does not fit: nothing behind the end
-    of `target` is touched.
-    """
-    pack, crc, crc_pack = _RECORD_TAIL.pack, crc32c, _CRC.pack
-    parts: list[Buffer] = []
-    views = [memoryview(chunk) for chunk in chunks]
-    for entry, place in zip(ids, places, strict=True):
-        if place & PLACE_KEPT:
-            body: Buffer = kept[place ^ PLACE_KEPT]
-        else:
-            start, size = place >> PLACE_SIZE_BITS, place & PLACE_SIZE_MASK
-            offset = start % CHUNK_BYTES
-            body = views[start // CHUNK_BYTES][offset : offset + size]
-            if len(body) != size:
-                raise IndexError("a place outside its chunk")
-        head = pack(len(body), ledger, entry)
-        parts.append(crc_pack(crc(body, crc(head, salt))) + head)
-        parts.append(body)
-    joined = b"".join(parts)
-    end = at + len(joined)
-    if end > len(target):
-        raise IndexError("the records do not fit the target")
-    target[at:end] = joined
-    return end

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from quire_bookie.bulk.plain import PLACE_KEPT, PLACE_SIZE_MASK, encode_records
+from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS, PLACE_SIZE_MASK
 from quire_bookie.crc import crc32c
 from quire_bookie.model import Buffer
 
@@ -26,6 +26,7 @@ _HEAD = struct.Struct("<IBB")
 _SEGMENT = struct.Struct("<IIBBBB")
 _FORM = struct.Struct("<BBBB")
 _U32 = struct.Struct("<I")
+_RECORD_TAIL = struct.Struct("<Iqq")
 
 
 def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> list[tuple[int, bytes]]:
@@ -77,10 +78,35 @@ def encode_runs(
     chunks: list[bytearray],
     kept: list[Buffer],
 ) -> int:
-    """As `encode_records`, of several runs one behind the other."""
+    """Write the records of several runs into `target` from `at` on, one behind the other (see `storage.log_format`).
+
+    Gives the position behind the last. ValueError or IndexError where something does not fit: nothing behind the end
+    of `target` is touched.
+    """
+    pack, crc, crc_pack = _RECORD_TAIL.pack, crc32c, _U32.pack
+    parts: list[Buffer] = []
+    views = [memoryview(chunk) for chunk in chunks]
     for ledger, ids, places, start, stop in runs:
-        at = encode_records(target, at, salt, ledger, ids[start:stop], places[start:stop], chunks, kept)
-    return at
+        if len(ids) != len(places):
+            raise ValueError("not one place for each id")
+        for entry, place in zip(ids[start:stop], places[start:stop], strict=True):
+            if place & PLACE_KEPT:
+                body: Buffer = kept[place ^ PLACE_KEPT]
+            else:
+                begin, size = place >> PLACE_SIZE_BITS, place & PLACE_SIZE_MASK
+                offset = begin % CHUNK_BYTES
+                body = views[begin // CHUNK_BYTES][offset : offset + size]
+                if len(body) != size:
+                    raise IndexError("a place outside its chunk")
+            head = pack(len(body), ledger, entry)
+            parts.append(crc_pack(crc(body, crc(head, salt))) + head)
+            parts.append(body)
+    joined = b"".join(parts)
+    end = at + len(joined)
+    if end > len(target):
+        raise IndexError("the records do not fit the target")
+    target[at:end] = joined
+    return end
 
 
 def merge_blocks(keys: list[bytes], olds: list[bytes | None], fresh: list[bytes]) -> list[bytes | None]:

@@ -1,7 +1,9 @@
 """The steps of a flush: plain and native ones against the block index and the log's own encoder, and each other."""
 
+import mmap
 from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from quire_bookie.bulk import plain_flushes
 from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.errors import DamagedError
-from quire_bookie.model import Buffer, LedgerId
+from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.storage import log_format
 from quire_bookie.storage.block_index import BlockSegment, decode_block, merge_block, merge_encoded, segment_head
 from quire_bookie.storage.index_keys import block_key
@@ -80,6 +82,70 @@ def test_segments_are_those_of_the_block_index_and_records_those_of_the_log(
     assert target == bytes(10) + expected + bytes(10)
     with pytest.raises((ValueError, IndexError)):
         steps.encode_runs(bytearray(len(expected) - 1), 0, 99, runs, chunks, kept)
+
+
+def place(start: int, size: int) -> int:
+    """Of an entry in a chunk."""
+    return start << PLACE_SIZE_BITS | size
+
+
+def run_of(ids: list[int], places: list[int], ledger: int = 77) -> FlushRun:
+    """All of these entries."""
+    return ledger, array("q", ids), array("q", places), 0, len(ids)
+
+
+@BOTH
+@pytest.mark.parametrize("target", [bytearray(9000), memoryview(bytearray(9000)), mmap.mmap(-1, 9000)])
+def test_records_of_several_chunks_are_what_the_log_format_checks(steps: ModuleType, target: Any) -> None:
+    chunks = [bytearray(CHUNK_BYTES), bytearray(CHUNK_BYTES)]
+    chunks[0][10:15] = b"small"
+    chunks[1][-6:] = b"second"
+    kept: list[Buffer] = [b"", memoryview(b"-a kept one")[1:], b"x" * 3000]
+    ids = [-(1 << 63), 4, 9, 10, (1 << 63) - 1]
+    places = [place(10, 5), PLACE_KEPT | 1, place(2 * CHUNK_BYTES - 6, 6), PLACE_KEPT | 2, PLACE_KEPT]
+    end = steps.encode_runs(target, 4096, 99, [run_of(ids, places)], chunks, kept)
+    at = 4096
+    for entry, body in zip(ids, (b"small", b"a kept one", b"second", b"x" * 3000, b""), strict=True):
+        size = log_format.RECORD_HEADER_BYTES + len(body)
+        record = bytes(target[at : at + size])
+        assert log_format.check_record(99, record, LedgerId(77), EntryId(entry), "log", at) == body
+        at += size
+    assert at == end
+    assert not any(target[end:])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "wrong", [PLACE_KEPT | 7, place(CHUNK_BYTES - 3, 4), place(7 * CHUNK_BYTES, 4), place(CHUNK_BYTES, 0)]
+)
+def test_places_that_cannot_be_are_refused(steps: ModuleType, wrong: int) -> None:
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_runs(bytearray(500), 0, 0, [run_of([1], [wrong])], [bytearray(CHUNK_BYTES)], [b"kept"])
+
+
+@BOTH
+def test_records_never_run_over_the_end_of_their_target(steps: ModuleType) -> None:
+    runs, target = [run_of([1], [PLACE_KEPT])], bytearray(100)
+    assert steps.encode_runs(target, 0, 0, runs, [], [b"x" * 76]) == 100
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_runs(target, 1, 0, runs, [], [b"x" * 76])
+    assert len(target) == 100
+
+
+@BOTH
+def test_no_buffer_is_held_after_records_were_written_or_refused(steps: ModuleType) -> None:
+    """One whose buffer is held cannot change its size."""
+    chunk, body, target = bytearray(CHUNK_BYTES), bytearray(b"body"), bytearray(100)
+    run = run_of([1, 2], [place(0, 4), PLACE_KEPT])
+    steps.encode_runs(target, 0, 0, [run], [chunk], [body])
+    with pytest.raises((IndexError, ValueError)):
+        steps.encode_runs(target, 99, 0, [run], [chunk], [body])
+    for held in (chunk, body, target, run[1], run[2]):
+        held.append(0)
+    gone = memoryview(b"gone")
+    gone.release()
+    with pytest.raises(ValueError, match="released"):
+        steps.encode_runs(target, 0, 0, [run_of([1], [PLACE_KEPT])], [], [gone])
 
 
 @BOTH

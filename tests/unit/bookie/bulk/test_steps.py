@@ -1,6 +1,5 @@
 """The steps over whole buffers: one set of tests for the plain ones and the native ones, and that both agree."""
 
-import mmap
 import os
 import struct
 import subprocess
@@ -9,14 +8,12 @@ from array import array
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.bulk import plain
 from quire_bookie.journal import records
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run
-from quire_bookie.storage import log_format
 from quire_bookie.wire import v2
 from tests.support.bulk_steps import add_frame, native
 from tests.support.bulk_steps import both as steps_of
@@ -236,44 +233,11 @@ def test_a_body_reads_back_as_the_runs_it_was_made_of(steps: Any) -> None:
     ]
 
 
-# encode_records
-
-
-def place(start: int, size: int) -> int:
-    """Of an entry in a chunk."""
-    return start << plain.PLACE_SIZE_BITS | size
-
-
-@both
-@pytest.mark.parametrize("target", [bytearray(9000), memoryview(bytearray(9000)), mmap.mmap(-1, 9000)])
-def test_records_are_what_the_log_format_checks(steps: Any, target: Any) -> None:
-    chunks = [bytearray(plain.CHUNK_BYTES), bytearray(plain.CHUNK_BYTES)]
-    chunks[0][10:15] = b"small"
-    chunks[1][0:6] = b"second"
-    kept: list[Buffer] = [b"", memoryview(b"-a kept one")[1:], b"x" * 3000]
-    ids = array("q", [3, 4, 9, 10, 11])
-    places = array(
-        "q", [place(10, 5), plain.PLACE_KEPT | 1, place(plain.CHUNK_BYTES, 6), plain.PLACE_KEPT | 2, plain.PLACE_KEPT]
-    )
-    salt = crc32c(b"the header of a log")
-    end = steps.encode_records(target, 4096, salt, 77, ids, places, chunks, kept)
-    at = 4096
-    for entry, body in zip(ids, (b"small", b"a kept one", b"second", b"x" * 3000, b""), strict=True):
-        size = log_format.RECORD_HEADER_BYTES + len(body)
-        record = bytes(target[at : at + size])
-        assert log_format.check_record(salt, record, LedgerId(77), EntryId(entry), "log", at) == body
-        at += size
-    assert at == end
-    assert not any(target[end:])
-
-
 @both
 @given(data=st.data())
-def test_what_was_stored_comes_out_as_the_same_records_from_both(steps: Any, data: st.DataObject) -> None:
-    kept: list[Buffer] = [bytes([n + 1]) * (n * 7) for n in range(3)]
-    chunks = [bytearray(plain.CHUNK_BYTES) for _ in range(2)]
-    places = array("q")
-    for number, chunk in enumerate(chunks):
+def test_both_store_the_same_bytes_and_places(steps: Any, data: st.DataObject) -> None:
+    for number in range(2):
+        chunk = bytearray(plain.CHUNK_BYTES)
         entries: list[Buffer] = [
             memoryview(b"x" + body)[1:] if view else body
             for body, view in data.draw(st.lists(st.tuples(st.binary(max_size=50), st.booleans()), max_size=6))
@@ -284,43 +248,20 @@ def test_what_was_stored_comes_out_as_the_same_records_from_both(steps: Any, dat
         stored = steps.store_entries(chunk, offset, start, entries)
         assert chunk[offset : offset + size] == b"".join(entries)
         assert stored == plain.store_entries(bytearray(plain.CHUNK_BYTES), offset, start, entries)
-        places.frombytes(stored)
-    places.extend(plain.PLACE_KEPT | index for index in range(len(kept)))
-    order = data.draw(st.permutations(list(places)))
-    ids = array("q", data.draw(st.lists(st.sampled_from(ID_EDGES), min_size=len(order), max_size=len(order))))
-    salt, ledger = data.draw(st.integers(0, (1 << 32) - 1)), data.draw(st.sampled_from(ID_EDGES))
-    at, room = data.draw(st.integers(0, 50)), data.draw(st.sampled_from([50, 400, 2000]))
-    target, expected = bytearray(room), bytearray(room)
-    try:
-        end = plain.encode_records(expected, at, salt, ledger, ids, array("q", order), chunks, kept)
-    except (IndexError, ValueError):
-        with pytest.raises((IndexError, ValueError)):
-            steps.encode_records(target, at, salt, ledger, ids, array("q", order), chunks, kept)
-    else:
-        assert steps.encode_records(target, at, salt, ledger, ids, array("q", order), chunks, kept) == end
-        assert target == expected
-    assert len(target) == room
-    target.append(0)  # nobody holds it any more
 
 
 @both
 def test_no_buffer_is_held_after_a_step_succeeded_or_failed(steps: Any) -> None:
     """A bytearray whose buffer is held cannot change its size."""
-    chunk, body, target = bytearray(plain.CHUNK_BYTES), bytearray(b"body"), bytearray(100)
-    ids, places = array("q", [1]), array("q", [place(0, 4)])
+    chunk, body = bytearray(plain.CHUNK_BYTES), bytearray(b"body")
     steps.store_entries(chunk, 0, 0, [body])
-    steps.encode_records(target, 0, 0, 7, ids, places, [chunk], [])
     steps.encode_body([Run(LedgerId(1), EntryId(1), [body], EntryId(0), 4)])
     with pytest.raises((IndexError, ValueError)):
         steps.store_entries(chunk, plain.CHUNK_BYTES - 1, 0, [body])
-    with pytest.raises((IndexError, ValueError)):
-        steps.encode_records(target, 99, 0, 7, ids, places, [chunk], [body])
     with pytest.raises(TypeError):
         steps.store_entries(chunk, 0, 0, [body, None])
-    for held in (chunk, body, target):
+    for held in (chunk, body):
         held.append(0)
-    ids.append(0)
-    places.append(0)
 
 
 @both
@@ -330,34 +271,7 @@ def test_a_view_that_was_let_go_is_an_error(steps: Any) -> None:
     with pytest.raises(ValueError, match="released"):
         steps.store_entries(bytearray(100), 0, 0, [gone])
     with pytest.raises(ValueError, match="released"):
-        steps.encode_records(bytearray(100), 0, 0, 7, array("q", [1]), array("q", [plain.PLACE_KEPT]), [], [gone])
-    with pytest.raises(ValueError, match="released"):
         steps.encode_body([Run(LedgerId(1), EntryId(1), [gone], EntryId(0), 4)])
-
-
-@both
-def test_records_never_run_over_the_end_of_their_target(steps: Any) -> None:
-    ids, places, kept = array("q", [1]), array("q", [plain.PLACE_KEPT]), [b"x" * 76]
-    target = bytearray(100)
-    assert steps.encode_records(target, 0, 0, 1, ids, places, [], kept) == 100
-    with pytest.raises((IndexError, ValueError)):
-        steps.encode_records(target, 1, 0, 1, ids, places, [], kept)
-    assert len(target) == 100
-
-
-@both
-@pytest.mark.parametrize(
-    ("ids", "places"),
-    [
-        (array("q", [1, 2]), array("q", [plain.PLACE_KEPT])),
-        (array("q", [1]), array("q", [plain.PLACE_KEPT | 7])),
-        (array("q", [1]), array("q", [place(plain.CHUNK_BYTES - 3, 4)])),
-        (array("q", [1]), array("q", [place(7 * plain.CHUNK_BYTES, 4)])),
-    ],
-)
-def test_places_that_cannot_be_are_refused(steps: Any, ids: Any, places: Any) -> None:
-    with pytest.raises((IndexError, ValueError)):
-        steps.encode_records(bytearray(500), 0, 0, 1, ids, places, [bytearray(plain.CHUNK_BYTES)], [b"kept"])
 
 
 # The choice
