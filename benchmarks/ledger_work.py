@@ -286,7 +286,8 @@ async def loss(client: LedgerClient, options: Options) -> Figures:
 async def repair(client: LedgerClient, options: Options) -> Figures:
     """Auto-recovery with nothing else to do, from the mark to its end."""
     ledger = LedgerId(int(options["ledgers"]))
-    settings = RecoverySettings(audits=False, rate_bytes_s=int(float(options["rate"]) * MIB))
+    rate = int(float(options["rate"]) * MIB)
+    settings = RecoverySettings(audits=False, rate_bytes_s=rate, lost_bookie_delay_s=0)
     metadata = await open_metadata_store(options["metadata"], MetadataSettings())
     marks = UnderReplication(metadata, SystemClock())
     running = await start_auto_recovery(

@@ -5,7 +5,8 @@ stored byte for byte. Reading goes on while earlier batches are on their way to 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from quire_bookie.client.ledger_entry import LedgerEntry
@@ -68,19 +69,16 @@ async def copy_fragment(
     writers = [ReplicaWriter(handle, target.bookie) for target in targets]
     copied = Copied()
     under_way: set[asyncio.Task[None]] = set()
+    ranges = union(one for target in targets for one in target.ranges)
     try:
-        for first, last in union(one for target in targets for one in target.ranges):
-            at: int = first
-            while at <= last:
-                entries = await _read(reader, metadata, EntryId(at), last, batch_bytes)
+        async with aclosing(_batches(reader, metadata, ranges, batch_bytes)) as batches:
+            async for at, entries in batches:
                 if isinstance(entries, LedgerError):
-                    if any(_wants(fragment, target, EntryId(at)) for target in targets):
-                        copied.unreadable[EntryId(at)] = entries
+                    if any(_wants(fragment, target, at) for target in targets):
+                        copied.unreadable[at] = entries
                         if len(copied.unreadable) >= unreadable_max:
                             return copied
-                    at += 1
                     continue
-                at += len(entries)
                 await _store(fragment, targets, writers, entries, under_way, copied, pace)
                 while len(under_way) >= REPLICATION_BATCHES_IN_FLIGHT:
                     await _reap(under_way)
@@ -93,6 +91,28 @@ async def copy_fragment(
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def _batches(
+    reader: RangeReader, metadata: LedgerMetadata, ranges: Iterable[EntryRange], batch_bytes: int
+) -> AsyncGenerator[tuple[EntryId, list[LedgerEntry] | LedgerError], None]:
+    """Where each begins and its entries, or the error of that one entry. The next is read while one is used."""
+    for first, last in ranges:
+        at: int = first
+        reading: asyncio.Task[list[LedgerEntry] | LedgerError] | None = None
+        try:
+            while at <= last:
+                entries = await (reading or _read(reader, metadata, EntryId(at), last, batch_bytes))
+                begin, reading = EntryId(at), None
+                at += 1 if isinstance(entries, LedgerError) else len(entries)
+                if at <= last:
+                    ahead = _read(reader, metadata, EntryId(at), last, batch_bytes)
+                    reading = asyncio.get_running_loop().create_task(ahead, name="read entries to copy")
+                yield begin, entries
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _read(

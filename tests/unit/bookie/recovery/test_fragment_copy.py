@@ -2,12 +2,16 @@
 
 import asyncio
 import gc
-from typing import Any
+from contextlib import aclosing
+from typing import Any, cast
 
 import pytest
 
-from quire_bookie.errors import BookieUnavailableError
-from quire_bookie.recovery.fragment_copy import _reap
+from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.range_read import RangeReader
+from quire_bookie.errors import BookieUnavailableError, LedgerError, QuorumError
+from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
+from quire_bookie.recovery.fragment_copy import _batches, _reap
 
 
 async def test_copies_that_fail_in_one_step_are_all_taken_note_of() -> None:
@@ -24,3 +28,54 @@ async def test_copies_that_fail_in_one_step_are_all_taken_note_of() -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert forgotten == []
+
+
+class _Reads:
+    """Entries two at a time; entry 3 cannot be read. Notes what was asked for, and what was given up."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.given_up: list[int] = []
+        self.held = asyncio.Event()
+        self.held.set()
+
+    async def read(
+        self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
+    ) -> list[LedgerEntry]:
+        self.asked.append(first)
+        try:
+            await self.held.wait()
+        except asyncio.CancelledError:
+            self.given_up.append(first)
+            raise
+        if first == 3:
+            raise QuorumError("entry 3")
+        ids = [entry for entry in range(first, min(first + 2, last + 1)) if entry != 3]
+        return [LedgerEntry(LedgerId(1), EntryId(entry), EntryId(entry - 1), 0, memoryview(b"")) for entry in ids]
+
+
+async def test_the_next_batch_is_read_while_one_is_used_and_what_cannot_be_read_is_passed_over() -> None:
+    reads = _Reads()
+    found: list[tuple[int, object]] = []
+    ranges = [(EntryId(0), EntryId(5)), (EntryId(9), EntryId(9))]
+    async with aclosing(_batches(cast(RangeReader, reads), cast(LedgerMetadata, None), ranges, 100)) as batches:
+        async for at, entries in batches:
+            await asyncio.sleep(0)
+            ahead = {0: 2, 2: 3, 3: 4, 4: 4, 9: 9}[at]
+            assert reads.asked[-1] == ahead
+            found.append((at, entries if isinstance(entries, LedgerError) else [one.entry_id for one in entries]))
+    assert [at for at, _ in found] == [0, 2, 3, 4, 9]
+    assert [ids for at, ids in found if at != 3] == [[0, 1], [2], [4, 5], [9]]
+    assert isinstance(found[2][1], QuorumError)
+
+
+async def test_what_is_read_ahead_ends_with_the_copy() -> None:
+    reads = _Reads()
+    ranges = [(EntryId(0), EntryId(5))]
+    async with aclosing(_batches(cast(RangeReader, reads), cast(LedgerMetadata, None), ranges, 100)) as batches:
+        async for at, _entries in batches:
+            assert at == 0
+            reads.held.clear()
+            await asyncio.sleep(0)
+            break
+    assert reads.asked == [0, 2] and reads.given_up == [2]
