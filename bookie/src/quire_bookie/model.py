@@ -73,6 +73,13 @@ class LedgerMetadata:
     has_password: bool = True
     """False: the stored form names neither digest type nor password; both are the opener's to know."""
 
+    def is_another_than(self, other: "LedgerMetadata") -> bool:
+        """Whether the tokens of their creators say that an id was given to two ledgers.
+
+        No token says nothing: BookKeeper's own client drops it with each update.
+        """
+        return bool(self.c_token and other.c_token) and self.c_token != other.c_token
+
     def ensemble_of(self, entry: EntryId) -> tuple[BookieId, ...]:
         """The ensemble of the segment that owns `entry` (largest first_entry not above it)."""
         owner = self.segments[0]

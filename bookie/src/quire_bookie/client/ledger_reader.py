@@ -18,7 +18,7 @@ from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.range_read import RangeReader
-from quire_bookie.errors import LedgerClosedError, MetadataError, NoSuchEntryError
+from quire_bookie.errors import LedgerClosedError, MetadataError, NoSuchEntryError, NoSuchLedgerError
 from quire_bookie.limits import ITERATED_READ_BYTES, LAC_POLL_S
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 
@@ -174,9 +174,11 @@ class LedgerReader:
         return self._lac
 
     def _take(self, metadata: LedgerMetadata) -> None:
-        """The metadata as they are now, unless an older answer came late."""
+        """The metadata as they are now, unless an older answer came late. NoSuchLedgerError: of another ledger."""
         if self.is_closed:
             return
+        if metadata.is_another_than(self._metadata):
+            raise NoSuchLedgerError(f"ledger {self.ledger_id} was deleted, and its id was given to another one")
         self._metadata = metadata
         if self.is_closed:
             self._lac, self._length = metadata.last_entry, metadata.length

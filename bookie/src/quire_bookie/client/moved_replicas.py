@@ -49,8 +49,6 @@ async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: Ledg
         if not isinstance(failure, NoSuchEntryError):
             raise failure from error
         raise QuorumError(f"{failure}; whether others hold it by now cannot be found out: {error}") from error
-    # BookKeeper's own client drops the token with each update; of ours no two ledgers have the same.
-    is_another = found.c_token and known.c_token and found.c_token != known.c_token
-    if is_another or found.segments == known.segments:
+    if found.is_another_than(known) or found.segments == known.segments:
         raise failure
     return replace(known, segments=found.segments)

@@ -68,7 +68,7 @@ def closed_fragments(metadata: LedgerMetadata) -> list[Fragment]:
 def same_instance(one: LedgerMetadata, other: LedgerMetadata) -> bool:
     """Whether two readings can be of one ledger: an id that was deleted may be given out again."""
     return (
-        one.c_token == other.c_token
+        not one.is_another_than(other)
         and one.ctime_ms == other.ctime_ms
         and one.password == other.password
         and one.digest_type == other.digest_type

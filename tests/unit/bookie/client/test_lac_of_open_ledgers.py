@@ -7,6 +7,8 @@ import pytest
 
 from quire_bookie.client import ClientSettings, LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.errors import ConfigError, LedgerClosedError, NoSuchLedgerError, QuorumError
+from quire_bookie.metadata.layout import ledger_path
+from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import EntryId
 from quire_bookie.wire.messages import AddRequest, ReadLacRequest, ReadRequest, Status, WriteLacRequest
 from tests.unit.bookie.client.cluster import QUICK, Cluster, run
@@ -221,6 +223,23 @@ def test_a_waiting_reader_says_that_its_ledger_was_deleted() -> None:
         await client.delete_ledger(writer.ledger_id)
         with pytest.raises(NoSuchLedgerError):
             await waiting
+
+    run(scenario)
+
+
+def test_a_reader_does_not_take_another_ledger_of_the_same_id_for_its_own() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer, reader = await _open(cluster, client)
+        assert writer.metadata.c_token
+        other = replace(writer.metadata, c_token=writer.metadata.c_token + 1)
+        cluster.metadata.write(ledger_path(writer.ledger_id), encode_ledger_metadata(other), None)
+        with pytest.raises(NoSuchLedgerError):
+            await reader.read_last_add_confirmed()
+        with pytest.raises(NoSuchLedgerError):
+            await reader.wait_for_lac(EntryId(3), 5.0)
+        updated_by_java = replace(writer.metadata, c_token=0)
+        cluster.metadata.write(ledger_path(writer.ledger_id), encode_ledger_metadata(updated_by_java), None)
+        assert await reader.read_last_add_confirmed() == 3
 
     run(scenario)
 
