@@ -21,7 +21,7 @@ from tests.unit.bookie.storage.test_compaction_crash import (
     Together,
     check,
     disturbance,
-    prepare,
+    prepared,
     reopen,
     rest,
     scenario,
@@ -290,13 +290,13 @@ async def check_rebuilt(dead: Store, disk: SimDisk, history: History, *, torn: b
 async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_tell_what_was_stored_last(
     survival: Survival,
 ) -> None:
+    origin, before = await prepared()
     step = 0
     finished = False
     while not finished:
-        history = History()
-        disk = SimDisk()
-        store = await open_store(disk)
-        await prepare(store, history)
+        history = History(dict(before.stored), set(before.deleting), set(before.deleted))
+        disk = origin.disk.crash("all")
+        store = await reopen(origin, disk)
         disk.crash_after(step)
         try:
             await scenario(store, history)
