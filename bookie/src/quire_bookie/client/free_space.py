@@ -7,6 +7,7 @@ import asyncio
 import logging
 
 from quire_bookie.client.bookie_info import ask_space
+from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.registration import BookieRegistry
@@ -18,11 +19,14 @@ _log = logging.getLogger("quire.client.space")
 class FreeSpace:
     """Free bytes by bookie, refreshed every `interval_s` by one task."""
 
-    def __init__(self, registry: BookieRegistry, interval_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, registry: BookieRegistry, interval_s: float, timeout_s: float, security: ClientSecurity | None
+    ) -> None:
         self.weights: dict[BookieId, float] = {}
         self._registry = registry
         self._interval_s = interval_s
         self._timeout_s = timeout_s
+        self._security = security
         self._task = start_background(self._poll(), "free space of bookies", _log)
 
     async def close(self) -> None:
@@ -37,7 +41,7 @@ class FreeSpace:
                 if address is None:
                     continue
                 try:
-                    self.weights[bookie] = (await ask_space(address, self._timeout_s)).free_bytes
+                    self.weights[bookie] = (await ask_space(address, self._timeout_s, self._security)).free_bytes
                 except LedgerError as error:
                     _log.warning("%s", error)
             for bookie in self.weights.keys() - self._registry.writable - self._registry.read_only:

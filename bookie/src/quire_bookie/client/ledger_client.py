@@ -74,7 +74,7 @@ class LedgerClient:
         self._pool = ConnectionPool(registry.address_of, settings, security)
         self._racks = racks
         self._free_space = (
-            FreeSpace(registry, settings.free_space_interval_s, settings.read_timeout_s)
+            FreeSpace(registry, settings.free_space_interval_s, settings.read_timeout_s, security)
             if settings.placement_by_free_space
             else None
         )

@@ -55,7 +55,7 @@ class ClusterAccess:
         self.pool = ConnectionPool(registry.address_of, client_settings, security)
         self._racks = racks
         self._free_space = (
-            FreeSpace(registry, client_settings.free_space_interval_s, client_settings.read_timeout_s)
+            FreeSpace(registry, client_settings.free_space_interval_s, client_settings.read_timeout_s, security)
             if client_settings.placement_by_free_space
             else None
         )

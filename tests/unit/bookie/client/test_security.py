@@ -12,6 +12,7 @@ import jwt
 import pytest
 
 from quire_bookie.client import ClientSettings
+from quire_bookie.client.bookie_info import BookieSpace, ask_space
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.pool import ConnectionPool
 from quire_bookie.client.security import ClientSecurity, ClientSecuritySettings
@@ -121,6 +122,29 @@ def test_a_token_over_v3(loop: str, with_tls: bool, tmp_path: Path) -> None:
     security = ClientSecuritySettings(TlsFiles(trust=authority.trust) if with_tls else None, token=TOKEN)
     pem = authority.issue("bookie") if with_tls else None
     assert first_answers(loop, security, pem=pem, provider=tokens(), reads=2, v3=True) == [ENTRY] * 2
+
+
+@both_loops
+@pytest.mark.parametrize("with_token", [True, False])
+def test_a_single_question_is_secured_as_well(loop: str, with_token: bool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem = authority.issue("bookie")
+
+    async def go() -> BookieSpace:
+        tls = TlsContext(
+            TlsFiles(pem.certificate, pem.key), partial(server_context, client_certificates=False), 0, SystemClock()
+        )
+        await tls.open()
+        settings = ClientSecuritySettings(TlsFiles(trust=authority.trust), token=TOKEN if with_token else "")
+        async with served(Guard(tls=tls, provider=tokens(), tls_required=True)) as port:
+            address = BookieAddress("localhost", port.number)
+            return await ask_space(address, 5, await ClientSecurity.open(settings, SystemClock()))
+
+    if with_token:
+        assert run_on(loop, go()) == BookieSpace(free_bytes=20, total_bytes=30)
+    else:
+        with pytest.raises(LedgerError):
+            run_on(loop, go())
 
 
 @both_loops

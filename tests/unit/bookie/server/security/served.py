@@ -10,11 +10,13 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire import client_codec, client_v3, server_codec
+from quire_bookie.wire import client_codec, client_v3, server_codec, server_v3
 from quire_bookie.wire.messages import (
     AddBatch,
     AddRequest,
     AuthRequest,
+    BookieInfoRequest,
+    BookieInfoResponse,
     ReadRequest,
     RefusedRequest,
     Request,
@@ -47,6 +49,9 @@ class Agreeable:
             connection.unanswered += 1
             if isinstance(request, ReadRequest):
                 connection.send(server_codec.encode_read(request, Status.OK, ENTRY))
+            elif isinstance(request, BookieInfoRequest):
+                info = BookieInfoResponse(Status.OK, 30, 20, request.origin.transaction)
+                connection.send((server_v3.encode_info(info),))
             elif isinstance(request, AuthRequest):
                 connection.send((server_codec.encode_auth_disabled(request),))
             elif isinstance(request, RefusedRequest):
