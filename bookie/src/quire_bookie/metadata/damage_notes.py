@@ -35,7 +35,7 @@ def _decode(bookie: BookieId, node: Node) -> DamageNote:
     """One that does not parse names nothing, so that it goes with the next repair."""
     try:
         found = [(EntryId(int(first)), EntryId(int(last))) for first, last in json.loads(node.value)["ranges"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         found = []
     return DamageNote(bookie, tuple(found), node.version)
 

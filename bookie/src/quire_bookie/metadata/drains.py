@@ -90,7 +90,7 @@ def decode_drains(value: bytes) -> tuple[Drain, ...]:
             )
             for one in found
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise MetadataFormatError(f"{DRAINS}: {value[:80]!r} is no list of drains: {error}") from error
 
 
@@ -200,5 +200,5 @@ def _decode_progress(value: bytes) -> Progress | None:
             None if found["eta_s"] is None else int(found["eta_s"]),
             tuple(map(str, found["blocked_by"])),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -48,7 +48,7 @@ def _decode(node: Node) -> Unrecoverable | None:
             int(found["attempts"]),
             None if found.get("accepted_ms") is None else int(found["accepted_ms"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -50,8 +50,9 @@ def test_notes_add_up_and_go_only_unchanged() -> None:
         (left,) = await notes.read(LEDGER)
         assert left.ranges[-1] == (30, 30), "more was noted since"
         assert await notes.read(LedgerId(1)) == []
-        server.write(f"/quire/damage/L{LEDGER:019d}/{A}", b"?", None)
-        (broken,) = await notes.read(LEDGER)
-        assert broken.ranges == ()
+        for nonsense in (b"?", b"[]", b'{"ranges": [1]}', b'{"ranges": [[1, 1e999]]}', b"\xff"):
+            server.write(f"/quire/damage/L{LEDGER:019d}/{A}", nonsense, None)
+            (broken,) = await notes.read(LEDGER)
+            assert broken.ranges == ()
 
     simulate(scenario, seed=1)
