@@ -29,12 +29,15 @@ class Life:
         self.flushed = 0
         """Entries below this one are durable in the storage: the mark may have passed them."""
 
-    async def live(self, disk: SimDisk, bursts: int) -> None:
-        """Append in bursts until the disk dies or the bursts are over."""
+    async def live(self, disk: SimDisk, bursts: int, *, ahead: bool = True) -> None:
+        """Append in bursts until the disk dies or the bursts are over. Not `ahead`: the start takes the first five."""
         try:
             journal = await Journal.open(disk, FOLDER, TINY, chance=SystemChance())
-            await journal.replay(lambda _: None)
+            await journal.read(lambda _: None)
+            await journal.start(ahead=ahead)
             for burst in range(bursts):
+                if burst == 5:
+                    journal.keep_ahead()
                 answers = Answers()
                 for _ in range(burst % 4 + 1):
                     journal.append_run(run_of(self.appended, payload(self.appended)), answers.of(self.appended))
@@ -63,23 +66,24 @@ async def check(life: Life, disk: SimDisk) -> None:
     assert not ids or ids[-1] < life.appended
 
 
-async def count_steps(bursts: int) -> int:
+async def count_steps(bursts: int, *, ahead: bool = True) -> int:
     disk = SimDisk()
     life = Life()
-    await life.live(disk, bursts)
+    await life.live(disk, bursts, ahead=ahead)
     assert not disk.crashed
     return disk.steps
 
 
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("survival", ["none", "all", "random"])
-async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival) -> None:
-    steps = await count_steps(30)
+async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival, ahead: bool) -> None:
+    steps = await count_steps(30, ahead=ahead)
     assert steps > 60
     for at in range(steps):
         disk = SimDisk()
         disk.crash_after(at)
         life = Life()
-        await life.live(disk, 30)
+        await life.live(disk, 30, ahead=ahead)
         assert disk.crashed, f"crash at step {at} did not happen"
         await asyncio.sleep(0)
         await check(life, disk.crash(survival, seed=at))
@@ -105,7 +109,7 @@ async def test_crash_after_crash_on_the_same_files_loses_nothing_acknowledged(se
     life = Life()
     for _ in range(12):
         disk.crash_after(chance.randrange(1, 40))
-        await life.live(disk, 40)
+        await life.live(disk, 40, ahead=chance.random() < 0.5)
         await asyncio.sleep(0)
         survival: Survival = chance.choice(["none", "all", "random"])
         disk = disk.crash(survival, seed=chance.randrange(1 << 30))
