@@ -8,7 +8,9 @@ has a bookie come up with an empty disk, and another one lost for good: nobody b
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from quire_bookie.client import LedgerWriter
 from quire_bookie.client.settings import ClientSettings
@@ -23,6 +25,7 @@ from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Ledg
 from quire_bookie.recovery.fragments import Fragment, closed_fragments
 from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
 from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.storage_folders import CURRENT, FolderState, StorageFolders, stamp
 from quire_bookie.wire.digest import Digest
@@ -90,17 +93,23 @@ class Cluster:
 
     async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
         """What the admin HTTP does in production."""
-        for place in self.world.bookies.values():
-            if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
-                await asyncio.wait_for(self.world.loop.run_on(place.node, place.running.storage.end_limbo(ledger)), 10)
-                return
-        raise BookieUnavailableError(f"{bookie} is down")
+        await self._ask(bookie, lambda running: running.storage.end_limbo(ledger))
 
     async def set_read_only(self, bookie: BookieId, on: bool) -> None:
         """What the admin HTTP does in production."""
+        await self._ask(bookie, lambda running: running.set_read_only(on))
+
+    async def _ask(self, bookie: BookieId, work: Callable[[RunningBookie], Coroutine[Any, Any, None]]) -> None:
+        """One that dies over it never answers, and cannot be cancelled either: it is left behind."""
         for place in self.world.bookies.values():
             if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
-                await asyncio.wait_for(self.world.loop.run_on(place.node, place.running.set_read_only(on)), 10)
+                asked = self.world.loop.run_on(place.node, work(place.running))
+                await asyncio.wait((asked,), timeout=10)
+                if not asked.done() or asked.cancelled():
+                    raise BookieUnavailableError(f"{bookie} did not answer")
+                error = asked.exception()
+                if error is not None:
+                    raise BookieUnavailableError(f"{bookie} refused: {error}") from error
                 return
         raise BookieUnavailableError(f"{bookie} is down")
 

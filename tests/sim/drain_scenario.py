@@ -103,6 +103,18 @@ async def discard(world: World, bookies: set[BookieId]) -> None:
         await asyncio.sleep(5.0)
 
 
+async def given_back(world: World, bookies: set[BookieId]) -> None:
+    """Wait until those whose drains were taken back are writable again, and nobody is drained any more."""
+    drains = Drains(SimMetadataStore(world.metadata))
+    end = world.loop.time() + PATIENCE_S
+    while left := await drains.read():
+        assert world.loop.time() < end, f"still drained: {left}"
+        await asyncio.sleep(5.0)
+    shut = [bookie for bookie in sorted(bookies) if layout.writable_path(bookie) not in world.metadata.nodes]
+    if shut:
+        raise HistoryError(f"nobody drains {shut} any more, and they are not writable")
+
+
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     """One seed. Raises HistoryError or AssertionError when a promise is broken."""
     world = World(loop, seed)
@@ -148,6 +160,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     await discard(world, gone)
     for bookie in set(wanted) - gone:
         await drains.wish(bookie, Wish.CANCEL, world.clock.now_ms())
+    await given_back(world, set(wanted) - gone)
     await settle(world, ledgers)
     for guard in guards:
         if guard.done():
