@@ -6,6 +6,7 @@ answer means that no writer can reach its ack quorum any more.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -20,12 +21,16 @@ from quire_bookie.wire.messages import ReadLacResponse, Response, Status, error_
 
 @dataclass(frozen=True, slots=True)
 class LacFound:
-    """`lac`: the highest found, or the entry before the last segment. `answered`: who gave usable answers."""
+    """`lac`: the highest found, or the entry before the last segment. `answered`: who gave usable answers.
+
+    `last_held`: the last entry of each bookie that said so; grows while late answers come.
+    """
 
     lac: EntryId
     length: int
     """Payload bytes up to some entry that may lie above `lac`: an upper bound of the confirmed length."""
     answered: frozenset[BookieId]
+    last_held: Mapping[BookieId, EntryId]
 
 
 async def read_lac(way: ReadWay, metadata: LedgerMetadata, *, explicit: bool = False) -> LacFound:
@@ -48,6 +53,7 @@ class _Round:
         self._lac: int = segment.first_entry - 1
         self._length = 0
         self._answered: set[BookieId] = set()
+        self._last_held: dict[BookieId, EntryId] = {}
         self._error: LedgerError | None = None
 
     def start(self) -> None:
@@ -67,16 +73,19 @@ class _Round:
         )
 
     def _got(self, position: int, answer: Buffer | LedgerError) -> None:
-        if self.result.done():
-            return
         if not isinstance(answer, LedgerError):
             try:
                 last = self._way.digest.decode_entry(answer, self._way.ledger, None)
             except LedgerError as error:
                 answer = error
             else:
+                self._last_held[self._ensemble[position]] = last.entry
                 self._lac = max(self._lac, last.lac)
                 self._length = max(self._length, last.length)
+        if isinstance(answer, MISSING_ERRORS):
+            self._last_held[self._ensemble[position]] = NO_ENTRY
+        if self.result.done():
+            return
         if isinstance(answer, UnauthorizedError):
             self.result.set_exception(answer)
             return
@@ -87,7 +96,9 @@ class _Round:
             self._answered.add(self._ensemble[position])
             self._coverage.answered(position)
         if self._coverage.is_covered:
-            self.result.set_result(LacFound(EntryId(self._lac), self._length, frozenset(self._answered)))
+            self.result.set_result(
+                LacFound(EntryId(self._lac), self._length, frozenset(self._answered), self._last_held)
+            )
         elif self._coverage.is_hopeless:
             failure = QuorumError(
                 f"too few bookies of {', '.join(self._ensemble)} answered to know "

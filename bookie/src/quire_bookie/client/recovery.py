@@ -26,7 +26,7 @@ from quire_bookie.client.lac_read import LacFound, read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import read_where_stored
-from quire_bookie.client.newcomers import newcomers
+from quire_bookie.client.newcomers import behind, newcomers
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
 from quire_bookie.limits import KIB, RECOVERY_READS_FIRST
@@ -80,6 +80,8 @@ async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
         handle.marks.mark(handle.ledger, bookie)
     copying = _Copying(handle, metadata, found)
     copied = await copying.run()
+    for bookie in behind(metadata, found.lac, found.last_held):
+        handle.marks.mark(handle.ledger, bookie)
     if copied is not None:
         return copied
     # Nothing lies beyond the LAC. The length in the header that named it may belong to a later, lost entry.

@@ -25,3 +25,21 @@ def test_recovery_marks_the_bookie_that_was_named_and_never_sent_anything() -> N
         assert await cluster.held(d, 4) == [2, 3, 4]
 
     run(scenario)
+
+
+def test_recovery_marks_who_says_that_it_holds_less_than_is_confirmed() -> None:
+    """The very first segment was changed: nothing but the bookie's answer tells that it came later."""
+
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, _, d = cluster.bookies
+        segments = (Segment(EntryId(0), (a, b, d)),)
+        metadata = await cluster.write({a: range(5), b: range(5)}, last=-1, state=LedgerState.OPEN, segments=segments)
+        stored = await cluster.access.nodes.read(LEDGER)
+        await recover_ledger(cluster.access.handle(LEDGER, metadata), stored)
+        await asyncio.sleep(1)
+        mark = await cluster.access.marks.read(LEDGER)
+        assert mark is not None and mark.bookies == (d,)
+        assert (await cluster.mend(*mark.bookies)).verdict is Verdict.WHOLE
+        assert await cluster.held(d, 4) == [0, 1, 2, 3, 4]
+
+    run(scenario)
