@@ -1,5 +1,7 @@
 """What a scrub finds is told to auto-recovery, once the store takes it."""
 
+import asyncio
+
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId, LedgerId
@@ -59,4 +61,19 @@ async def test_a_round_of_the_scrub_tells_what_it_found() -> None:
     assert (marks.due, marks.told) == (0, 1)
     (note,) = await DamageNotes(metadata).read(LedgerId(1))
     assert note.ranges == ((2, 2),)
+    await store.storage.close()
+
+
+async def test_what_was_not_told_by_the_end_of_a_round_is_told_before_the_next() -> None:
+    store, metadata = await filled()
+    marks = DamageMarks(metadata, Clock(), B)
+    marks.found(damage(1, 2, 2))
+    work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
+    resting = asyncio.ensure_future(work.run())
+    async with asyncio.timeout(10):
+        while not marks.told:  # noqa: ASYNC110  it says nothing of it
+            await asyncio.sleep(0.01)
+    assert work.stats.rounds == 0, "the next round is an hour away"
+    resting.cancel()
+    await asyncio.gather(resting, return_exceptions=True)
     await store.storage.close()
