@@ -1,8 +1,8 @@
 """A real API server without nodes, with our CRDs installed, and a fresh namespace for each test.
 
 `QUIRE_E2E_KUBECONFIG` names another one (a token in it); `KUBECONFIG` is not looked at, because a developer's usual
-cluster is no place for tests. Without the tools the tests are skipped: `scripts/k8s/build.sh kube-apiserver` makes them,
-once, in some minutes.
+cluster is no place for tests. Without the tools the tests are skipped: `scripts/k8s/build.sh kube-apiserver` makes
+them once, in some minutes.
 """
 
 import itertools
