@@ -244,18 +244,20 @@ class Auditor:
 
     # ---- all ledgers
     async def _at_intervals(self, kind: CheckKind, interval_s: float, work: Callable[[], Awaitable[int]]) -> None:
-        interval_ms = interval_s * 1000
+        loop, clock = asyncio.get_running_loop(), self._access.clock
+        due_s = loop.time() + interval_s
         while True:
             last_ms = await self._controls.last_check_ms(kind)
-            now_ms = self._access.clock.now_ms()
-            # A clock that went back must not put the check off for longer than an interval.
-            wait_ms = 0.0 if last_ms is None else min(interval_ms, last_ms + interval_ms - now_ms)
-            if wait_ms > 0:
-                await asyncio.sleep(wait_ms / 1000)
+            wait_s = 0.0 if last_ms is None else interval_s - (clock.now_ms() - last_ms) / 1000
+            # A last time that lies ahead, by a clock that was wrong, puts the check off by one interval and no more.
+            wait_s = min(wait_s, due_s - loop.time())
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
                 continue
             await self._enabled()
             await work()
-            await self._controls.set_last_check_ms(kind, self._access.clock.now_ms())
+            await self._controls.set_last_check_ms(kind, clock.now_ms())
+            due_s = loop.time() + interval_s
 
     async def check_all(self) -> int:
         """Check every ledger once and mark what lacks something; how many were marked. MetadataError."""

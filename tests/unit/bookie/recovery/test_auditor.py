@@ -170,6 +170,23 @@ def test_a_check_of_all_ledgers_marks_holes_and_never_silence() -> None:
     run(scenario, settings=replace(QUIET, check_interval_s=3600.0))
 
 
+def test_a_check_that_a_wrong_clock_noted_in_the_future_puts_the_next_off_by_one_interval() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        await cluster.write({}, last=-1)
+        controls = RecoveryControls(cluster.access.metadata)
+        await controls.ensure_layout()
+        await controls.set_last_check_ms(CheckKind.ALL_LEDGERS, cluster.access.clock.now_ms() + 86_400_000)
+        async with auditing(cluster):
+            await asyncio.sleep(50)
+            assert cluster.stats.checks == 0
+            await asyncio.sleep(20)
+            assert cluster.stats.checks == 1
+            await asyncio.sleep(60)
+            assert cluster.stats.checks == 2
+
+    run(scenario, settings=replace(QUIET, check_interval_s=60.0))
+
+
 def test_silence_during_a_check_is_counted_and_not_marked() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _d = cluster.bookies
