@@ -12,7 +12,7 @@ from tests.compat.upstream.runs import run_class
 from tests.compat.upstream.suites import SUITES, Suite
 
 CLASS_TIMEOUT_S = 1700
-pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(CLASS_TIMEOUT_S + 900)]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(2 * CLASS_TIMEOUT_S + 900)]
 
 
 def wanted(name: str, suite: Suite) -> bool:
@@ -25,7 +25,13 @@ def wanted(name: str, suite: Suite) -> bool:
 @pytest.mark.parametrize("name", [name for name, suite in SUITES.items() if wanted(name, suite)])
 def test_upstreams_class_passes(name: str, tmp_path: Path) -> None:
     suite = SUITES[name]
-    ended = run_class(name, frozenset(suite.excluded), tmp_path, CLASS_TIMEOUT_S)
-    not_passed = {each.test: each.reason for each in ended if each.outcome != "passed"}
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        folder.mkdir()
+        ended = run_class(name, frozenset(suite.excluded), folder, CLASS_TIMEOUT_S)
+        failed = [each for each in ended if each.outcome != "passed"]
+        if not failed or any(each.method not in suite.racing for each in failed):
+            break
+    not_passed = {each.test: each.reason for each in failed}
     assert not not_passed, "\n\n".join(f"{test}: {reason}" for test, reason in not_passed.items())
     assert ended
