@@ -1,5 +1,6 @@
-//! What a client sends: the V2 adds of consecutive entries with their CRC32C digests, in one buffer.
+//! What a client sends and reads: the V2 adds of entries with their CRC32C digests in one buffer, and the check of a batch.
 
+use crate::be_i64;
 use crate::buffers::{new_bytes, Buffer};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -98,4 +99,70 @@ pub fn encode_adds(
         Ok(())
     })?;
     Ok((frames, length))
+}
+
+/// The frames of entries as they were read; see `plain_adds.encode_copies`.
+#[pyfunction]
+pub fn encode_copies(prefix: &[u8], ledger: i64, entries: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
+    let py = entries.py();
+    let fixed = prefix.len() + HEADER_BYTES + CHECKSUM_BYTES;
+    let mut found: Vec<([i64; 3], Buffer, Bound<'_, PyAny>)> = Vec::with_capacity(entries.len());
+    let mut total = 0usize;
+    for entry in entries.iter() {
+        let numbers = [
+            entry.getattr(pyo3::intern!(py, "entry_id"))?.extract()?,
+            entry.getattr(pyo3::intern!(py, "lac"))?.extract()?,
+            entry.getattr(pyo3::intern!(py, "length"))?.extract()?,
+        ];
+        let payload = entry.getattr(pyo3::intern!(py, "payload"))?;
+        let view = Buffer::read(&payload)?;
+        let size = view.bytes().len();
+        if fixed + size > i32::MAX as usize {
+            return Err(PyValueError::new_err("a frame beyond the protocol's lengths"));
+        }
+        total += 4 + fixed + size;
+        found.push((numbers, view, payload));
+    }
+    new_bytes(py, total, |out| {
+        let mut at = 0usize;
+        for ([entry, lac, length], view, _) in &found {
+            let bytes = view.bytes();
+            let frame = &mut out[at..at + 4 + fixed + bytes.len()];
+            frame[..4].copy_from_slice(&((fixed + bytes.len()) as i32).to_be_bytes());
+            let (head, body) = frame[4..].split_at_mut(fixed);
+            head[..prefix.len()].copy_from_slice(prefix);
+            let header = &mut head[prefix.len()..];
+            for (place, number) in header.chunks_exact_mut(8).zip([ledger, *entry, *lac, *length]) {
+                place.copy_from_slice(&number.to_be_bytes());
+            }
+            body.copy_from_slice(bytes);
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..HEADER_BYTES]), body);
+            header[HEADER_BYTES..].copy_from_slice(&crc.to_be_bytes());
+            at += 4 + fixed + bytes.len();
+        }
+        Ok(())
+    })
+}
+
+/// LAC and length of the good entries in front; see `plain_adds.check_entries`.
+#[pyfunction]
+pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> PyResult<Vec<i64>> {
+    let mut found = Vec::with_capacity(2 * entries.len());
+    let mut wanted = Some(first);
+    for entry in entries.iter() {
+        let view = Buffer::read(&entry)?;
+        let data = view.bytes();
+        if data.len() < HEADER_BYTES + CHECKSUM_BYTES || be_i64(data, 0) != ledger || Some(be_i64(data, 8)) != wanted {
+            break;
+        }
+        let payload = &data[HEADER_BYTES + CHECKSUM_BYTES..];
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&data[..HEADER_BYTES]), payload);
+        if data[HEADER_BYTES..HEADER_BYTES + CHECKSUM_BYTES] != crc.to_be_bytes() {
+            break;
+        }
+        found.push(be_i64(data, 16));
+        found.push(be_i64(data, 24));
+        wanted = wanted.and_then(|entry| entry.checked_add(1));
+    }
+    Ok(found)
 }

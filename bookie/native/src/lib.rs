@@ -231,6 +231,8 @@ fn put_record(out: &mut [u8], at: usize, salt: u32, ledger: i64, id: i64, body: 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(adds::encode_adds, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::encode_copies, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::check_entries, module)?)?;
     module.add_function(wrap_pyfunction!(take_adds, module)?)?;
     module.add_function(wrap_pyfunction!(batches::take_add_rows, module)?)?;
     module.add_function(wrap_pyfunction!(batches::store_rows, module)?)?;

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         take_add_rows,
         take_adds,
     )
-    from quire_bookie.bulk.plain_adds import encode_adds
+    from quire_bookie.bulk.plain_adds import check_entries, encode_adds, encode_copies
     from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
@@ -49,6 +49,8 @@ else:
     batch_bodies, check_records = _reads.batch_bodies, _reads.check_records
     read_replies, take_reads = _reads.read_replies, _reads.take_reads
     encode_adds = (_steps if hasattr(_steps, "encode_adds") else plain_adds).encode_adds
+    _copies = _steps if hasattr(_steps, "encode_copies") else plain_adds
+    check_entries, encode_copies = _copies.check_entries, _copies.encode_copies
     _flushes = _steps if hasattr(_steps, "run_segments") else plain_flushes
     encode_runs, merge_blocks, run_segments = _flushes.encode_runs, _flushes.merge_blocks, _flushes.run_segments
 
@@ -59,9 +61,11 @@ __all__ = [
     "IS_NATIVE",
     "add_replies",
     "batch_bodies",
+    "check_entries",
     "check_records",
     "encode_adds",
     "encode_body",
+    "encode_copies",
     "encode_runs",
     "merge_blocks",
     "read_replies",

@@ -1,6 +1,8 @@
-"""The step over whole buffers that a client takes, in plain Python: what it means, and the fallback. See `plain`."""
+"""The steps over whole buffers that a client takes, in plain Python: what they mean, and the fallback. See `plain`."""
 
+from collections.abc import Sequence
 from struct import Struct
+from typing import Protocol
 
 from quire_bookie.crc import crc32c
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer
@@ -8,6 +10,30 @@ from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer
 _HEADER = Struct(">qqqq")
 _LENGTH = Struct(">i")
 _CHECKSUM_BYTES = 4
+
+
+class ReadEntry(Protocol):
+    """An entry as a reader gets it."""
+
+    @property
+    def entry_id(self) -> int:
+        """Of this entry."""
+        ...
+
+    @property
+    def lac(self) -> int:
+        """What was confirmed when it was sent."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of the ledger with this entry."""
+        ...
+
+    @property
+    def payload(self) -> memoryview:
+        """Its bytes."""
+        ...
 
 
 def encode_adds(
@@ -48,3 +74,36 @@ def encode_adds(
             add(pack_length(fixed_bytes + size_bytes) + prefix + header + checksum.to_bytes(4, "big"))
             add(payload)
     return b"".join(buffers), length
+
+
+def encode_copies(prefix: bytes, ledger: int, entries: Sequence[ReadEntry]) -> bytes:
+    """The V2 adds of entries as they were read, each with its own id, LAC and length, and with its CRC32C digest.
+
+    `prefix`: header word and master key.
+    """
+    pack, pack_length = _HEADER.pack, _LENGTH.pack
+    fixed_bytes = len(prefix) + ENTRY_HEADER_BYTES + _CHECKSUM_BYTES
+    buffers: list[Buffer] = []
+    for entry in entries:
+        header = pack(ledger, entry.entry_id, entry.lac, entry.length)
+        checksum = crc32c(entry.payload, crc32c(header))
+        buffers.append(pack_length(fixed_bytes + len(entry.payload)) + prefix + header + checksum.to_bytes(4, "big"))
+        buffers.append(entry.payload)
+    return b"".join(buffers)
+
+
+def check_entries(ledger: int, first: int, entries: list[Buffer]) -> list[int]:
+    """LAC and length in turn of stored entries, as long as they are those from `first` on and match their CRC32C."""
+    found: list[int] = []
+    payload_at = ENTRY_HEADER_BYTES + _CHECKSUM_BYTES
+    for wanted, data in enumerate(entries, first):
+        view = memoryview(data)
+        if len(view) < payload_at:
+            break
+        head = view[:ENTRY_HEADER_BYTES]
+        of, entry, lac, length = _HEADER.unpack(head)
+        checksum = crc32c(view[payload_at:], crc32c(head))
+        if of != ledger or entry != wanted or checksum.to_bytes(4, "big") != view[ENTRY_HEADER_BYTES:payload_at]:
+            break
+        found += (lac, length)
+    return found

@@ -82,12 +82,8 @@ class BatchRead:
             is_damaged = not isinstance(answer, MISSING_ERRORS)
         else:
             # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
-            for entry, data in enumerate(answer[: self._count], self._first):
-                try:
-                    entries.append(self._way.decode(data, EntryId(entry)))
-                except LedgerError:
-                    is_damaged = True
-                    break
+            entries, error = self._way.decode_batch(list(answer[: self._count]), self._first)
+            is_damaged = error is not None
         if is_damaged:
             self._way.links.health.failed(bookie)
         if entries:

@@ -16,7 +16,7 @@ from quire_bookie.client.bookie_link import Links, Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, QuorumError
-from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict
 from quire_bookie.wire.digest import Digest
 
@@ -39,6 +39,21 @@ class ReadWay:
         """The entry in stored bytes. DigestMismatchError."""
         found = self.digest.decode_entry(data, self.ledger, entry)
         return LedgerEntry(found.ledger, found.entry, found.lac, found.length, found.payload)
+
+    def decode_batch(self, entries: list[Buffer], first: EntryId) -> tuple[list[LedgerEntry], LedgerError | None]:
+        """Consecutive entries in stored bytes, as far as they are right, and what is wrong with the next one."""
+        heads = iter(self.digest.check_entries(entries, self.ledger, first))
+        payload_at = ENTRY_HEADER_BYTES + self.digest.size
+        found = [
+            LedgerEntry(self.ledger, EntryId(entry), EntryId(lac), length, memoryview(data)[payload_at:])
+            for entry, (data, lac, length) in enumerate(zip(entries, heads, heads, strict=False), first)
+        ]
+        try:
+            for at in range(len(found), len(entries)):
+                found.append(self.decode(entries[at], EntryId(first + at)))
+        except LedgerError as error:
+            return found, error
+        return found, None
 
 
 class EntryRead:

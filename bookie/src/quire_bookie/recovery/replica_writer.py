@@ -8,12 +8,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quire_bookie.bulk import encode_copies
 from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
-from quire_bookie.model import BookieId, EntryId
+from quire_bookie.model import BookieId, DigestType, EntryId
+from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds
+
+_HEADER = v2.header_word(v2.ADD, v2.RECOVERY_ADD | v2.HIGH_PRIORITY).to_bytes(4, "big")
 
 
 @dataclass(slots=True)
@@ -99,13 +103,17 @@ class ReplicaWriter:
     def _send(self, entries: Sequence[LedgerEntry]) -> None:
         """In one buffer, as the bookie takes it in one step."""
         handle = self._handle
-        encode, ledger = handle.digest.encode_entry, handle.ledger
-        stored = [
-            (encode(ledger, entry.entry_id, entry.lac, entry.length, (entry.payload,)), entry.payload)
-            for entry in entries
-        ]
-        adds = v2_adds(handle.master_key, stored, recovery=True, high_priority=True)
-        self._link.send_adds(ledger, b"".join(adds), self)
+        ledger = handle.ledger
+        if handle.digest.type is DigestType.CRC32C:
+            frames = encode_copies(_HEADER + handle.master_key, ledger, list(entries))
+        else:
+            encode = handle.digest.encode_entry
+            stored = [
+                (encode(ledger, entry.entry_id, entry.lac, entry.length, (entry.payload,)), entry.payload)
+                for entry in entries
+            ]
+            frames = b"".join(v2_adds(handle.master_key, stored, recovery=True, high_priority=True))
+        self._link.send_adds(ledger, frames, self)
 
     def _send_again(self, first: EntryId, count: int) -> None:
         refused = range(first, first + count)

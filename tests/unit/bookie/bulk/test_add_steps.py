@@ -1,4 +1,4 @@
-"""The adds of a client: both makers of the step against the codec's own frames, and against each other."""
+"""The adds and reads of a client: both makers of the steps against the codec, and against each other."""
 
 from types import ModuleType
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.bulk import plain_adds
+from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.model import DigestType, EntryId, LedgerId
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds
@@ -15,6 +16,7 @@ from tests.support.bulk_steps import KEY, both
 
 PREFIX = v2.header_word(v2.ADD).to_bytes(4, "big") + KEY
 BOTH = both(plain_adds, "encode_adds")
+COPIES = both(plain_adds, "encode_copies")
 
 _bytes = st.binary(max_size=40)
 _part = st.one_of(_bytes, _bytes.map(bytearray), _bytes.map(lambda data: memoryview(data)))
@@ -57,3 +59,56 @@ def test_what_is_no_buffer_is_refused(steps: ModuleType) -> None:
     for payload in (7, "text", None, (b"part", 7)):
         with pytest.raises(TypeError):
             steps.encode_adds(PREFIX, 1, 0, -1, 0, 100, [payload])
+
+
+_number = st.integers(-(2**63), 2**63 - 1)
+_read = st.builds(
+    LedgerEntry, st.just(LedgerId(7)), _number.map(EntryId), _number.map(EntryId), _number, _bytes.map(memoryview)
+)
+
+
+@COPIES
+@given(ledger=_number, entries=st.lists(_read, max_size=6))
+def test_copies_have_the_ids_lac_and_length_that_were_read(
+    steps: ModuleType, ledger: int, entries: list[LedgerEntry]
+) -> None:
+    digest = Digest(DigestType.CRC32C, b"")
+    stored = [
+        (digest.encode_entry(LedgerId(ledger), one.entry_id, one.lac, one.length, (one.payload,)), one.payload)
+        for one in entries
+    ]
+    assert steps.encode_copies(PREFIX, ledger, entries) == b"".join(v2_adds(KEY, stored))
+
+
+def _stored(first: int, payloads: list[bytes]) -> list[bytes]:
+    encode = Digest(DigestType.CRC32C, b"").encode_entry
+    return [
+        encode(LedgerId(7), EntryId(entry), EntryId(entry - 3), 5 * entry, (payload,)) + payload
+        for entry, payload in enumerate(payloads, first)
+    ]
+
+
+@COPIES
+@given(first=st.integers(0, 2**60), payloads=st.lists(_bytes, min_size=1, max_size=6), data=st.data())
+def test_entries_are_good_up_to_the_first_that_differs_in_a_bit(
+    steps: ModuleType, first: int, payloads: list[bytes], data: st.DataObject
+) -> None:
+    entries = _stored(first, payloads)
+    heads = [number for entry in range(first, first + len(entries)) for number in (entry - 3, 5 * entry)]
+    assert steps.check_entries(7, first, entries) == heads
+    assert steps.check_entries(7, first, [memoryview(one) for one in entries]) == heads
+    assert steps.check_entries(8, first, entries) == steps.check_entries(7, first + 1, entries) == []
+    which = data.draw(st.integers(0, len(entries) - 1))
+    bit = data.draw(st.integers(0, 8 * len(entries[which]) - 1))
+    changed = bytearray(entries[which])
+    changed[bit // 8] ^= 1 << bit % 8
+    assert steps.check_entries(7, first, [*entries[:which], changed, *entries[which + 1 :]]) == heads[: 2 * which]
+    short = entries[which][: data.draw(st.integers(0, len(entries[which]) - 1))]
+    assert steps.check_entries(7, first, [*entries[:which], short]) == heads[: 2 * which]
+
+
+@COPIES
+def test_no_entry_follows_the_highest_id(steps: ModuleType) -> None:
+    encode = Digest(DigestType.CRC32C, b"").encode_entry
+    last, beyond = (encode(LedgerId(7), EntryId(entry), EntryId(1), 2, ()) for entry in (2**63 - 1, -(2**63)))
+    assert steps.check_entries(7, 2**63 - 1, [last, beyond]) == [1, 2]
