@@ -59,6 +59,19 @@ async def quire(ready: str, *arguments: str) -> AsyncIterator[asyncio.subprocess
             await draining
 
 
+async def started_bookies(
+    undo: AsyncExitStack, store: MetadataStore, url: str, folder: Path, *options: str
+) -> dict[BookieId, asyncio.subprocess.Process]:
+    """Four bookies with their data in `b0` to `b3` of `folder`, in this order; `undo` ends them."""
+    bookies: dict[BookieId, asyncio.subprocess.Process] = {}
+    for number in range(4):
+        arguments = ("--metadata", url, "--data", f"{folder}/b{number}", *options, *BOOKIE)
+        process = await undo.enter_async_context(quire("clients reach it", "bookie", "start", *arguments))
+        (bookie,) = await writable_bookies(store) - set(bookies)
+        bookies[bookie] = process
+    return bookies
+
+
 async def test_the_replicas_of_a_dead_bookie_come_up_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     etcd = EtcdServer(require_etcd(), tmp_path / "etcd")
@@ -73,12 +86,7 @@ async def _scenario(url: str, folder: Path) -> None:
     async with AsyncExitStack() as undo:
         store = await open_metadata_store(url, MetadataSettings())
         undo.push_async_callback(store.close)
-        bookies: dict[BookieId, asyncio.subprocess.Process] = {}
-        for number in range(4):
-            arguments = ("bookie", "start", "--metadata", url, "--data", f"{folder}/b{number}", *BOOKIE)
-            process = await undo.enter_async_context(quire("clients reach it", *arguments))
-            (bookie,) = await writable_bookies(store) - set(bookies)
-            bookies[bookie] = process
+        bookies = await started_bookies(undo, store, url, folder)
         recovery = ("autorecovery", "--metadata", url, "--name", "ar", "--set", "lostBookieRecoveryDelay=600")
         process = await undo.enter_async_context(quire("runs as ar", *recovery))
         client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())

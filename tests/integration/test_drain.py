@@ -15,8 +15,8 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.settings import MetadataSettings
-from quire_bookie.model import BookieId, EntryId
-from tests.integration.test_autorecovery import BOOKIE, ROOT, quire, writable_bookies
+from quire_bookie.model import EntryId
+from tests.integration.test_autorecovery import ROOT, quire, started_bookies
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
 
@@ -50,12 +50,7 @@ async def _scenario(url: str, folder: Path) -> None:
     async with AsyncExitStack() as undo:
         store = await open_metadata_store(url, MetadataSettings())
         undo.push_async_callback(store.close)
-        bookies: dict[BookieId, asyncio.subprocess.Process] = {}
-        for number in range(4):
-            arguments = ("--metadata", url, "--data", f"{folder}/b{number}", "--http-port", "0", *BOOKIE)
-            process = await undo.enter_async_context(quire("clients reach it", "bookie", "start", *arguments))
-            (bookie,) = await writable_bookies(store) - set(bookies)
-            bookies[bookie] = process
+        bookies = await started_bookies(undo, store, url, folder, "--http-port", "0")
         client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())
         undo.push_async_callback(client.close)
         first, second, third, spare = bookies

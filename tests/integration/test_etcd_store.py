@@ -24,16 +24,16 @@ from quire_bookie.server.registration import BookieRegistration
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.golden_etcd import dump, history
 from tests.support.ports import free_port
-from tests.support.tcp_proxy import TcpProxy
+from tests.support.relay import Relay, Way
 
 SETTINGS = MetadataSettings(session_timeout_s=2, operation_timeout_s=15, connect_timeout_s=5)
 WAIT_S = 30
 
 
 @pytest.fixture
-async def proxy(etcd_server: EtcdServer) -> AsyncIterator[TcpProxy]:
+async def proxy(etcd_server: EtcdServer) -> AsyncIterator[Relay]:
     """The network between the store and etcd."""
-    opened = TcpProxy(free_port(), etcd_server.port)
+    opened = Relay(etcd_server.port)
     await opened.open()
     yield opened
     await opened.cut()
@@ -83,13 +83,11 @@ async def test_a_watch_goes_on_after_a_restart_and_misses_nothing(etcd_server: E
     await store.close()
 
 
-async def test_changes_made_while_the_client_was_cut_off_arrive_in_order(
-    etcd_server: EtcdServer, proxy: TcpProxy
-) -> None:
+async def test_changes_made_while_the_client_was_cut_off_arrive_in_order(etcd_server: EtcdServer, proxy: Relay) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}")
     direct = await open_store(etcd_server.url)
     watch = await store.watch("/w/")
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     for n in range(5):
         await direct.put(f"/w/{n}", b"")
     await direct.delete("/w/0")
@@ -100,13 +98,11 @@ async def test_changes_made_while_the_client_was_cut_off_arrive_in_order(
     await direct.close()
 
 
-async def test_a_watch_asks_for_a_resync_when_its_revision_was_compacted(
-    etcd_server: EtcdServer, proxy: TcpProxy
-) -> None:
+async def test_a_watch_asks_for_a_resync_when_its_revision_was_compacted(etcd_server: EtcdServer, proxy: Relay) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}")
     direct = await open_store(etcd_server.url)
     watch = await store.watch("/w/")
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     for n in range(5):
         await direct.put(f"/w/{n}", b"")
     etcd_server.compact()
@@ -131,11 +127,11 @@ async def test_a_scan_whose_revision_was_compacted_ends_with_an_error_and_not_sh
     await store.close()
 
 
-async def test_a_lease_survives_a_short_outage(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+async def test_a_lease_survives_a_short_outage(etcd_server: EtcdServer, proxy: Relay) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}", MetadataSettings(session_timeout_s=10))
     sessions = SessionRecorder(store)
     await store.put("/e", b"", ephemeral=True)
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     etcd_server.kill()
     await asyncio.to_thread(etcd_server.start)
     await proxy.open()
@@ -146,7 +142,7 @@ async def test_a_lease_survives_a_short_outage(etcd_server: EtcdServer, proxy: T
 
 
 async def test_a_lease_that_ran_out_is_replaced_and_the_bookie_registers_again(
-    etcd_server: EtcdServer, proxy: TcpProxy
+    etcd_server: EtcdServer, proxy: Relay
 ) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}")
     direct = await open_store(etcd_server.url)
@@ -155,7 +151,7 @@ async def test_a_lease_that_ran_out_is_replaced_and_the_bookie_registers_again(
     registration = BookieRegistration(store, BookieId("b1"), BookieServiceInfo((bookie_endpoint("127.0.0.1", 1),)))
     await registration.start()
     assert await next_event(watch) == Event(EventKind.CREATED, "/ledgers/available/b1")
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     assert await next_event(watch) == Event(EventKind.DELETED, "/ledgers/available/b1")
     await sessions.wait_for(SessionState.LOST)
     assert not registration.registered
@@ -204,11 +200,11 @@ async def test_a_revoked_lease_is_replaced_by_the_write_that_finds_out(etcd_serv
 
 
 async def test_a_write_whose_answer_is_lost_is_unknown_and_a_read_is_unavailable(
-    etcd_server: EtcdServer, proxy: TcpProxy
+    etcd_server: EtcdServer, proxy: Relay
 ) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}", MetadataSettings(operation_timeout_s=1))
     direct = await open_store(etcd_server.url)
-    proxy.mute_answers = True
+    proxy.hold({Way.BACK})
     with pytest.raises(MetadataUnknownError):
         await store.put("/a", b"happened")
     with pytest.raises(MetadataUnavailableError):
@@ -219,10 +215,10 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_a_read_is_unavailable
     await direct.close()
 
 
-async def test_closing_the_store_ends_calls_under_way_with_an_error(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+async def test_closing_the_store_ends_calls_under_way_with_an_error(etcd_server: EtcdServer, proxy: Relay) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}")
     await store.get("/a")
-    proxy.mute_answers = True
+    proxy.hold({Way.BACK})
     write = asyncio.ensure_future(store.put("/a", b""))
     read = asyncio.ensure_future(store.get("/a"))
     direct = await open_store(etcd_server.url)
@@ -235,22 +231,22 @@ async def test_closing_the_store_ends_calls_under_way_with_an_error(etcd_server:
     await direct.close()
 
 
-async def test_a_member_that_stopped_answering_is_left_for_another(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+async def test_a_member_that_stopped_answering_is_left_for_another(etcd_server: EtcdServer, proxy: Relay) -> None:
     url = f"etcd://127.0.0.1:{proxy.port},{etcd_server.endpoint}"
     store = await open_store(url, MetadataSettings(session_timeout_s=3, operation_timeout_s=20))
     await store.put("/e", b"", ephemeral=True)
-    proxy.mute_answers = True
+    proxy.hold({Way.BACK})
     node = await store.get("/e")
     assert node is not None
     assert store.stats.failovers == 1
     await store.close()
 
 
-async def test_a_write_that_never_left_is_unavailable_and_not_unknown(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+async def test_a_write_that_never_left_is_unavailable_and_not_unknown(etcd_server: EtcdServer, proxy: Relay) -> None:
     store = await open_store(f"etcd://127.0.0.1:{proxy.port}", MetadataSettings(operation_timeout_s=1))
     await store.put("/a", b"")
     etcd_server.kill()
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     outcomes = []
     for _ in range(3):
         with pytest.raises(MetadataError) as raised:
@@ -261,13 +257,13 @@ async def test_a_write_that_never_left_is_unavailable_and_not_unknown(etcd_serve
     await store.close()
 
 
-async def test_a_client_uses_the_member_that_lives(etcd_server: EtcdServer, proxy: TcpProxy) -> None:
+async def test_a_client_uses_the_member_that_lives(etcd_server: EtcdServer, proxy: Relay) -> None:
     dead = free_port()
     store = await open_store(f"etcd://127.0.0.1:{dead},127.0.0.1:{proxy.port},{etcd_server.endpoint}")
     watch = await store.watch("/w/")
     await store.put("/w/1", b"")
     assert await next_event(watch) == Event(EventKind.CREATED, "/w/1")
-    await proxy.cut()
+    await proxy.cut(refuse=True)
     for _ in range(10):
         try:
             await store.put("/w/2", b"")
