@@ -36,7 +36,7 @@ async def proxy(etcd_server: EtcdServer) -> AsyncIterator[Relay]:
     opened = Relay(etcd_server.port)
     await opened.open()
     yield opened
-    await opened.cut()
+    await opened.close()
 
 
 async def open_store(url: str, settings: MetadataSettings = SETTINGS) -> EtcdMetadataStore:
