@@ -1,10 +1,10 @@
 //! What a client sends and reads: the V2 adds of entries with their CRC32C digests in one buffer, and the check of a batch.
 
-use crate::be_i64;
+use crate::{be_i32, be_i64};
 use crate::buffers::{new_bytes, Buffer};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyMemoryView, PySlice, PyTuple};
 
 const HEADER_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 4;
@@ -163,6 +163,56 @@ pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> Py
         found.push(be_i64(data, 16));
         found.push(be_i64(data, 24));
         wanted = wanted.and_then(|entry| entry.checked_add(1));
+    }
+    Ok(found)
+}
+
+/// The frames of stored entries as they are; see `plain_adds.encode_stored`.
+#[pyfunction]
+pub fn encode_stored(prefix: &[u8], entries: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
+    let py = entries.py();
+    let mut found: Vec<(Buffer, Bound<'_, PyAny>)> = Vec::with_capacity(entries.len());
+    let mut total = 0usize;
+    for entry in entries.iter() {
+        let view = Buffer::read(&entry)?;
+        let size = prefix.len() + view.bytes().len();
+        if size > i32::MAX as usize {
+            return Err(PyValueError::new_err("a frame beyond the protocol's lengths"));
+        }
+        total += 4 + size;
+        found.push((view, entry));
+    }
+    new_bytes(py, total, |out| {
+        let mut at = 0usize;
+        for (view, _) in &found {
+            let bytes = view.bytes();
+            let (fixed, end) = (at + 4 + prefix.len(), at + 4 + prefix.len() + bytes.len());
+            out[at..at + 4].copy_from_slice(&((end - at - 4) as i32).to_be_bytes());
+            out[at + 4..fixed].copy_from_slice(prefix);
+            out[fixed..end].copy_from_slice(bytes);
+            at = end;
+        }
+        Ok(())
+    })
+}
+
+/// Views of the entries of a batch; see `plain_adds.split_batch`.
+#[pyfunction]
+pub fn split_batch<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    let py = body.py();
+    let buffer = Buffer::read(body)?;
+    let bytes = buffer.bytes();
+    let view = PyMemoryView::from(body)?;
+    let found = PyList::empty(py);
+    let mut at = 0usize;
+    while at < bytes.len() {
+        let start = at + 4;
+        let size = if start <= bytes.len() { be_i32(bytes, at) } else { -1 };
+        if size < 0 || size as usize > bytes.len() - start {
+            return Err(PyValueError::new_err("an entry runs over the end of its batch"));
+        }
+        at = start + size as usize;
+        found.append(view.get_item(PySlice::new(py, start as isize, at as isize, 1))?)?;
     }
     Ok(found)
 }

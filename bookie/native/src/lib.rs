@@ -233,6 +233,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(adds::encode_adds, module)?)?;
     module.add_function(wrap_pyfunction!(adds::encode_copies, module)?)?;
     module.add_function(wrap_pyfunction!(adds::check_entries, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::encode_stored, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::split_batch, module)?)?;
     module.add_function(wrap_pyfunction!(take_adds, module)?)?;
     module.add_function(wrap_pyfunction!(batches::take_add_rows, module)?)?;
     module.add_function(wrap_pyfunction!(batches::store_rows, module)?)?;

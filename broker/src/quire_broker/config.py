@@ -2,17 +2,26 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from quire_bookie.config.bookie import Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
+from quire_broker.config_security import BrokerSecurityConfig, OptionalPort
 from quire_broker.limits import CONNECTION_PUBLISH_BYTES_MAX, FRAME_PADDING_BYTES, PUBLISH_BYTES_MAX
+from quire_broker.ownership.listeners import parse_listeners
 
 Count = Annotated[int, Field(ge=0)]
+
+
+def _listeners(text: str) -> str:
+    """As it was written, once it can be read."""
+    parse_listeners(text)
+    return text
 
 
 class ManagedLedgerConfig(ProcessConfig):
@@ -85,11 +94,20 @@ class ServingConfig(ManagedLedgerConfig):
     """What a broker does for its clients."""
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
-    broker_port: Port = Field(6650, alias="brokerServicePort", description="port of the Pulsar protocol; 0: a free one")
-    http_port: Port = Field(8080, alias="webServicePort", description="port of REST, health and metrics; 0: a free one")
+    broker_port: OptionalPort = Field(
+        6650, alias="brokerServicePort", description="port of the Pulsar protocol; empty: none; 0: a free one"
+    )
+    http_port: OptionalPort = Field(
+        8080, alias="webServicePort", description="port of REST, health and metrics; empty: none; 0: a free one"
+    )
     listen: str = Field("0.0.0.0", alias="bindAddress", description="address to listen on")
     advertise: str = Field(
         "", alias="advertisedAddress", description="host that clients are told to connect to; default: localhost"
+    )
+    advertised_listeners: Annotated[str, AfterValidator(_listeners)] = Field(
+        "",
+        alias="advertisedListeners",
+        description="further addresses for clients that name them: name:pulsar://host:port, also pulsar+ssl, by comma",
     )
     max_message_size_bytes: int = Field(
         5 * 1024 * 1024, alias="maxMessageSize", ge=1024, le=5 * 1024 * 1024, description="largest message, in bytes"
@@ -123,7 +141,7 @@ class ServingConfig(ManagedLedgerConfig):
     )
 
 
-class BrokerConfig(ClientSecurityConfig, LedgerClientConfig, ServingConfig):
+class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, ServingConfig):
     """`quire broker start`."""
 
     metadata: str = Field(
@@ -136,8 +154,21 @@ class BrokerConfig(ClientSecurityConfig, LedgerClientConfig, ServingConfig):
         description="lease of the broker's registration and bundles in the metadata store, in ms",
     )
 
+    @model_validator(mode="after")
+    def _clients_reach_it(self) -> "BrokerConfig":
+        require_a_port(self)
+        return self
 
-class StandaloneConfig(ServingConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig):
+
+def require_a_port(config: "BrokerConfig | StandaloneConfig") -> None:
+    """ValueError when clients could not reach the broker at all."""
+    if config.broker_port is None and config.broker_port_tls is None:
+        raise ValueError("brokerServicePort and brokerServicePortTls are both empty: give one of them")
+
+
+class StandaloneConfig(
+    BrokerSecurityConfig, MetadataAccessConfig, ServingConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
+):
     """`quire standalone`: bookies, broker and metadata in one process."""
 
     data: str = Field("./quire-data", description="folder for everything that is kept")
@@ -154,6 +185,11 @@ class StandaloneConfig(ServingConfig, LedgerClientConfig, AutoRecoveryConfig, St
         alias="autoRecoveryDaemonEnabled",
         description="auditor and replication workers run in this process, too",
     )
+
+    @model_validator(mode="after")
+    def _clients_reach_it(self) -> "StandaloneConfig":
+        require_a_port(self)
+        return self
 
     @model_validator(mode="after")
     def _parts_fit_each_other(self) -> "StandaloneConfig":

@@ -11,6 +11,8 @@ QuireError
    |- ServiceNotReadyError       6  the topic is loading, closing, fenced or another broker's; the client looks up again
    |- ProducerHoldError          7  backlog quota, producers wait
    |- ProducerQuotaError         8  backlog quota, producers fail
+   |- AuthenticationError        3  the client did not prove who it is; it is disconnected
+   |- AuthorizationError         4  the client may not do this; no retry, unless somebody permits it
    |- ChecksumFailedError        9  the payload does not match its checksum
    |- UnsupportedVersionError   10
    |- TopicNotFoundError        11  no retry, unless somebody creates it
@@ -82,6 +84,14 @@ class SubscriptionInUseError(BrokerError):
 
 class PersistenceError(BrokerError):
     """An entry is not known to be stored. It may be: deduplication makes the retry safe."""
+
+
+class AuthenticationError(BrokerError):
+    """The client did not prove who it is. The message holds nothing of what it sent."""
+
+
+class AuthorizationError(BrokerError):
+    """The client's role may not do this."""
 
 
 class ConsumerBusyError(BrokerError):
@@ -168,6 +178,8 @@ SERVER_ERRORS: dict[type[BaseException], ServerError] = {
     BrokerError: ServerError.UNKNOWN,
     SubscriptionInUseError: ServerError.METADATA,
     PersistenceError: ServerError.PERSISTENCE,
+    AuthenticationError: ServerError.AUTHENTICATION,
+    AuthorizationError: ServerError.AUTHORIZATION,
     ConsumerBusyError: ServerError.CONSUMER_BUSY,
     ServiceNotReadyError: ServerError.SERVICE_NOT_READY,
     ProducerHoldError: ServerError.PRODUCER_BLOCKED_QUOTA_ERROR,

@@ -3,7 +3,7 @@
 The managed ledger and dispatch keep theirs beside their settings. Names that Pulsar's operators know are in brackets.
 """
 
-from quire_bookie.limits import FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, MIB
+from quire_bookie.limits import FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 
 MESSAGE_BYTES_MAX = 5 * MIB  # maxMessageSize
 FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadata on top of the payload
@@ -11,6 +11,9 @@ FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadat
 # Sessions
 KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is dropped
 LIVENESS_CHECK_S = 5.0  # how long an old producer's connection has to answer PING before a newcomer replaces it
+CREDENTIALS_CHECK_S = 60.0  # authenticationRefreshCheckSeconds; between looks for tokens that ran out
+UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is closed
+UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # of such a connection: anybody may open many
 CLOSE_FLUSH_S = 5.0  # how long a connection that we close may take to receive what was still for it
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
 CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection

@@ -18,11 +18,13 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError
+from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError, StorageError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_auto_recovery
+from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
+from quire_bookie.server.read_only import ReadOnlyReason
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
 
@@ -110,6 +112,7 @@ class RunningStandalone:
                     name="standalone",
                     client_settings=self.settings.client,
                     end_limbo=self._end_limbo,
+                    set_read_only=self._set_read_only,
                 )
             except QuireError as failure:
                 log.error("auto-recovery cannot be started: %s", failure)
@@ -126,6 +129,19 @@ class RunningStandalone:
                 await running.storage.end_limbo(ledger)
                 return
         raise BookieUnavailableError(f"bookie {bookie} is none of this process")
+
+    async def _set_read_only(self, bookie: BookieId, on: bool) -> None:
+        """As `_end_limbo`; what a drain wishes of a bookie of another process goes there over HTTP. LedgerError."""
+        for running in self.bookies:
+            if running.bookie_id == bookie:
+                try:
+                    await running.read_only_mode.set(ReadOnlyReason.OPERATOR, on)
+                except (OSError, StorageError) as error:
+                    raise BookieUnavailableError(f"bookie {bookie} did not note what was wished: {error}") from error
+                return
+        if self.recovery is None:
+            raise BookieUnavailableError(f"bookie {bookie} is none of this process")
+        await BookieHttp(self.recovery.access.registry).set_read_only(bookie, on)
 
     async def _check_count(self) -> None:
         """Remember how many bookies there are. Fewer would leave data without its bookie."""

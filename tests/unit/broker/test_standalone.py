@@ -2,14 +2,23 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from quire_bookie.env.background import Background
-from quire_bookie.errors import StartupError
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import BookieUnavailableError, StartupError
+from quire_bookie.metadata.drains import Drain, Drains, Wish
+from quire_bookie.model import BookieId
+from quire_bookie.recovery import RecoverySettings
+from quire_bookie.server.process import BookieState
+from quire_bookie.server.read_only import ReadOnlyReason
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, quorums, with_quorums
 from tests.sim.disk import SimDisk
+from tests.support.bookie_world import BookieWorld
 
 
 @pytest.mark.parametrize(
@@ -64,3 +73,34 @@ async def test_background_work_ends_with_its_owner_and_failures_are_counted() ->
     await background.close()
     background.start(work(), "too late")
     assert done == ["work", "cancelled"]
+
+
+async def test_a_drain_makes_the_bookies_of_this_process_read_only_without_an_http_port() -> None:
+    world = BookieWorld()
+    bookie = await world.start()
+    metadata = world.session
+    assert metadata is not None
+    settings = StandaloneSettings("/data", recovery=None)
+    standalone = RunningStandalone(settings, metadata, world.disk, SystemClock(), SystemChance())
+    standalone.bookies.append(bookie)
+    recovering = asyncio.ensure_future(standalone._recover(RecoverySettings(workers=0)))
+    drains = Drains(metadata)
+
+    async def until(read_only: bool) -> None:
+        async with asyncio.timeout(20):
+            while (bookie.state is BookieState.READ_ONLY) is not read_only:  # noqa: ASYNC110  it tells nobody
+                await asyncio.sleep(0.01)
+
+    wish = Drain(bookie.bookie_id, Wish.DRAIN, 1)
+    await drains.change(lambda _: (wish,))
+    await until(read_only=True)
+    assert bookie.read_only_mode.reasons == {ReadOnlyReason.OPERATOR}
+    await drains.change(lambda found: tuple(replace(one, wish=Wish.CANCEL) for one in found))
+    await until(read_only=False)
+    with pytest.raises(BookieUnavailableError, match="no HTTP port"):
+        await standalone._set_read_only(BookieId("elsewhere"), True)
+    recovering.cancel()
+    await asyncio.gather(recovering, return_exceptions=True)
+    assert standalone.recovery is not None
+    await standalone.recovery.stop()
+    await world.stop()

@@ -59,6 +59,8 @@ class BookieApi:
                 "availableForHighPriorityWrites": bookie.read_only_mode.accepts_high_priority,
                 "readOnlyReasons": sorted(reason.value for reason in bookie.read_only_mode.reasons),
                 "inLimbo": bookie.storage.in_limbo,
+                "scrubEndedMs": bookie.scrubbing.ended_ms,
+                "scrubDamages": len(bookie.scrubbing.report),
             }
         )
 

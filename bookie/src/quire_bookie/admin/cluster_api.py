@@ -2,27 +2,34 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag
-from quire_bookie.client.bookie_info import BookieSpace, ask_space
+from quire_bookie.client.bookie_info import BookieSpace
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.layout import ROOT
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
+from quire_bookie.recovery.access import ClusterAccess
 
 ASK_TIMEOUT_S = 5.0
 _UNDER_REPLICATION = f"{ROOT}/underreplication"
+
+OpenAccess: TypeAlias = Callable[[], Awaitable[ClusterAccess]]
+"""The ways to the bookies, secured as they ask for. MetadataUnavailableError, ConfigError."""
 
 
 class ClusterApi:
     """The handlers. Each answer is read anew: they are asked by people, not by the second."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, access: OpenAccess) -> None:
         self._store = store
+        self._access = access
 
     def routes(self) -> list[web.RouteDef]:
         """Path, method and handler of each."""
@@ -50,12 +57,9 @@ class ClusterApi:
 
     async def _space(self, _: web.Request) -> web.Response:
         """Free and total bytes by bookie, each asked itself; the sums under ClusterInfo."""
-        registry = await BookieRegistry.open(self._store)
-        try:
-            bookies = sorted(registry.writable | registry.read_only)
-            spaces = await asyncio.gather(*(self._ask(registry, bookie) for bookie in bookies))
-        finally:
-            await registry.close()
+        access = await self._access()
+        bookies = sorted(access.registered)
+        spaces = await asyncio.gather(*(self._ask(access, bookie) for bookie in bookies))
         found = {}
         free = total = 0
         for bookie, space in zip(bookies, spaces, strict=True):
@@ -68,12 +72,9 @@ class ClusterApi:
         found["ClusterInfo"] = f": {{Free: {free}, Total: {total}}}"
         return web.json_response(found)
 
-    async def _ask(self, registry: BookieRegistry, bookie: BookieId) -> BookieSpace | None:
-        address = registry.address_of(bookie)
-        if address is None:
-            return None
+    async def _ask(self, access: ClusterAccess, bookie: BookieId) -> BookieSpace | None:
         try:
-            return await ask_space(address, ASK_TIMEOUT_S)
+            return await access.space_of(bookie, ASK_TIMEOUT_S)
         except LedgerError:
             return None
 

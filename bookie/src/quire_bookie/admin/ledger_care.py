@@ -20,12 +20,14 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import RefusedError
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import ConfigError, MetadataFormatError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.restoration import read_restoration
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
@@ -136,6 +138,11 @@ class LedgerCare:
 
     async def _recover(self, request: web.Request) -> web.Response:
         access, ledger = await self._open_access(), _ledger(request)
+        if await read_restoration(self._store) is not None:
+            # By restored metadata a recovery may end before entries that were acknowledged by an ensemble of later.
+            raise RefusedError(
+                409, f"the metadata was restored and is under review: use `quire metadata orphans adopt {ledger}`"
+            )
         stored = await access.nodes.read(ledger)
         closed = await recover_ledger(access.handle(ledger, stored.value), stored)
         return web.json_response(describe(ledger, closed.value))

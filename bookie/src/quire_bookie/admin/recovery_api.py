@@ -11,6 +11,7 @@ from quire_bookie.admin.answers import RefusedError, flag, json_object
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata.election import current_leader
 from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.restoration import read_restoration
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
@@ -49,7 +50,15 @@ class RecoveryApi:
     async def _set_status(self, request: web.Request) -> web.Response:
         if "enabled" not in request.query:
             raise RefusedError(400, "the query parameter enabled is missing, e.g. ?enabled=false")
-        await (self._controls.enable() if flag(request, "enabled") else self._controls.disable())
+        if not flag(request, "enabled"):
+            await self._controls.disable()
+        elif await read_restoration(self._store) is not None:
+            # It would close ledgers by restored metadata, before what later ensembles acknowledged.
+            raise RefusedError(
+                409, "the metadata was restored and is under review: `quire metadata release-hold` turns it on again"
+            )
+        else:
+            await self._controls.enable()
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:

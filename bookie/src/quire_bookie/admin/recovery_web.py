@@ -10,7 +10,9 @@ from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.admin.serving import HttpServing
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery
 from quire_bookie.recovery.access import ClusterAccess
@@ -35,17 +37,16 @@ class RecoveryWeb:
         app.add_routes(RecoveryApi(metadata, clock).routes())
         app.add_routes(DrainApi(metadata, clock).routes())
         app.add_routes(LedgerCare(metadata, self._access).routes())
-        app.add_routes(ClusterApi(metadata).routes())
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+        app.add_routes(ClusterApi(metadata, self._access).routes())
+        self._serving_http = HttpServing(web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S))
 
-    async def open(self, listening: socket.socket) -> None:
+    async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
-        await self._runner.setup()
-        await web.SockSite(self._runner, listening).start()
+        await self._serving_http.open(listening, tls)
 
     async def close(self) -> None:
         """Stop listening."""
-        await self._runner.cleanup()
+        await self._serving_http.close()
 
     async def _access(self) -> ClusterAccess:
         return self._running.access
@@ -61,6 +62,7 @@ class RecoveryWeb:
         values = asdict(self._running.stats) | {
             "auditor": int(auditor is not None and auditor.leads),
             "ledgers_in_progress": len(self._running.workers.busy),
+            "speculative_reads": self._running.access.pool.health.speculative_reads,
         }
         text = "".join(f"{_PREFIX}{name} {value}\n" for name, value in values.items())
         return web.Response(text=text, content_type="text/plain")

@@ -13,15 +13,18 @@ from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.collection_api import CollectionApi
 from quire_bookie.admin.config_api import ConfigApi
 from quire_bookie.admin.drain_api import DrainApi
+from quire_bookie.admin.holdings_api import HoldingsApi
 from quire_bookie.admin.ledger_api import LedgerApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.probes import Probes
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
+from quire_bookie.admin.serving import HttpServing
 from quire_bookie.client import LedgerClient
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
@@ -56,19 +59,19 @@ class BookieWeb:
         app.add_routes(Probes(lambda: self._bookie).routes())
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
         app.add_routes(CollectionApi(self._serving).routes())
-        app.add_routes(ClusterApi(metadata).routes())
+        app.add_routes(HoldingsApi(self._serving, disk).routes())
+        app.add_routes(ClusterApi(metadata, self._open_access).routes())
         app.add_routes(RecoveryApi(metadata, clock).routes())
         app.add_routes(DrainApi(metadata, clock).routes())
         app.add_routes(LimboApi(self._serving).routes())
         app.add_routes(LedgerApi(metadata, self._open_client).routes())
         app.add_routes(LedgerCare(metadata, self._open_access).routes())
         app.add_routes(ConfigApi(settings).routes())
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+        self._serving_http = HttpServing(web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S))
 
-    async def open(self, listening: socket.socket) -> None:
+    async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
-        await self._runner.setup()
-        await web.SockSite(self._runner, listening).start()
+        await self._serving_http.open(listening, tls)
 
     def serve(self, bookie: RunningBookie) -> None:
         """Answer for this bookie from now on; before, it is *starting*: 503."""
@@ -76,7 +79,7 @@ class BookieWeb:
 
     async def close(self) -> None:
         """Stop listening."""
-        await self._runner.cleanup()
+        await self._serving_http.close()
         if self._access is not None:
             await self._access.close()
         if self._client is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         take_add_rows,
         take_adds,
     )
-    from quire_bookie.bulk.plain_adds import check_entries, encode_adds, encode_copies
+    from quire_bookie.bulk.plain_adds import check_entries, encode_adds, encode_copies, encode_stored, split_batch
     from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
@@ -51,6 +51,8 @@ else:
     encode_adds = (_steps if hasattr(_steps, "encode_adds") else plain_adds).encode_adds
     _copies = _steps if hasattr(_steps, "encode_copies") else plain_adds
     check_entries, encode_copies = _copies.check_entries, _copies.encode_copies
+    _stored = _steps if hasattr(_steps, "encode_stored") else plain_adds
+    encode_stored, split_batch = _stored.encode_stored, _stored.split_batch
     _flushes = _steps if hasattr(_steps, "run_segments") else plain_flushes
     encode_runs, merge_blocks, run_segments = _flushes.encode_runs, _flushes.merge_blocks, _flushes.run_segments
 
@@ -67,10 +69,12 @@ __all__ = [
     "encode_body",
     "encode_copies",
     "encode_runs",
+    "encode_stored",
     "merge_blocks",
     "read_replies",
     "row_replies",
     "run_segments",
+    "split_batch",
     "store_entries",
     "store_rows",
     "take_add_rows",

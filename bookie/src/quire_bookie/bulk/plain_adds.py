@@ -107,3 +107,31 @@ def check_entries(ledger: int, first: int, entries: list[Buffer]) -> list[int]:
             break
         found += (lac, length)
     return found
+
+
+def encode_stored(prefix: bytes, entries: list[Buffer]) -> bytes:
+    """The V2 adds of stored entries (header, digest, payload) as they are. `prefix`: header word and master key."""
+    pack_length = _LENGTH.pack
+    buffers: list[Buffer] = []
+    for entry in entries:
+        buffers.append(pack_length(len(prefix) + len(entry)) + prefix)
+        buffers.append(entry)
+    return b"".join(buffers)
+
+
+def split_batch(body: Buffer) -> list[memoryview]:
+    """Views of the entries of the body of a batch's answer: each behind its length of 4 bytes.
+
+    ValueError where one runs over the end.
+    """
+    view, size_bytes, unpack = memoryview(body), len(body), _LENGTH.unpack_from
+    entries: list[memoryview] = []
+    position = 0
+    while position < size_bytes:
+        start = position + 4
+        size = unpack(view, position)[0] if start <= size_bytes else -1
+        position = start + size
+        if size < 0 or position > size_bytes:
+            raise ValueError("an entry runs over the end of its batch")
+        entries.append(view[start:position])
+    return entries

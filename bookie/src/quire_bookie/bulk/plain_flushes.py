@@ -48,11 +48,12 @@ def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> li
         bytes_max -= size_bytes
         if bytes_max < 0:
             break
-        found.append((size_bytes, _tail(ids[start:stop], sizes)))
+        found.append((size_bytes, segment_tail(ids[start:stop], sizes)))
     return found
 
 
-def _tail(ids: Sequence[int], sizes: list[int]) -> bytes:
+def segment_tail(ids: Sequence[int], sizes: Sequence[int]) -> bytes:
+    """What follows log and base in the segment of an index block: ascending ids of a block, their bodies' sizes."""
     count, first = len(ids), ids[0] & _BLOCK_MASK
     stride = ids[1] - ids[0] if count > 1 else 1
     form, bitmap = 0, b""

@@ -5,8 +5,9 @@ from dataclasses import replace
 from os.path import abspath
 
 from quire_bookie import limits
-from quire_bookie.cli.security_settings import security_settings
+from quire_bookie.cli.security_settings import path_of, security_settings
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
@@ -14,6 +15,7 @@ from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
 from quire_bookie.server.over_replicated import OverReplicatedSettings
+from quire_bookie.server.own_rack import RackSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
@@ -107,7 +109,12 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         port=config.port,
         advertise=config.advertise or default_host(config.listen),
         http_port=config.http_port,
+        http_tls=config.http_tls,
+        rack=RackSettings(
+            config.rack, path_of(config.rack_annotations_file), config.rack_annotation, config.rack_wait_s
+        ),
         security=security_settings(config),
+        metadata=metadata_settings(config.metadata_session_timeout_ms, config),
         journal_dirs=tuple(map(abspath, config.journal_directories)),
         force_read_only=config.force_read_only_bookie,
         ledger_dirs=tuple(map(abspath, config.ledger_directories)),
@@ -130,9 +137,20 @@ def local_host(listen: str) -> str:
     return "localhost" if listen in _ANY_ADDRESS else listen
 
 
-def metadata_settings(session_timeout_ms: int) -> MetadataSettings:
-    """How long a lease of ours lasts."""
-    return MetadataSettings(session_timeout_s=session_timeout_ms / 1000)
+def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | None = None) -> MetadataSettings:
+    """How long a lease of ours lasts, and as whom we come."""
+    lease_s = session_timeout_ms / 1000
+    if access is None:
+        return MetadataSettings(session_timeout_s=lease_s)
+    return MetadataSettings(
+        session_timeout_s=lease_s,
+        username=access.metadata_username or None,
+        password=access.metadata_password or None,
+        ca_path=path_of(access.metadata_tls_trust_path) or None,
+        cert_path=path_of(access.metadata_tls_certificate_path) or None,
+        key_path=path_of(access.metadata_tls_key_path) or None,
+        tls_refresh_s=float(access.metadata_tls_refresh_seconds),
+    )
 
 
 def shared_metadata_url(url: str, key: str) -> str:

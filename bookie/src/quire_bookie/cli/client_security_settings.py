@@ -9,7 +9,7 @@ from quire_bookie.config.bookie_security import TOKEN_PROVIDERS, BookieSecurityC
 from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
-from quire_bookie.server.security.key_urls import file_path
+from quire_bookie.tokens.key_urls import file_path
 
 
 def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecuritySettings:

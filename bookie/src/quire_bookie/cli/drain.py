@@ -1,6 +1,7 @@
 """`quire cluster drain|undrain|drains|decommission`: empty bookies, and see how far that is. Asks over HTTP."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -18,36 +19,16 @@ AcceptLoss = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 POLL_S = 2.0
 _DRAINS = "/api/v1/quire/drains"
+_DRAIN = "Make a bookie read-only and have everything copied away from it. It stays a member; undrain ends it."
+_DECOMMISSION = (
+    "Empty a bookie, running or dead, and forget it: its cookie goes once it is stopped. Run it again to go on."
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `quire cluster`."""
-
-    @app.command()
-    def drain(
-        bookie: Bookie,
-        accept_loss: AcceptLoss = None,
-        yes: Yes = False,
-        no_wait: NoWait = False,
-        http: Http = DEFAULT_HTTP,
-        as_json: AsJson = False,
-    ) -> None:
-        """Make a bookie read-only and have everything copied away from it. It stays a member; undrain ends it."""
-        _accept(http, accept_loss or [], yes)
-        _begin(http, bookie, "drain", no_wait, as_json)
-
-    @app.command()
-    def decommission(
-        bookie: Bookie,
-        accept_loss: AcceptLoss = None,
-        yes: Yes = False,
-        no_wait: NoWait = False,
-        http: Http = DEFAULT_HTTP,
-        as_json: AsJson = False,
-    ) -> None:
-        """Empty a bookie, running or dead, and forget it: its cookie goes once it is stopped. Run it again to go on."""
-        _accept(http, accept_loss or [], yes)
-        _begin(http, bookie, "decommission", no_wait, as_json)
+    app.command("drain", help=_DRAIN)(_wishing("drain"))
+    app.command("decommission", help=_DECOMMISSION)(_wishing("decommission"))
 
     @app.command()
     def undrain(bookie: Bookie, http: Http = DEFAULT_HTTP) -> None:
@@ -72,6 +53,23 @@ def register(app: typer.Typer) -> None:
                 typer.echo(f"    {reason}")
         if not found:
             typer.echo("no bookie is drained", err=True)
+
+
+def _wishing(wish: str) -> Callable[..., None]:
+    """The command that says a wish and follows it."""
+
+    def command(
+        bookie: Bookie,
+        accept_loss: AcceptLoss = None,
+        yes: Yes = False,
+        no_wait: NoWait = False,
+        http: Http = DEFAULT_HTTP,
+        as_json: AsJson = False,
+    ) -> None:
+        _accept(http, accept_loss or [], yes)
+        _begin(http, bookie, wish, no_wait, as_json)
+
+    return command
 
 
 def _path(bookie: str) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-_OWN = ("autorecovery", "bookie", "cluster", "version")
+_OWN = ("autorecovery", "bookie", "cluster", "metadata", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
@@ -91,7 +91,7 @@ def new_app(help_text: str) -> typer.Typer:
 
 def build(arguments: Sequence[str] = ()) -> Commands:
     """The command tree that these arguments need: with a command of our own our part, else of everything installed."""
-    from quire_bookie.cli import autorecovery, bookie, cluster, ledger, show
+    from quire_bookie.cli import autorecovery, bookie, cluster, ledger, metadata, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
 
@@ -104,6 +104,7 @@ def build(arguments: Sequence[str] = ()) -> Commands:
     autorecovery.register(commands)
     cluster.register(commands)
     ledger.register(commands)
+    metadata.register(commands)
     show.register(commands)
     if not (arguments and arguments[0] in _OWN):
         commands.add_others()

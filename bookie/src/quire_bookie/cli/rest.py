@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire_bookie.cli.client_access import client_access
 from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:
@@ -29,14 +30,12 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
     """As `get`, with any method and a body that is sent as JSON."""
     # Here and not above: `http.client` and what it needs is more than the rest of most commands.
     import urllib.error
-    import urllib.request
 
     if not http.startswith(("http://", "https://")):
         raise ConfigError(f"--http {http}: expected http://host:port")
     try:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(http.rstrip("/") + path, data, method=method)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        with _open(http, path, method, data) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         raise RefusedError(_reason(error)) from error
@@ -50,12 +49,11 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
 def lines(http: str, path: str) -> Iterator[Any]:
     """JSON values as they come, one a line. Errors as `get`; RefusedError as well when the answer breaks off."""
     import urllib.error
-    import urllib.request
 
     if not http.startswith(("http://", "https://")):
         raise ConfigError(f"--http {http}: expected http://host:port")
     try:
-        answer = urllib.request.urlopen(http.rstrip("/") + path, timeout=TIMEOUT_S)
+        answer = _open(http, path)
     except urllib.error.HTTPError as error:
         raise RefusedError(_reason(error)) from error
     except urllib.error.URLError as error:
@@ -73,6 +71,22 @@ def lines(http: str, path: str) -> Iterator[Any]:
             raise RefusedError(f"{http}: its answer broke off: {error}") from error
 
     return found()
+
+
+def _open(http: str, path: str, method: str = "GET", data: bytes | None = None) -> Any:
+    """The answer, to be closed. A redirect is followed with our token, but never from TLS to a port in clear."""
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    class Redirects(HTTPRedirectHandler):
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+                raise RefusedError(f"{req.full_url} sends us on to {newurl}, in clear: our token would go there")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    access = client_access()
+    context = access.context() if http.startswith("https://") else None
+    request = Request(http.rstrip("/") + path, data, access.headers, method=method)
+    return build_opener(Redirects, HTTPSHandler(context=context)).open(request, timeout=TIMEOUT_S)
 
 
 def _reason(error: "HTTPError") -> str:

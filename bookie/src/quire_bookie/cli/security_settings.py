@@ -9,8 +9,8 @@ from quire_bookie.server.security.settings import (
     ConnectionLimitSettings,
     SecuritySettings,
     ServerTlsSettings,
-    TokenSettings,
 )
+from quire_bookie.tokens.settings import TokenSettings
 
 
 def security_settings(config: BookieSecurityConfig) -> SecuritySettings:

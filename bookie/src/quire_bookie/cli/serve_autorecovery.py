@@ -19,6 +19,8 @@ from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.tls import ServedContext
+from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery, start_auto_recovery
@@ -44,13 +46,17 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
     url = shared_metadata_url(config.metadata, AutoRecoveryProcessConfig.key_of("metadata"))
     name = config.name or socket.gethostname()
     listening = None
+    tls: ServedContext | None = None
     if config.http_port >= 0:
         from quire_bookie.admin.listening import listen
+        from quire_bookie.cli.http_tls import http_tls
 
+        tls = await http_tls(config)
         listening = listen(config.listen, config.http_port)
         undo.callback(listening.close)
-    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
+    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
     undo.push_async_callback(metadata.close)
+    await wait_until_initialised(metadata, log.warning)
     running = await start_auto_recovery(
         recovery_settings(config),
         metadata=metadata,
@@ -65,9 +71,10 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
         from quire_bookie.admin.recovery_web import RecoveryWeb
 
         web = RecoveryWeb(metadata, running, SystemClock())
-        await web.open(listening)
+        await web.open(listening, tls)
         undo.push_async_callback(web.close)
-        log.info("health, metrics and admin: http://%s:%d/healthz, /api/v1", name, port_of(listening))
+        scheme = "http" if tls is None else "https"
+        log.info("health, metrics and admin: %s://%s:%d/healthz, /api/v1", scheme, name, port_of(listening))
     log.info("auto-recovery of the cluster at %s runs as %s", url, name)
     return running
 

@@ -19,6 +19,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.env.process_age import process_age_s
+from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import start_bookie
@@ -55,9 +56,12 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
     if not (config.journal_directories and config.ledger_directories):
         undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
     listening = None
+    tls: ServedContext | None = None
     if config.http_port >= 0:
         from quire_bookie.admin.listening import listen, port_of
+        from quire_bookie.cli.http_tls import http_tls
 
+        tls = await http_tls(config)
         listening = listen(config.listen, config.http_port)
         undo.callback(listening.close)
         settings = replace(settings, http_port=port_of(listening))
@@ -76,7 +80,7 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         recovery.failed.add_done_callback(lambda failed: _recovery_died(failed, running))
     steps.note("total", asyncio.get_running_loop().time() - began_s + (age_s or 0.0))
     if listening is not None:
-        undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening))
+        undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening, tls))
     log.info("steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)")
     log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
     log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
@@ -96,7 +100,12 @@ def _folders(settings: BookieSettings) -> str:
 
 
 async def _serve_admin(
-    config: BookieConfig, running: RunningBookie, metadata: MetadataStore, disk: Disk, listening: socket.socket
+    config: BookieConfig,
+    running: RunningBookie,
+    metadata: MetadataStore,
+    disk: Disk,
+    listening: socket.socket,
+    tls: ServedContext | None,
 ) -> Callable[[], Awaitable[None]]:
     """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
     from quire_bookie.admin.listening import port_of
@@ -106,9 +115,9 @@ async def _serve_admin(
 
     client = client_settings(config, own_client_security_settings(config))
     web = BookieWeb(metadata, disk, config.shown(), clock=SystemClock(), chance=SystemChance(), client_settings=client)
-    await web.open(listening)
+    await web.open(listening, tls)
     web.serve(running)
-    where = f"http://{running.settings.advertise}:{port_of(listening)}"
+    where = f"{'http' if tls is None else 'https'}://{running.settings.advertise}:{port_of(listening)}"
     log.info("health, metrics and admin: %s/healthz, /readyz, /metrics, /api/v1", where)
     return web.close
 

@@ -6,26 +6,31 @@ goes on with that entry elsewhere. Gives no reason why nobody could: single read
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
-from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError
-from quire_bookie.model import BookieId, Buffer, EntryId
+from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId
+
+_Entry = TypeVar("_Entry")
+Decode: TypeAlias = Callable[[list[Buffer], EntryId], tuple[list[_Entry], LedgerError | None]]
+"""Of consecutive stored entries those that are right, up to one that is not: see `ReadWay.decode_batch`."""
 
 
-class Batch(NamedTuple):
+class Batch(NamedTuple, Generic[_Entry]):
     """Entries in order, at least one, and who gave them. `is_damaged`: the next one cannot be read there."""
 
     bookie: BookieId
-    entries: list[LedgerEntry]
+    entries: list[_Entry]
+    payload_bytes: int
+    """Of all together."""
     is_damaged: bool
 
 
-class BatchRead:
+class BatchRead(Generic[_Entry]):
     """Asks the replicas for `count` entries from `first` on, in at most `bytes_max` of answer."""
 
     def __init__(
@@ -36,6 +41,7 @@ class BatchRead:
         bytes_max: int,
         replicas: Sequence[BookieId],
         speculation: Speculation,
+        decode: Decode[_Entry],
     ) -> None:
         self._way = way
         self._first = first
@@ -43,11 +49,12 @@ class BatchRead:
         self._bytes_max = bytes_max
         self._replicas = replicas
         self._speculation = speculation
+        self._decode = decode
         self._asked = 0
         self._failed = 0
-        self._result: asyncio.Future[Batch | None] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[Batch[_Entry] | None] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> Batch | None:
+    async def run(self) -> Batch[_Entry] | None:
         """The first good answer; None when no replica gave one. Cancelling drops what is still to come."""
         if len(self._replicas) > 1:
             self._speculation.began(self)
@@ -76,18 +83,22 @@ class BatchRead:
     def _answered(self, bookie: BookieId, answer: Sequence[Buffer] | LedgerError) -> None:
         if self._result.done():
             return  # another replica was faster, or nobody waits any more
-        entries: list[LedgerEntry] = []
+        entries: list[_Entry] = []
+        taken: list[Buffer] = []
         is_damaged = False
         if isinstance(answer, LedgerError):
             is_damaged = not isinstance(answer, MISSING_ERRORS)
         else:
             # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
-            entries, error = self._way.decode_batch(list(answer[: self._count]), self._first)
+            taken = list(answer[: self._count])
+            entries, error = self._decode(taken, self._first)
             is_damaged = error is not None
         if is_damaged:
             self._way.links.health.failed(bookie)
         if entries:
-            self._result.set_result(Batch(bookie, entries, is_damaged))
+            size_bytes = sum(map(len, taken[: len(entries)]))
+            size_bytes -= len(entries) * (ENTRY_HEADER_BYTES + self._way.digest.size)
+            self._result.set_result(Batch(bookie, entries, size_bytes, is_damaged))
             return
         self._failed += 1
         if self._asked < len(self._replicas):

@@ -170,6 +170,10 @@ class BookieConnection:
                 transport, wire = await self._open(address)
             if wire.lost:
                 raise OSError("it hung up at once")
+            if self._hooks.resolve(self.bookie) != address:
+                # To connect may take seconds, and requests do not say whom they are for.
+                transport.abort()
+                raise OSError("that address is not its own any more")
         except (OSError, TimeoutError, ValueError, OverflowError) as error:
             # ValueError and OverflowError: a registration with a host or a port that cannot be.
             self._connecting = False

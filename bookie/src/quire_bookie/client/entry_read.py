@@ -7,6 +7,7 @@ the answer *no such entry*. A recovery uses the stricter `EntrySearch` instead.
 No futures and no tasks here: many of these run at once.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,21 @@ class ReadWay:
     fence_key: bytes | None = None
     high_priority: bool = False
 
+    async def ask(self, bookie: BookieId, entry: EntryId) -> Buffer:
+        """What one bookie has stored of an entry (NO_ENTRY: the last one), not checked yet. LedgerError."""
+        answered: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+
+        def resolve(answer: Buffer | LedgerError) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        link = self.links.link(bookie, self.purpose)
+        link.read(self.ledger, entry, resolve, fence_key=self.fence_key, high_priority=self.high_priority)
+        answer = await answered
+        if isinstance(answer, LedgerError):
+            raise answer
+        return answer
+
     def decode(self, data: Buffer, entry: EntryId) -> LedgerEntry:
         """The entry in stored bytes. DigestMismatchError."""
         found = self.digest.decode_entry(data, self.ledger, entry)
@@ -54,6 +70,17 @@ class ReadWay:
         except LedgerError as error:
             return found, error
         return found, None
+
+    def check_batch(self, entries: list[Buffer], first: EntryId) -> tuple[list[Buffer], LedgerError | None]:
+        """As `decode_batch`, for whom the stored bytes are enough."""
+        right = len(self.digest.check_entries(entries, self.ledger, first)) // 2
+        try:
+            for at in range(right, len(entries)):
+                self.decode(entries[at], EntryId(first + at))
+                right += 1
+        except LedgerError as error:
+            return entries[:right], error
+        return entries, None
 
 
 class EntryRead:

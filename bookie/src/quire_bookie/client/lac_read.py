@@ -6,7 +6,7 @@ answer means that no writer can reach its ack quorum any more.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -41,6 +41,33 @@ async def read_lac(way: ReadWay, metadata: LedgerMetadata, *, explicit: bool = F
     round_ = _ExplicitRound(way, metadata) if explicit else _Round(way, metadata)
     round_.start()
     return await round_.result
+
+
+class LastHeld(NamedTuple):
+    """The last entry that a bookie holds of a ledger, and the LAC in its header; NO_ENTRY twice: it holds none."""
+
+    entry: EntryId
+    lac: EntryId
+
+
+async def last_entries(way: ReadWay, bookies: Collection[BookieId]) -> dict[BookieId, LastHeld]:
+    """What each of `bookies` holds last. LedgerError when one of them does not say, or says it wrongly."""
+    answers = await asyncio.gather(*(_last_entry(way, bookie) for bookie in bookies), return_exceptions=True)
+    found: dict[BookieId, LastHeld] = {}
+    for bookie, answer in zip(bookies, answers, strict=True):
+        if isinstance(answer, BaseException):
+            raise answer
+        found[bookie] = answer
+    return found
+
+
+async def _last_entry(way: ReadWay, bookie: BookieId) -> LastHeld:
+    try:
+        stored = await way.ask(bookie, NO_ENTRY)
+    except MISSING_ERRORS:
+        return LastHeld(NO_ENTRY, NO_ENTRY)
+    last = way.digest.decode_entry(stored, way.ledger, None)
+    return LastHeld(last.entry, last.lac)
 
 
 class _Round:

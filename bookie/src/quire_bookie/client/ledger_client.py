@@ -31,6 +31,7 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
@@ -111,18 +112,25 @@ class LedgerClient:
         return cls(metadata, registry, settings, clock, chance, security, racks)
 
     @classmethod
-    def connect(cls, metadata_url: str, settings: ClientSettings | None = None) -> "Opening[LedgerClient]":
-        """A client of the cluster whose metadata are at `metadata_url` ("etcd://host:2379/prefix", "local:folder").
+    def connect(
+        cls,
+        metadata_url: str,
+        settings: ClientSettings | None = None,
+        metadata_settings: MetadataSettings | None = None,
+    ) -> "Opening[LedgerClient]":
+        """A client of the cluster whose metadata are at `metadata_url` ("etcd://host:2379", "local:folder").
 
         To be awaited or entered by `async with`; it closes its metadata store with itself. ConfigError, StartupError,
         MetadataUnavailableError.
         """
-        return Opening(cls._connect(metadata_url, settings))
+        return Opening(cls._connect(metadata_url, settings, metadata_settings))
 
     @classmethod
-    async def _connect(cls, metadata_url: str, settings: ClientSettings | None) -> "LedgerClient":
+    async def _connect(
+        cls, metadata_url: str, settings: ClientSettings | None, metadata_settings: MetadataSettings | None
+    ) -> "LedgerClient":
         async with contextlib.AsyncExitStack() as undo:
-            metadata = await open_metadata_store(metadata_url)
+            metadata = await open_metadata_store(metadata_url, metadata_settings)
             undo.push_async_callback(metadata.close)
             client = await cls.open(metadata, settings, clock=SystemClock(), chance=SystemChance())
             client._own_metadata = metadata

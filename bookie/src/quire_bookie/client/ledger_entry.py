@@ -1,8 +1,9 @@
-"""One entry as a reader gets it. A value, nothing else."""
+"""One entry as a reader gets it, and entries as bookies store them. Values, nothing else."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.model import Buffer, EntryId, LedgerId
 
 
 @dataclass(slots=True)
@@ -22,3 +23,17 @@ class LedgerEntry:
     def __bytes__(self) -> bytes:
         """The payload, copied."""
         return bytes(self.payload)
+
+
+class StoredRun(NamedTuple):
+    """Consecutive entries, at least one, as a bookie stores them: header, digest, payload. Their digests were right."""
+
+    first: EntryId
+    entries: list[Buffer]
+    payload_bytes: int
+    """Of all together."""
+
+    @property
+    def end(self) -> int:
+        """The entry after the last."""
+        return self.first + len(self.entries)

@@ -9,7 +9,7 @@ metadata names by then.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Self
 
 from quire_bookie.client.lac_poll import LacPolls
@@ -132,22 +132,36 @@ class LedgerReader:
         """All entries that can be read now."""
         return self.entries()
 
-    async def entries(self, first: EntryId = _FIRST, last: EntryId | None = None) -> AsyncIterator[LedgerEntry]:
-        """Entries from `first` to `last`, or to the last one that could be read when this began. Errors as `read`."""
+    async def entries(self, first: EntryId = _FIRST, last: EntryId | None = None) -> AsyncGenerator[LedgerEntry, None]:
+        """Entries from `first` to `last`, or to the last one that could be read when this began. Errors as `read`.
+
+        Whoever has used up what the first read brought is taken to want more: from then on one read is ahead.
+        """
         stop = self._lac if last is None else last
         position = first
-        while position <= stop:
-            for entry in await self.read(position, stop, ITERATED_READ_BYTES):
-                yield entry
-                position = EntryId(entry.entry_id + 1)
+        ahead: asyncio.Task[list[LedgerEntry]] | None = None
+        try:
+            while position <= stop:
+                found = await (ahead or self.read(position, stop, ITERATED_READ_BYTES))
+                ahead, position = None, EntryId(found[-1].entry_id + 1)
+                if found[0].entry_id != first and position <= stop:
+                    read = self.read(position, stop, ITERATED_READ_BYTES)
+                    ahead = asyncio.get_running_loop().create_task(read, name="read ahead")
+                for entry in found:
+                    yield entry
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
 
-    async def tail(self, first: EntryId = _FIRST) -> AsyncIterator[LedgerEntry]:
+    async def tail(self, first: EntryId = _FIRST) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on, waiting for more until the ledger is closed. Errors as `read`, NoSuchLedgerError."""
         position = first
         while True:
-            async for entry in self.entries(position):
-                yield entry
-                position = EntryId(entry.entry_id + 1)
+            async with contextlib.aclosing(self.entries(position)) as entries:
+                async for entry in entries:
+                    yield entry
+                    position = EntryId(entry.entry_id + 1)
             if position > self._lac:
                 if self.is_closed:
                     return

@@ -7,10 +7,11 @@ ends early or holds a wrong digest is continued by single reads over the other r
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
 
-from quire_bookie.client.batch_read import BatchRead
+from quire_bookie.client.batch_read import Batch, BatchRead, Decode
 from quire_bookie.client.entry_read import EntryRead, ReadWay
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError
@@ -18,6 +19,7 @@ from quire_bookie.limits import KIB
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
 
+_Entry = TypeVar("_Entry")
 _EXPECTED_ENTRY_BYTES = 16 * KIB
 _ENTRY_OVERHEAD_BYTES = 64
 _ORDER_KEPT_S = 1.0  # what is known of replicas fades with time
@@ -50,32 +52,48 @@ class RangeReader:
         while True:
             start = EntryId(first + len(entries))
             stop = _segment_end(metadata, start, last)
-            found, error = await self._read_segment(metadata, start, stop, budget)
+            found, used, error = await self._read_segment(metadata, start, stop, budget)
             entries += found
             if error is not None and not entries:
                 raise error
             if error is not None or start + len(found) > last or len(found) < stop - start + 1:
                 return entries
             if budget is not None:
-                budget -= _used(found)
+                budget -= used
                 if budget <= 0:
                     return entries
 
+    async def read_stored(
+        self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int
+    ) -> StoredRun | None:
+        """As `read`, one batch of it, for whom the stored bytes are enough; digests are checked all the same.
+
+        None where no replica gives a batch, or none holds every entry: `read` tells what there is and what is wrong.
+        """
+        if metadata.ensemble_size != metadata.write_quorum:
+            return None
+        stop = _segment_end(metadata, first, last)
+        size_max = min(bytes_max, self._settings.batch_read_bytes_max)
+        ensemble = metadata.ensemble_of(first)
+        batch = await self._read_batch(metadata, ensemble, first, stop, size_max, self._way.check_batch)
+        return None if batch is None else StoredRun(first, batch.entries, batch.payload_bytes)
+
     async def _read_segment(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
-    ) -> tuple[list[LedgerEntry], LedgerError | None]:
+    ) -> tuple[list[LedgerEntry], int, LedgerError | None]:
+        """Entries, what they count for in `bytes_max`, and the error that ended them early."""
         ensemble = metadata.ensemble_of(first)
         entries: list[LedgerEntry] = []
+        used = 0
         if metadata.ensemble_size == metadata.write_quorum and last > first:
-            entries = await self._read_batches(metadata, ensemble, first, last, bytes_max)
-            used = _used(entries)
+            entries, used = await self._read_batches(metadata, ensemble, first, last, bytes_max)
             if entries and (entries[-1].entry_id == last or (bytes_max is not None and used >= bytes_max)):
-                return entries, None
+                return entries, used, None
             if entries and bytes_max is not None:
                 bytes_max -= used
         single = _SingleReads(self, metadata, ensemble, EntryId(first + len(entries)), last, bytes_max)
         found, error = await single.run()
-        return entries + found, error
+        return entries + found, used + single.used, error
 
     async def _read_batches(
         self,
@@ -84,8 +102,11 @@ class RangeReader:
         first: EntryId,
         last: EntryId,
         bytes_max: int | None,
-    ) -> list[LedgerEntry]:
-        """As many entries as the replicas give, each going on where the one before failed; possibly none."""
+    ) -> tuple[list[LedgerEntry], int]:
+        """As many entries as the replicas give, each going on where the one before failed; possibly none.
+
+        And what they count for in `bytes_max`.
+        """
         entries: list[LedgerEntry] = []
         used = 0
         while (start := EntryId(first + len(entries))) <= last:
@@ -93,17 +114,31 @@ class RangeReader:
             if bytes_max is not None:
                 # The first entry comes whatever its size; a size of 0 would mean exactly one entry.
                 size_max = min(size_max, max(bytes_max - used, 0))
-            replicas = self.replicas(metadata, ensemble, start)
-            batch = await BatchRead(self._way, start, last - start + 1, size_max, replicas, self.speculation).run()
+            batch = await self._read_batch(metadata, ensemble, start, last, size_max, self._way.decode_batch)
             if batch is None:
-                return entries
+                return entries, used
             entries += batch.entries
-            used += _used(batch.entries)
+            used += batch.payload_bytes + len(batch.entries) * _ENTRY_OVERHEAD_BYTES
+            if bytes_max is not None and used >= bytes_max:
+                return entries, used
+        return entries, used
+
+    async def _read_batch(
+        self,
+        metadata: LedgerMetadata,
+        ensemble: Sequence[BookieId],
+        first: EntryId,
+        last: EntryId,
+        size_max: int,
+        decode: Decode[_Entry],
+    ) -> Batch[_Entry] | None:
+        replicas = self.replicas(metadata, ensemble, first)
+        read = BatchRead(self._way, first, last - first + 1, size_max, replicas, self.speculation, decode)
+        batch = await read.run()
+        if batch is not None:
             # Whoever holds a damaged entry is asked last for the next batch, which begins with it.
             self._prefer(None if batch.is_damaged else batch.bookie)
-            if bytes_max is not None and used >= bytes_max:
-                return entries
-        return entries
+        return batch
 
     def _prefer(self, bookie: BookieId | None) -> None:
         if bookie != self._sticky:
@@ -159,6 +194,8 @@ class _SingleReads:
         self._next_use: int = first
         self._last = last
         self._bytes_left = bytes_max
+        self.used = 0
+        """What the entries count for in `bytes_max`."""
         self._ready: dict[int, LedgerEntry | LedgerError] = {}
         self._entries: list[LedgerEntry] = []
         self._error: LedgerError | None = None
@@ -197,16 +234,13 @@ class _SingleReads:
             self._reader.learn(size_bytes)
             self._entries.append(ready)
             self._next_use += 1
+            self.used += size_bytes
             if self._bytes_left is not None:
                 self._bytes_left -= size_bytes
             if self._next_use > self._last or (self._bytes_left is not None and self._bytes_left <= 0):
                 self._done.set_result(None)
                 return
         self._fill()
-
-
-def _used(entries: Sequence[LedgerEntry]) -> int:
-    return sum(len(entry.payload) + _ENTRY_OVERHEAD_BYTES for entry in entries)
 
 
 def _segment_end(metadata: LedgerMetadata, first: EntryId, last: EntryId) -> EntryId:

@@ -4,7 +4,7 @@
 2. Fence the bookies of the last segment and read their LAC, until it is covered.
 3. Read forward, every read fencing, and re-add each entry found to its whole write set, up to the first entry that
    Qw-Qa+1 replicas lack. Nothing beyond that gap is kept.
-   A bookie that fails at this is replaced in memory only; what it lacks for good is marked.
+   A bookie that fails at this is replaced in memory only; what it lacks for good is marked, and so is who is slow.
 4. When all of it is on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set, with the segments of step 3.
 
 A failure leaves the ledger IN_RECOVERY; running it again goes on. Whoever confirmed an entry to anybody finds it in the
@@ -29,7 +29,7 @@ from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.newcomers import behind, newcomers
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
-from quire_bookie.limits import KIB, RECOVERY_READS_FIRST
+from quire_bookie.limits import KIB, RECOVERY_READS_FIRST, RECOVERY_SETTLE_S
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.ensemble_change import with_replacements
@@ -113,22 +113,29 @@ class _Copying:
         self._lost: set[BookieId] = set()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reading_on = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._waited = False
+        """Long enough for those who are not needed for a quorum."""
 
     async def run(self) -> _Restored | None:
         """The end after the copy; None when there was nothing to copy."""
         try:
             self._read_on()
             await self._done
-            if self._pipeline is None:
+            pipeline = self._pipeline
+            if pipeline is None:
                 return None
-            for lost in self._pipeline.lost.values():
-                if lost.owed <= self._pipeline.confirmed:
-                    self._handle.marks.mark(self._handle.ledger, lost.bookie)
+            pipeline.stop(LedgerError(f"the recovery of ledger {self._handle.ledger} has ended"))
+            lost = {one.bookie for one in pipeline.lost.values() if one.owed <= pipeline.confirmed}
+            for bookie in sorted(lost | pipeline.owing):
+                self._handle.marks.mark(self._handle.ledger, bookie)
             # Not when nobody was replaced: then the metadata may say what re-replication put there meanwhile.
             before = len(self._metadata.segments) - 1
             tail = () if self._replaced is self._metadata else self._replaced.segments[before:]
-            return _Restored(self._pipeline.confirmed, self._pipeline.confirmed_length, tail)
+            return _Restored(pipeline.confirmed, pipeline.confirmed_length, tail)
         finally:
+            if self._settling is not None:
+                self._settling.cancel()
             if self._pipeline is not None and self._pipeline.error is None:
                 self._pipeline.stop(LedgerError(f"the recovery of ledger {self._handle.ledger} has ended"))
 
@@ -214,9 +221,18 @@ class _Copying:
         copied = self._frontier.last_used if pipeline is None else pipeline.confirmed
         if not self._frontier.is_done or self._to_add or copied != self._frontier.last_used:
             return
-        if pipeline is not None and self._replaced is not self._metadata and not pipeline.is_settled:
-            return  # the metadata is about to name a bookie that never had any of this
+        if pipeline is not None and not pipeline.is_settled:
+            if self._replaced is not self._metadata:
+                return  # the metadata is about to name a bookie that never had any of this
+            if not self._waited:
+                if self._settling is None:
+                    self._settling = self._handle.links.call_later(RECOVERY_SETTLE_S, self._settled_late)
+                return
         self._finish(None)
+
+    def _settled_late(self) -> None:
+        self._waited = True
+        self._check_done()
 
     def _finish(self, error: LedgerError | None) -> None:
         if self._done.done():

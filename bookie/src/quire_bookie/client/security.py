@@ -6,6 +6,7 @@ by us.
 """
 
 import asyncio
+import ssl
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -101,6 +102,10 @@ class ClientSecurity:
     def __init__(self, settings: ClientSecuritySettings, tls: TlsContext | None) -> None:
         self._settings = settings
         self._tls = tls
+
+    async def tls_context(self) -> ssl.SSLContext | None:
+        """For a connection that speaks TLS from its first byte; None where TLS is not configured."""
+        return None if self._tls is None else await self._tls.current()
 
     @classmethod
     async def open(cls, settings: ClientSecuritySettings, clock: WallClock) -> "ClientSecurity | None":

@@ -4,11 +4,15 @@ from pydantic import Field
 
 from quire_bookie import limits
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 
 
-class AutoRecoveryProcessConfig(ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig):
+class AutoRecoveryProcessConfig(
+    HttpServerConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig
+):
     """`quire autorecovery`."""
 
     metadata: str = Field(

@@ -6,7 +6,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 
@@ -317,7 +319,9 @@ class StorageConfig(ProcessConfig):
         return self
 
 
-class BookieConfig(BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig):
+class BookieConfig(
+    HttpServerConfig, MetadataAccessConfig, BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
+):
     """`quire bookie start`."""
 
     data: str = Field("./quire-data", description="folder for journal and ledgers, unless those are set apart")
@@ -347,6 +351,23 @@ class BookieConfig(BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig,
     )
     force_read_only_bookie: bool = Field(
         False, alias="forceReadOnlyBookie", description="start read-only and stay so, whatever the disks say"
+    )
+    rack: str = Field(
+        "", alias="bookieRack", description="where the bookie stands, /zone/rack or a rack; empty: it says nothing"
+    )
+    rack_annotations_file: str = Field(
+        "",
+        alias="bookieRackAnnotationsFile",
+        description="Kubernetes: file of the pod's annotations, one of which names the rack when bookieRack is empty",
+    )
+    rack_annotation: str = Field(
+        limits.RACK_ANNOTATION, alias="bookieRackAnnotation", description="key of that annotation"
+    )
+    rack_wait_s: float = Field(
+        limits.RACK_WAIT_S,
+        alias="bookieRackWaitSeconds",
+        ge=0,
+        description="so long a start waits for it, in s; then a bookie keeps the rack it had, and a new one ends",
     )
     http_port: int = Field(
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"

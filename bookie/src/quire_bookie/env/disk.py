@@ -106,6 +106,10 @@ class Disk(Protocol):
         """Whether a file or folder has that path."""
         ...
 
+    async def modified_ms(self, path: str) -> int | None:
+        """When a file was last written, for people; None when that is not known, or there is no file."""
+        ...
+
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing. `create` makes an empty file and fails where one exists."""
         ...

@@ -307,6 +307,13 @@ class LocalDisk:
         """Whether a file or folder has that path."""
         return await self._pool.run(path, os.path.exists, path)
 
+    async def modified_ms(self, path: str) -> int | None:
+        """The file system's time of the last write."""
+        try:
+            return (await self._pool.run(path, os.stat, path)).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return None
+
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing. `create` makes an empty file and fails where one exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
@@ -51,10 +52,10 @@ class TlsFiles:
         return tuple(path for path in (self.certificate, self.key, self.key_password, self.trust) if path)
 
 
-def server_context(files: TlsFiles, *, client_certificates: bool) -> ssl.SSLContext:
+def server_context(files: TlsFiles, *, client_certificates: bool, optional: bool = False) -> ssl.SSLContext:
     """What a server needs to accept; `client_certificates`: only from clients whose certificate `trust` vouches for.
 
-    ConfigError names the file that cannot be used, and why.
+    `optional`: from clients without one, too. ConfigError names the file that cannot be used, and why.
     """
     if not files.certificate or not files.key:
         raise ConfigError("TLS needs a certificate (tlsCertificatePath) and its private key (tlsKeyStore)")
@@ -68,7 +69,7 @@ def server_context(files: TlsFiles, *, client_certificates: bool) -> ssl.SSLCont
         if not files.trust:
             raise ConfigError("tlsClientAuthentication needs the certificates to trust (tlsTrustStore)")
         _load_trust(context, files.trust)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context
 
 
@@ -187,6 +188,17 @@ class TlsContext:
         self._looking = asyncio.Lock()
         self.stats = TlsStats()
 
+    @property
+    def newest(self) -> ssl.SSLContext:
+        """As the files last gave it; looks at nothing."""
+        assert self._context is not None, "opened before it is used"
+        return self._context
+
+    @property
+    def refresh_s(self) -> float:
+        """Between two looks at the files; 0: there is none."""
+        return self._refresh_s
+
     async def open(self) -> None:
         """Load for the first time. ConfigError. A certificate that has run out is used, and said so."""
         self._stamp = await asyncio.to_thread(_stamp_of, self._files.paths)
@@ -236,6 +248,53 @@ class TlsContext:
         if end_ms:
             days = (end_ms - self._clock.now_ms()) // 86_400_000
             _log.info("using the certificate %s, which runs out in %d days", self._files.certificate, days)
+
+
+class ServedContext:
+    """A context for servers that take one for good: every handshake still gets the one that the files last gave."""
+
+    def __init__(self, tls: TlsContext) -> None:
+        self._tls = tls
+        self._served: ssl.SSLContext | None = None
+        self.stats = tls.stats
+
+    @property
+    def refresh_s(self) -> float:
+        """Between two looks at the files; 0: there is none."""
+        return self._tls.refresh_s
+
+    async def open(self) -> None:
+        """Load for the first time. ConfigError."""
+        await self._tls.open()
+        self._served = self._tls.newest
+
+        # OpenSSL calls it in every handshake, with a name or without, before it chooses a certificate.
+        def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            connection.context = self._tls.newest
+
+        self._served.sni_callback = choose
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For `create_server` and its like."""
+        assert self._served is not None, "opened before it is used"
+        return self._served
+
+    async def follow(self) -> None:
+        """Look at the files from now on, until cancelled."""
+        while True:
+            await asyncio.sleep(self._tls.refresh_s)
+            await self.refresh()
+
+    async def refresh(self) -> bool:
+        """Look at the files now; whether there is a new context."""
+        return await self._tls.refresh()
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """The CN in the subject of a certificate, as Python's ssl module gives one; empty without."""
+    names = [value for part in (certificate or {}).get("subject", ()) for name, value in part if name == "commonName"]
+    return str(names[-1]) if names else ""
 
 
 def _stamp_of(paths: Sequence[str]) -> Stamp:

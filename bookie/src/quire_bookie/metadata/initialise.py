@@ -4,11 +4,16 @@ The nodes are those that the stock set-up tools create: `/ledgers`, `/ledgers/av
 `/ledgers/available/readonly` (all empty) and `/ledgers/INSTANCEID` (a random UUID as text).
 """
 
+import asyncio
+from collections.abc import Callable
+
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import BadVersionError, MetadataUnknownError, StartupError
 from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Put
+
+_LOOK_EVERY_S, _SAY_EVERY_S = 0.5, 30.0
 
 
 async def initialise(store: MetadataStore, chance: Chance) -> str:
@@ -34,6 +39,17 @@ async def initialise(store: MetadataStore, chance: Chance) -> str:
         except (BadVersionError, MetadataUnknownError):
             continue  # another process was faster, or it was us: the next round reads what is there
     raise StartupError("the metadata store could not be initialised: its answers stay unknown; try again")
+
+
+async def wait_until_initialised(store: MetadataStore, say: Callable[..., None]) -> None:
+    """Until a bookie has initialised the store. Who writes to it before keeps bookies out: it is not empty then."""
+    said_s: float | None = None
+    while await read_instance_id(store) is None:
+        now_s = asyncio.get_running_loop().time()
+        if said_s is None or now_s - said_s >= _SAY_EVERY_S:
+            said_s = now_s
+            say("waiting: the metadata store holds no cluster yet; the first bookie that starts makes it")
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def read_instance_id(store: MetadataStore) -> str | None:

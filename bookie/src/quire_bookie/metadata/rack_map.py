@@ -1,24 +1,29 @@
-"""Where the bookies stand, as an operator wrote it with Pulsar's tools: the node `/bookies`. Never writes it.
+"""Where the bookies stand: the node `/bookies`, written by Pulsar's tools, and by bookies that were told their rack.
 
     {"<group>": {"<bookie id>": {"rack": "/zone/rack", "hostname": "..."}}}
 
 The groups (isolation) are not interpreted. One task follows the node; a value that does not parse leaves what was
-known.
+known, and is never overwritten. A bookie writes its own entry only, and leaves every other byte of meaning as it was.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from quire_bookie.env.background import start_background
-from quire_bookie.errors import MetadataFormatError
+from quire_bookie.env.chance import Chance
+from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnavailableError, MetadataUnknownError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, RACK_MAP_CONFLICTS_MAX
 from quire_bookie.metadata.following import patiently
-from quire_bookie.metadata.store import MetadataStore, Watch
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.model import BookieId
 
 _log = logging.getLogger("quire.metadata.racks")
 RACK_MAP = "/bookies"
+_GROUP = "default"
 
 
 def decode_rack_map(value: bytes) -> dict[BookieId, str]:
@@ -36,6 +41,54 @@ def decode_rack_map(value: bytes) -> dict[BookieId, str]:
         return places
     except (ValueError, AttributeError, TypeError) as error:
         raise MetadataFormatError(f"{RACK_MAP} is no rack map: {error}") from error
+
+
+def with_place(value: bytes, bookie: BookieId, place: str, host: str) -> bytes:
+    """The map with a bookie's own entry, in the group where it is, else in Pulsar's default one. MetadataFormatError.
+
+    A map that says so already comes back as the same bytes.
+    """
+    if decode_rack_map(value).get(bookie) == place:
+        return value
+    groups: dict[str, Any] = json.loads(value) if value.strip() else {}
+    group = next((name for name, members in groups.items() if bookie in members), _GROUP)
+    members = groups.setdefault(group, {})
+    members[bookie] = (members.get(bookie) or {}) | {"rack": place, "hostname": host}
+    return json.dumps(groups).encode()
+
+
+def without_place(value: bytes, bookie: BookieId) -> bytes:
+    """The map without a bookie that is forgotten. MetadataFormatError."""
+    if bookie not in decode_rack_map(value):
+        return value
+    groups: dict[str, Any] = json.loads(value)
+    return json.dumps(
+        {name: {one: entry for one, entry in members.items() if one != bookie} for name, members in groups.items()}
+    ).encode()
+
+
+async def change_rack_map(store: MetadataStore, chance: Chance, decide: Callable[[bytes], bytes]) -> None:
+    """Replace the map by what `decide` makes of it; it may be asked again, and by many bookies at once.
+
+    MetadataFormatError: the map does not parse and stays. MetadataUnavailableError, MetadataUnknownError: try again.
+    """
+    low_s, high_s = METADATA_RETRY_BACKOFF_S
+    unknown: MetadataUnknownError | None = None
+    for turn in range(RACK_MAP_CONFLICTS_MAX):
+        node = await store.get(RACK_MAP)
+        before = b"" if node is None else node.value
+        wanted = decide(before)
+        if wanted == before:
+            return
+        try:
+            await store.put(RACK_MAP, wanted, expected=ABSENT if node is None else node.version)
+            return
+        except BadVersionError:
+            # A whole pool starts at once, and all of it writes here.
+            await asyncio.sleep(chance.uniform(0.0, min(high_s, low_s * (turn + 1))))
+        except MetadataUnknownError as error:
+            unknown = error
+    raise unknown or MetadataUnavailableError(f"{RACK_MAP} changed {RACK_MAP_CONFLICTS_MAX} times under our hands")
 
 
 class RackMap:

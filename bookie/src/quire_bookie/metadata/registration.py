@@ -42,6 +42,8 @@ class BookieRegistry:
         self._writable: dict[BookieId, BookieServiceInfo] = {}
         self._read_only: dict[BookieId, BookieServiceInfo] = {}
         self._last_known: dict[BookieId, BookieServiceInfo] = {}
+        self._holders: dict[BookieAddress, BookieId] = {}
+        """Who registered last with an address."""
         self._listeners: list[Callable[[], None]] = []
         self._behind = False
         """A change was not taken in yet."""
@@ -76,11 +78,15 @@ class BookieRegistry:
     def address_of(self, bookie: BookieId) -> BookieAddress | None:
         """Where the bookie speaks the BookKeeper protocol, or last did; None when it was never seen.
 
-        An address outlives its registration because a bookie that lost its lease may still answer reads.
+        An address outlives its registration because a bookie that lost its lease may still answer reads. Not when
+        another one has registered with it since, even if that one has left too: it would answer *no such entry* for
+        what it never had.
         """
         info = self.service_info(bookie)
-        endpoint = None if info is None else info.bookie_endpoint
-        return None if endpoint is None else BookieAddress(endpoint.host, endpoint.port)
+        address = None if info is None else _address(info)
+        if address is None or bookie in self._writable or bookie in self._read_only:
+            return address
+        return address if self._holders.get(address) == bookie else None
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each change of the sets or of an address. Returns a function that ends it."""
@@ -144,8 +150,16 @@ class BookieRegistry:
             del known[bookie]
         else:
             known[bookie] = self._last_known[bookie] = info
+            address = _address(info)
+            if address is not None:
+                self._holders[address] = bookie
         return True
 
     def _tell(self) -> None:
         for listener in list(self._listeners):
             listener()
+
+
+def _address(info: BookieServiceInfo) -> BookieAddress | None:
+    endpoint = info.bookie_endpoint
+    return None if endpoint is None else BookieAddress(endpoint.host, endpoint.port)

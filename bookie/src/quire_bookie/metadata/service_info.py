@@ -15,6 +15,10 @@ from quire_bookie.metadata.proto import nodes_pb2
 from quire_bookie.model import BookieId
 
 BOOKIE_RPC = "bookie-rpc"
+HTTP = "http"
+"""With TLS too: its extension says so."""
+TLS = "tls"
+"""The extension of an endpoint that speaks TLS."""
 _BOOKIE_ENDPOINT_ID = "bookie"
 _PORT_MAX = 65535
 
@@ -50,15 +54,20 @@ class BookieServiceInfo:
         """The endpoint of the BookKeeper protocol."""
         return next((endpoint for endpoint in self.endpoints if endpoint.protocol == BOOKIE_RPC), None)
 
+    @property
+    def http_endpoint(self) -> Endpoint | None:
+        """The endpoint of the admin HTTP server, where it has one."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.protocol == HTTP), None)
+
 
 def bookie_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:
     """The endpoint that every bookie publishes."""
-    return Endpoint(_BOOKIE_ENDPOINT_ID, host, port, BOOKIE_RPC, extensions=("tls",) if tls else ())
+    return Endpoint(_BOOKIE_ENDPOINT_ID, host, port, BOOKIE_RPC, extensions=(TLS,) if tls else ())
 
 
-def http_endpoint(host: str, port: int) -> Endpoint:
+def http_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:
     """The endpoint of the admin HTTP server."""
-    return Endpoint("httpserver", host, port, "http")
+    return Endpoint("httpserver", host, port, HTTP, extensions=(TLS,) if tls else ())
 
 
 def encode_service_info(info: BookieServiceInfo) -> bytes:

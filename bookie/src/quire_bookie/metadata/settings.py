@@ -8,6 +8,7 @@ from quire_bookie.limits import (
     METADATA_CONNECT_TIMEOUT_S,
     METADATA_OPERATION_TIMEOUT_S,
     METADATA_SESSION_TIMEOUT_S,
+    TLS_REFRESH_S,
 )
 
 _ETCD_PORT = 2379
@@ -16,7 +17,11 @@ _FORMS = "use local:<folder> or etcd://host:port[,host:port...]"
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
-    """How to use a metadata store. Paths are PEM files; TLS is on with `ca_path` or an https endpoint."""
+    """How to use a metadata store.
+
+    Paths of certificates are PEM files; TLS is on with one of them or an https endpoint. User and password are as they
+    are, or `file:///path` of a file that is read at each login.
+    """
 
     session_timeout_s: float = METADATA_SESSION_TIMEOUT_S
     operation_timeout_s: float = METADATA_OPERATION_TIMEOUT_S
@@ -26,6 +31,7 @@ class MetadataSettings:
     ca_path: str | None = None
     cert_path: str | None = None
     key_path: str | None = None
+    tls_refresh_s: float = TLS_REFRESH_S
 
     def __post_init__(self) -> None:
         """Check what belongs together. ConfigError."""

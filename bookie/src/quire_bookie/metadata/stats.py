@@ -15,3 +15,4 @@ class MetadataStats:
     leases_granted: int = 0
     sessions_lost: int = 0
     watches_reopened: int = 0
+    certificates_renewed: int = 0

@@ -185,12 +185,14 @@ class UnderReplication:
 
 
 class ReplicationLocks:
-    """Locks of one process. `host` is what others read as the owner."""
+    """Locks of one holder. `host` is what others read as the owner; no other holder of the session may have it too."""
 
     def __init__(self, store: MetadataStore, host: str) -> None:
         self._store = store
         self._value = encode_lock(host)
         self._left: set[LedgerId] = set()
+        self._late: set[LedgerId] = set()
+        """Asked for in vain, with an outcome that stayed unknown: the store may still get to it."""
         self._giving_back = asyncio.Lock()
 
     async def is_marked(self, ledger: LedgerId) -> bool:
@@ -206,18 +208,30 @@ class ReplicationLocks:
             await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
             return True
         except BadVersionError:
-            return False
+            return ledger in self._late and await self._came_late(ledger)
         except MetadataUnknownError:
             self._left.add(ledger)
+            self._late.add(ledger)
             held = await self.is_held(ledger)
             if held:
                 self._left.discard(ledger)
+                self._late.discard(ledger)
             return held
 
+    async def _came_late(self, ledger: LedgerId) -> bool:
+        """Whether the lock that is there is what was asked for before and thought lost: nobody else gives it back."""
+        ours = await self.is_held(ledger)
+        if ours:
+            self._late.discard(ledger)
+        return ours
+
     async def is_held(self, ledger: LedgerId) -> bool:
-        """Whether the lock is there and of this session, linearizable."""
-        node = await self._store.get(lock_path(ledger))
-        return node is not None and node.owned
+        """Whether the lock is there and ours, linearizable."""
+        return self._is_ours(await self._store.get(lock_path(ledger)))
+
+    def _is_ours(self, node: Node | None) -> bool:
+        """The session alone does not tell: auto-recovery beside a bookie shares that of its garbage collection."""
+        return node is not None and node.owned and node.value == self._value
 
     async def release(self, ledger: LedgerId) -> None:
         """Give the lock back. One that was lost is left to whom it belongs.
@@ -245,7 +259,7 @@ class ReplicationLocks:
             return
         try:
             node = await self._store.get(lock_path(ledger))
-            if node is not None and node.owned:
+            if node is not None and self._is_ours(node):
                 await self._store.delete(lock_path(ledger), expected=node.version)
         except (BadVersionError, NodeMissingError):
             pass  # it is another's by now

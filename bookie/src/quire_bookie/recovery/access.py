@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 from quire_bookie.client.bookie_choice import BookieChoice
+from quire_bookie.client.bookie_info import BookieSpace, ask_space
 from quire_bookie.client.entry_list import ask_entries
 from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
@@ -73,7 +74,7 @@ class ClusterAccess:
         self.absences = Absences(self.registered, asyncio.get_running_loop().time())
         registry.on_change(self._bookies_changed)
         self._hole_marks = HoleMarks(self.marks)
-        self._security = security
+        self.security = security
         self._instance_id = instance_id
 
     @classmethod
@@ -136,7 +137,14 @@ class ClusterAccess:
         address = self.registry.address_of(bookie)
         if address is None:
             raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its entries")
-        return await ask_entries(address, ledger, self.settings.list_timeout_s, self._security)
+        return await ask_entries(address, ledger, self.settings.list_timeout_s, self.security)
+
+    async def space_of(self, bookie: BookieId, timeout_s: float) -> BookieSpace:
+        """The free and total bytes of a bookie. LedgerError, see `ask_space`."""
+        address = self.registry.address_of(bookie)
+        if address is None:
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its space")
+        return await ask_space(address, timeout_s, self.security)
 
     def _bookies_changed(self) -> None:
         self.absences.saw(self.registered, asyncio.get_running_loop().time())

@@ -67,7 +67,7 @@ class Auditor:
         self._stats = stats
         self._pace = Pace(access.settings.operations_s)
         self._lost = LostBookies()
-        told = set_read_only or BookieHttp(access.registry).set_read_only
+        told = set_read_only or BookieHttp(access.registry, access.security).set_read_only
         self._placement = PlacementCheck(access, stats)
         self._drainage = Drainage(access, controls, told, stats)
         self._wake = asyncio.Event()

@@ -5,10 +5,13 @@ The admin library belongs to servers. The paths are BookKeeper's where it has on
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping
 
+from quire_bookie.client.security import ClientSecurity
 from quire_bookie.errors import BookieUnavailableError
 from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.service_info import TLS
 from quire_bookie.model import BookieId, LedgerId
 
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -20,8 +23,9 @@ READ_ONLY_PATH = "/api/v1/bookie/state/readonly"
 class BookieHttp:
     """Questions at the HTTP endpoints that bookies registered."""
 
-    def __init__(self, registry: BookieRegistry) -> None:
+    def __init__(self, registry: BookieRegistry, security: ClientSecurity | None = None) -> None:
         self._registry = registry
+        self._security = security
 
     async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
         """A ledger holds there what it must hold. Durable when it returns. BookieUnavailableError."""
@@ -33,24 +37,34 @@ class BookieHttp:
 
     async def _ask(self, bookie: BookieId, path: str, body: Mapping[str, int | bool], what: str) -> None:
         info = self._registry.service_info(bookie)
-        endpoints = [] if info is None else [one for one in info.endpoints if one.protocol == "http"]
-        if not endpoints:
+        endpoint = None if info is None else info.http_endpoint
+        if endpoint is None:
             raise BookieUnavailableError(
                 f"bookie {bookie} has no HTTP port (httpServerPort) over which it could be told to {what}"
             )
-        host, port = endpoints[0].host, endpoints[0].port
-        where = f"bookie {bookie} at http://{host}:{port}"
+        host, port, secure = endpoint.host, endpoint.port, TLS in endpoint.extensions
+        where = f"bookie {bookie} at {'https' if secure else 'http'}://{host}:{port}"
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                status, text = await _put(host, port, path, body)
+                tls = await self._tls() if secure else None
+                status, text = await _put(host, port, path, body, tls)
         except (OSError, TimeoutError, ValueError) as error:
             raise BookieUnavailableError(f"{where} did not {what}: {error}") from error
         if status != 200:
             raise BookieUnavailableError(f"{where} was told to {what} and answered {status}: {text[:200]}")
 
+    async def _tls(self) -> ssl.SSLContext:
+        """As towards the ports of bookies: with the same trust, and our certificate."""
+        found = None if self._security is None else await self._security.tls_context()
+        if found is None:
+            raise OSError("it speaks TLS, and no certificates to trust are configured here for bookies")
+        return found
 
-async def _put(host: str, port: int, path: str, body: Mapping[str, int | bool]) -> tuple[int, str]:
-    reader, writer = await asyncio.open_connection(host, port)
+
+async def _put(
+    host: str, port: int, path: str, body: Mapping[str, int | bool], tls: ssl.SSLContext | None
+) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         data = json.dumps(body).encode()
         head = (

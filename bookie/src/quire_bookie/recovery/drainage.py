@@ -6,13 +6,15 @@ to move. Every look starts from what the metadata says, so that whoever leads af
     waiting   -> leaving    as many other bookies are writable as the ensembles need; then it is made read-only
     leaving   -> emptied    two walks in a row met no ledger that names it, and it was writable at no time meanwhile
     emptied   -> forgotten  decommission only, once it is stopped: its cookie goes, then the wish
-    cancelled -> forgotten  writable again if it was made read-only for this
+    cancelled -> forgotten  writable again if it was made read-only for this, or when it has no cookie any more
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.errors import LedgerError, MetadataFormatError, NodeMissingError
@@ -22,6 +24,7 @@ from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, decode_drains, leaving
 from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.rack_map import change_rack_map, without_place
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.store import Check, Node
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
@@ -128,7 +131,7 @@ class Drainage:
             if drain.wish is Wish.CANCEL:
                 if await self._give_back(drain):
                     return
-                refused = "it is away, and becomes writable when it is back"
+                refused = "it is away, and becomes writable when it is back; if it never is, decommission it"
             elif drain.leaving:
                 await self._keep_read_only(drain)
         except LedgerError as error:
@@ -162,9 +165,12 @@ class Drainage:
             await self._set_read_only(bookie, True)
 
     async def _give_back(self, drain: Drain) -> bool:
-        """A cancelled drain is undone; False: not yet, because the bookie is away. LedgerError."""
+        """A cancelled drain is undone; False: not yet, because the bookie is away. LedgerError.
+
+        Who never comes back is waited for until somebody decommissions it, or deletes its cookie.
+        """
         bookie, registry = drain.bookie, self._access.registry
-        if drain.made_read_only:
+        if drain.made_read_only and await self._access.metadata.get(layout.cookie_path(bookie)) is not None:
             if bookie not in self._access.registered:
                 return False
             try:
@@ -192,6 +198,8 @@ class Drainage:
         except CookieInUseError as error:
             _log.debug("the cookie of %s stays: %s", bookie, error)
             return False
+        with contextlib.suppress(MetadataFormatError):  # a rack map that a person has to mend
+            await change_rack_map(self._access.metadata, self._access.chance, partial(without_place, bookie=bookie))
         await self._drop(drain)
         _log.warning("bookie %s is decommissioned: no ledger names it, its cookie is gone", bookie)
         return True

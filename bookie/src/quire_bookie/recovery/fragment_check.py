@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import (
     BookieIoError,
@@ -23,7 +22,7 @@ from quire_bookie.errors import (
     UnknownLedgerStateError,
 )
 from quire_bookie.limits import CHECK_READS_AT_ONCE
-from quire_bookie.model import BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragments import Fragment, lacking, merged, union
 from quire_bookie.recovery.pace import Pace
@@ -177,20 +176,10 @@ class LedgerCheck:
         return failures
 
     async def _read(self, bookie: BookieId, entry: EntryId) -> LedgerError | None:
-        answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
-
-        def resolve(found: Buffer | LedgerError) -> None:
-            if not answer.done():
-                answer.set_result(found)
-
-        link = self._access.pool.link(bookie, Purpose.READ)
-        link.read(self._handle.ledger, entry, resolve, fence_key=None, high_priority=False)
-        found = await answer
-        if isinstance(found, LedgerError):
-            return found
+        way = self._handle.read_way
         try:
-            self._handle.read_way.decode(found, entry)
-        except DigestMismatchError as error:
+            way.decode(await way.ask(bookie, entry), entry)
+        except LedgerError as error:
             return error
         return None
 

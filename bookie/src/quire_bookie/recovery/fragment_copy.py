@@ -5,11 +5,12 @@ stored byte for byte. Reading goes on while earlier batches are on their way to 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import LedgerError
@@ -30,6 +31,9 @@ class ReplicaWriteError(LedgerError):
         super().__init__(f"bookie {bookie} did not take copies: {cause}")
         self.bookie = bookie
         self.cause = cause
+
+
+_Read: TypeAlias = StoredRun | list[LedgerEntry] | LedgerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,14 @@ async def copy_fragment(
     ranges = union(one for target in targets for one in target.ranges)
     try:
         async with aclosing(_batches(reader, metadata, ranges, batch_bytes)) as batches:
-            async for at, entries in batches:
-                if isinstance(entries, LedgerError):
+            async for at, read in batches:
+                if isinstance(read, LedgerError):
                     if any(_wants(fragment, target, at) for target in targets):
-                        copied.unreadable[at] = entries
+                        copied.unreadable[at] = read
                         if len(copied.unreadable) >= unreadable_max:
                             return copied
                     continue
-                await _store(fragment, targets, writers, entries, under_way, copied, pace)
+                await _store(fragment, targets, writers, read, under_way, copied, pace)
                 while len(under_way) >= REPLICATION_BATCHES_IN_FLIGHT:
                     await _reap(under_way)
         while under_way:
@@ -95,16 +99,16 @@ async def copy_fragment(
 
 async def _batches(
     reader: RangeReader, metadata: LedgerMetadata, ranges: Iterable[EntryRange], batch_bytes: int
-) -> AsyncGenerator[tuple[EntryId, list[LedgerEntry] | LedgerError], None]:
+) -> AsyncGenerator[tuple[EntryId, _Read], None]:
     """Where each begins and its entries, or the error of that one entry. The next is read while one is used."""
     for first, last in ranges:
         at: int = first
-        reading: asyncio.Task[list[LedgerEntry] | LedgerError] | None = None
+        reading: asyncio.Task[_Read] | None = None
         try:
             while at <= last:
                 entries = await (reading or _read(reader, metadata, EntryId(at), last, batch_bytes))
                 begin, reading = EntryId(at), None
-                at += 1 if isinstance(entries, LedgerError) else len(entries)
+                at += _count(entries)
                 if at <= last:
                     ahead = _read(reader, metadata, EntryId(at), last, batch_bytes)
                     reading = asyncio.get_running_loop().create_task(ahead, name="read entries to copy")
@@ -117,11 +121,18 @@ async def _batches(
 
 async def _read(
     reader: RangeReader, metadata: LedgerMetadata, first: EntryId, last: EntryId, batch_bytes: int
-) -> list[LedgerEntry] | LedgerError:
+) -> _Read:
     try:
-        return await reader.read(metadata, first, last, batch_bytes)
+        stored = await reader.read_stored(metadata, first, last, batch_bytes)
+        return stored or await reader.read(metadata, first, last, batch_bytes)
     except LedgerError as error:
         return error
+
+
+def _count(read: _Read) -> int:
+    if isinstance(read, LedgerError):
+        return 1
+    return len(read.entries if isinstance(read, StoredRun) else read)
 
 
 def _wants(fragment: Fragment, target: Target, entry: EntryId) -> bool:
@@ -132,29 +143,45 @@ async def _store(
     fragment: Fragment,
     targets: Sequence[Target],
     writers: Sequence[ReplicaWriter],
-    entries: list[LedgerEntry],
+    read: StoredRun | list[LedgerEntry],
     under_way: "set[asyncio.Task[None]]",
     copied: Copied,
     pace: Pace,
 ) -> None:
     for target, writer in zip(targets, writers, strict=True):
-        if len(target.ranges) == 1 and fragment.write_quorum == len(fragment.ensemble):
-            low, high = target.ranges[0]
-            wanted = [entry for entry in entries if low <= entry.entry_id <= high]
+        if isinstance(read, StoredRun):
+            parts: Sequence[StoredRun | list[LedgerEntry]] = [*_within(read, target.ranges)]
         else:
-            wanted = [entry for entry in entries if _wants(fragment, target, entry.entry_id)]
-        if not wanted:
-            continue
-        size_bytes = sum(len(entry.payload) for entry in wanted)
-        await pace.take(size_bytes)
-        copied.entries += len(wanted)
-        copied.size_bytes += size_bytes
-        under_way.add(asyncio.get_running_loop().create_task(_store_one(writer, wanted), name="copy entries"))
+            parts = [wanted] if (wanted := [one for one in read if _wants(fragment, target, one.entry_id)]) else []
+        for part in parts:
+            if isinstance(part, StoredRun):
+                count, size_bytes = len(part.entries), part.payload_bytes
+            else:
+                count, size_bytes = len(part), sum(len(entry.payload) for entry in part)
+            await pace.take(size_bytes)
+            copied.entries += count
+            copied.size_bytes += size_bytes
+            under_way.add(asyncio.get_running_loop().create_task(_store_one(writer, part), name="copy entries"))
 
 
-async def _store_one(writer: ReplicaWriter, entries: Sequence[LedgerEntry]) -> None:
+def _within(run: StoredRun, ranges: Iterable[EntryRange]) -> Iterator[StoredRun]:
+    """Its parts in these ranges: in a fragment of which every bookie has every entry they are all that is wanted."""
+    overhead_bytes = (sum(map(len, run.entries)) - run.payload_bytes) // len(run.entries)
+    for low, high in ranges:
+        if low <= run.first and run.end <= high + 1:
+            yield run
+        elif low < run.end and run.first <= high:
+            begin = max(low, run.first)
+            entries = run.entries[begin - run.first : high + 1 - run.first]
+            yield StoredRun(EntryId(begin), entries, sum(map(len, entries)) - overhead_bytes * len(entries))
+
+
+async def _store_one(writer: ReplicaWriter, copies: StoredRun | Sequence[LedgerEntry]) -> None:
     try:
-        await writer.store(entries)
+        if isinstance(copies, StoredRun):
+            await writer.store_run(copies)
+        else:
+            await writer.store(copies)
     except LedgerError as error:
         raise ReplicaWriteError(writer.bookie, error) from error
 

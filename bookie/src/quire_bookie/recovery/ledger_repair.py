@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from quire_bookie.client.lac_read import read_lac
+from quire_bookie.client.lac_read import last_entries, read_lac
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import (
@@ -33,12 +33,13 @@ from quire_bookie.errors import (
     TooManyRequestsError,
     UnknownLedgerStateError,
 )
+from quire_bookie.limits import OPEN_TAIL_PAUSE_S
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_empty_segment, update_ensemble
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
@@ -123,16 +124,16 @@ class LedgerRepair:
                 return Result(Verdict.WAIT, "the id was given to another ledger meanwhile")
             first = stored.value
             standing = await standing_of(self._access, self._controls, stored.value, leaving)
-            result = await self._round(ledger, stored, suspected, standing)
+            result = await self._round(mark, stored, suspected, standing)
             if result is not None:
                 return result
         return Result(Verdict.WAIT, "its replicas keep changing")
 
     async def _round(
-        self, ledger: LedgerId, stored: Versioned[LedgerMetadata], suspected: set[BookieId], standing: Standing
+        self, mark: Mark, stored: Versioned[LedgerMetadata], suspected: set[BookieId], standing: Standing
     ) -> Result | None:
         """One look and what follows from it; None: something was done, look again."""
-        metadata = stored.value
+        ledger, metadata = mark.ledger, stored.value
         handle = self._access.handle(ledger, metadata)
         check = LedgerCheck(self._access, handle, self._check_pace)
         # Everybody's list: what made one replica lack entries may have struck another as well.
@@ -151,7 +152,8 @@ class LedgerRepair:
         if bad:
             return await self._repair_fragments(handle, metadata, bad, suspected, standing)
         if metadata.state is not LedgerState.CLOSED:
-            advice = await self._look_at_tail(handle, metadata, check, suspected, standing)
+            noted = not {note.bookie for note in notes}.isdisjoint(metadata.segments[-1].ensemble)
+            advice = await self._look_at_tail(handle, metadata, check, suspected, standing, None if noted else mark)
             if advice is TailAdvice.RECOVER:
                 return await self._recover(handle, stored)
             if advice is not TailAdvice.FINE:
@@ -380,14 +382,19 @@ class LedgerRepair:
         check: LedgerCheck,
         suspected: set[BookieId],
         standing: Standing,
+        mark: Mark | None,
     ) -> TailAdvice:
+        """`mark`: None when it may not go before the ledger is closed."""
         segment = metadata.segments[-1]
         registered = self._access.registered
         gone = frozenset(segment.ensemble) - registered - standing.away
         leaving = frozenset(segment.ensemble) & standing.leaving
         named = frozenset(segment.ensemble) & suspected & registered
         lac: EntryId | None = None
-        lags = False
+        lags = served = False
+        extent = None
+        if named and mark is not None and not gone and not leaving:
+            extent = await self._extent(handle, segment, mark)
         if gone or named or leaving:
             try:
                 lac = (await read_lac(handle.read_way, metadata)).lac
@@ -398,10 +405,36 @@ class LedgerRepair:
                     gone = frozenset()  # nothing was written to it: nothing is missing
             elif lac is not None and named:
                 reports = await check.check([open_tail(metadata, lac)], listed=named)
-                lags = any(one.health in (Health.LACKING, Health.LIMBO) and one.bookie in named for one in reports)
-        seen = TailSeen(segment, gone, named, lags, lac, leaving)
+                told = [one.health for one in reports if one.bookie in named]
+                lags = any(health in (Health.LACKING, Health.LIMBO) for health in told)
+                if extent is not None and lac > extent and all(health is Health.WHOLE for health in told):
+                    served = await self._is_sent_to(handle, named, extent)
+        seen = TailSeen(segment, gone, named, lags, lac, leaving, served)
         now_s = asyncio.get_running_loop().time()
         return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
+
+    async def _extent(self, handle: LedgerHandle, segment: Segment, mark: Mark) -> EntryId | None:
+        """See `OpenTails.extent`. None when not every bookie says what it holds."""
+        known = self.tails.extent(handle.ledger, segment, mark)
+        if known is not None:
+            return known
+        try:
+            held = await last_entries(handle.read_way, segment.ensemble)
+        except LedgerError as error:
+            _log.info("ledger %d: not every bookie says what it holds: %s", handle.ledger, error)
+            return None
+        found = self.tails.note_extent(handle.ledger, segment, mark, max(one.entry for one in held.values()))
+        await asyncio.sleep(OPEN_TAIL_PAUSE_S)
+        return found
+
+    async def _is_sent_to(self, handle: LedgerHandle, named: frozenset[BookieId], extent: EntryId) -> bool:
+        """Whether all of `named` hold something that was sent after everything up to `extent`."""
+        try:
+            held = await last_entries(handle.read_way, named)
+        except LedgerError as error:
+            _log.info("ledger %d: whether it is sent to %s is not known: %s", handle.ledger, sorted(named), error)
+            return False
+        return all(one.lac > extent for one in held.values())
 
     async def _has_first(self, handle: LedgerHandle, metadata: LedgerMetadata) -> bool:
         """Whether any replica may hold the first entry of the last segment: only a clear no of all says no."""

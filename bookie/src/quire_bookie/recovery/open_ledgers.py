@@ -2,13 +2,15 @@
 
 Fencing ends a writer, so it happens only when the same segment has lacked a replica for the whole grace period and
 closing the ledger helps: a bookie is there to take each replica that is gone. A replica whose bookie is alive but lags
-is left to its writer as long as the ledger grows.
+is left to its writer as long as the ledger grows. A mark goes from an open ledger once its writer is seen to send to
+the marked bookie again: it got entries that nobody held yet when the mark was there, and lacks none before them.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 
 
@@ -35,6 +37,8 @@ class TailSeen:
     lags: bool
     lac: EntryId | None
     leaving: frozenset[BookieId] = frozenset()
+    served: bool = False
+    """The writer sends to all of the named by now, see `OpenTails.extent`."""
 
 
 class OpenTails:
@@ -43,13 +47,14 @@ class OpenTails:
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._first: dict[LedgerId, tuple[float, TailSeen]] = {}
+        self._extents: dict[LedgerId, tuple[Segment, Mark, EntryId]] = {}
 
     def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
         """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
         if not seen.gone and not seen.lags and not seen.leaving:
             self._first.pop(ledger, None)
             # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
-            return TailAdvice.WAIT if seen.named else TailAdvice.FINE
+            return TailAdvice.WAIT if seen.named and not seen.served else TailAdvice.FINE
         since_s, first = self._first.setdefault(ledger, (now_s, seen))
         grew = first.lac != seen.lac
         if first.segment != seen.segment or (grew and not seen.gone) or _kind(first) != _kind(seen):
@@ -64,9 +69,26 @@ class OpenTails:
         lost = seen.gone | seen.leaving
         return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < len(lost) else TailAdvice.RECOVER
 
+    def extent(self, ledger: LedgerId, segment: Segment, mark: Mark) -> EntryId | None:
+        """The last entry that any bookie of `segment` held when all were asked first under this very mark.
+
+        An entry whose LAC lies beyond was sent afterwards: for its LAC to be confirmed Qa of them had to get it. A
+        writer that lost a bookie sends nothing to it again before the next segment, so such an entry on a marked
+        bookie tells that the mark is of the past; and that the bookie lacks nothing up to there tells the rest.
+        """
+        known = self._extents.get(ledger)
+        return known[2] if known is not None and known[:2] == (segment, mark) else None
+
+    def note_extent(self, ledger: LedgerId, segment: Segment, mark: Mark, held: EntryId) -> EntryId:
+        """See `extent`, which it gives: what is confirmed before the segment began tells nothing of it."""
+        extent = EntryId(max(held, segment.first_entry - 1))
+        self._extents[ledger] = segment, mark, extent
+        return extent
+
     def forget(self, ledger: LedgerId) -> None:
         """The ledger is closed, deleted or whole."""
         self._first.pop(ledger, None)
+        self._extents.pop(ledger, None)
 
     def __len__(self) -> int:
         return len(self._first)

@@ -93,7 +93,7 @@ async def start_auto_recovery(
             raise StartupError(f"auto-recovery cannot start: {error}") from error
         stats = RecoveryStats()
         locks = ReplicationLocks(metadata, name)
-        limbo = end_limbo or BookieHttp(access.registry).end_limbo
+        limbo = end_limbo or BookieHttp(access.registry, access.security).end_limbo
         repair = LedgerRepair(access, locks, limbo, stats)
         workers = ReplicationWorkers(access, repair, locks, controls, stats)
         auditor = Auditor(access, Election(metadata, name), controls, stats, set_read_only) if settings.audits else None

@@ -5,15 +5,15 @@ silence fails every batch under way. ETOOMANYREQUESTS is waited out.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from quire_bookie.bulk import encode_copies
+from quire_bookie.bulk import encode_copies, encode_stored
 from quire_bookie.client.bookie_link import Purpose
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
-from quire_bookie.model import BookieId, DigestType, EntryId
+from quire_bookie.model import BookieId, Buffer, DigestType, EntryId
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_adds
 
@@ -22,10 +22,33 @@ _HEADER = v2.header_word(v2.ADD, v2.RECOVERY_ADD | v2.HIGH_PRIORITY).to_bytes(4,
 
 @dataclass(slots=True)
 class _Batch:
-    entries: Sequence[LedgerEntry]
-    left: int
+    """Entries that were sent together, and which of them have no answer yet. Answers nearly always come in order."""
+
+    next: int
+    """While `scattered` is None: every id from here to `end` is without an answer, none before it is."""
+    end: int
+    scattered: set[int] | None
+    """The ids without an answer, once they are no range."""
+    frames: Callable[[Collection[int]], Buffer]
+    """The adds of those ids."""
     done: asyncio.Future[None]
     sent_s: float
+
+    def stored(self, first: int, end: int) -> bool:
+        """Those ids are stored; whether all of the batch are now. An answer may come twice, and for others."""
+        if self.scattered is None:
+            if first <= self.next:
+                self.next = min(max(self.next, end), self.end)
+                return self.next == self.end
+            self.scattered = set(range(self.next, self.end))
+        self.scattered.difference_update(range(max(first, self.next), min(end, self.end)))
+        return not self.scattered
+
+    def left(self, first: int, end: int) -> Collection[int]:
+        """Those of these ids that have no answer yet, ascending."""
+        if self.scattered is None:
+            return range(max(first, self.next), min(end, self.end))
+        return sorted(entry for entry in self.scattered if first <= entry < end)
 
 
 class ReplicaWriter:
@@ -35,25 +58,40 @@ class ReplicaWriter:
         self.bookie = bookie
         self._handle = handle
         self._link = handle.links.link(bookie, Purpose.RECOVERY)
-        self._pending: dict[int, _Batch] = {}
-        """By entry; those of a batch share it."""
+        self._prefix = _HEADER + handle.master_key
+        self._batches: list[_Batch] = []
+        """Under way, in the order in which they were sent."""
         self._delay_s = 0.0
         self._error: LedgerError | None = None
 
     async def store(self, entries: Sequence[LedgerEntry]) -> None:
-        """Return when all of them are durable there, byte for byte as they were read. LedgerError.
+        """Return when all of them, in the order of their ids, are durable there, byte for byte as they were read.
 
-        A cancelled or failed call may have stored some.
+        LedgerError. A cancelled or failed call may have stored some.
         """
+        if entries:
+            by_id = {entry.entry_id: entry for entry in entries}
+            await self._store(list(by_id), lambda ids: self._frames([by_id[EntryId(entry)] for entry in ids]))
+
+    async def store_run(self, run: StoredRun) -> None:
+        """As `store`."""
+
+        def frames(ids: Collection[int]) -> bytes:
+            entries = run.entries
+            wanted = entries if len(ids) == len(entries) else [entries[entry - run.first] for entry in ids]
+            return encode_stored(self._prefix, wanted)
+
+        await self._store(range(run.first, run.end), frames)
+
+    async def _store(self, ids: Sequence[int], frames: Callable[[Collection[int]], Buffer]) -> None:
         if self._error is not None:
             raise self._error
-        if not entries:
-            return
         loop = asyncio.get_running_loop()
-        batch = _Batch(entries, len(entries), loop.create_future(), loop.time())
-        for entry in entries:
-            self._pending[entry.entry_id] = batch
-        self._send(entries)
+        first, end = ids[0], ids[-1] + 1
+        scattered = None if end - first == len(ids) else set(ids)
+        batch = _Batch(first, end, scattered, frames, loop.create_future(), loop.time())
+        self._batches.append(batch)
+        self._link.send_adds(self._handle.ledger, frames(ids), self)
         await batch.done
 
     def close(self) -> None:
@@ -64,12 +102,11 @@ class ReplicaWriter:
     def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
         """See AddSink."""
         self._delay_s = 0.0
-        for entry in range(first, first + count):
-            batch = self._pending.pop(entry, None)
-            if batch is not None:
-                batch.left -= 1
-                if batch.left == 0 and not batch.done.done():
-                    batch.done.set_result(None)
+        full = [batch for batch in self._batches if batch.stored(first, first + count)]
+        for batch in full:
+            self._batches.remove(batch)
+            if not batch.done.done():
+                batch.done.set_result(None)
 
     def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
         """See AddSink."""
@@ -85,55 +122,45 @@ class ReplicaWriter:
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         """See AddSink."""
-        if self._pending:
+        if self._batches:
             self._fail(error)
 
     def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
         """See AddSink."""
-        if not self._pending:
-            return False
-        batch = next(iter(self._pending.values()))
-        if now_s - batch.sent_s < self._handle.settings.add_timeout_s:
+        if not self._batches or now_s - self._batches[0].sent_s < self._handle.settings.add_timeout_s:
             return False
         self._fail(
             BookieUnavailableError(f"bookie {self.bookie} did not store copies of {self._handle.ledger} in time")
         )
         return True
 
-    def _send(self, entries: Sequence[LedgerEntry]) -> None:
+    def _frames(self, entries: list[LedgerEntry]) -> Buffer:
         """In one buffer, as the bookie takes it in one step."""
         handle = self._handle
         ledger = handle.ledger
         if handle.digest.type is DigestType.CRC32C:
-            frames = encode_copies(_HEADER + handle.master_key, ledger, list(entries))
-        else:
-            encode = handle.digest.encode_entry
-            stored = [
-                (encode(ledger, entry.entry_id, entry.lac, entry.length, (entry.payload,)), entry.payload)
-                for entry in entries
-            ]
-            frames = b"".join(v2_adds(handle.master_key, stored, recovery=True, high_priority=True))
-        self._link.send_adds(ledger, frames, self)
+            return encode_copies(self._prefix, ledger, entries)
+        encode = handle.digest.encode_entry
+        stored = [
+            (encode(ledger, entry.entry_id, entry.lac, entry.length, (entry.payload,)), entry.payload)
+            for entry in entries
+        ]
+        return b"".join(v2_adds(handle.master_key, stored, recovery=True, high_priority=True))
 
     def _send_again(self, first: EntryId, count: int) -> None:
-        refused = range(first, first + count)
-        batches = {id(batch): batch for entry in refused if (batch := self._pending.get(entry)) is not None}
-        entries = [
-            entry
-            for batch in batches.values()
-            for entry in batch.entries
-            if entry.entry_id in refused and self._pending.get(entry.entry_id) is batch
-        ]
-        if self._error is None and entries:
-            self._send(entries)
+        if self._error is not None:
+            return
+        frames = [batch.frames(left) for batch in self._batches if (left := batch.left(first, first + count))]
+        if frames:
+            self._link.send_adds(self._handle.ledger, b"".join(frames), self)
 
     def _fail(self, error: LedgerError) -> None:
         if self._error is not None:
             return
         self._error = error
         self._link.forget_sink(self._handle.ledger, self)
-        pending, self._pending = self._pending, {}
-        for batch in pending.values():
+        batches, self._batches = self._batches, []
+        for batch in batches:
             if not batch.done.done():
                 batch.done.set_exception(error)
                 batch.done.exception()  # a store that was cancelled awaits it no more

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import MetadataError, MetadataFormatError, NoSuchLedgerError
+from quire_bookie.errors import MetadataError, MetadataFormatError, MetadataUnavailableError, NoSuchLedgerError
 from quire_bookie.limits import SCRUB_REPORT_MAX
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.layout import LEDGER_IDS_END
@@ -45,13 +45,16 @@ class DamageMarks:
         return len(self._due)
 
     async def tell(self) -> None:
-        """Write what is due, as far as the store takes it; the rest stays due."""
+        """Write what is due, as far as the store takes it; the rest stays due, behind what is found meanwhile."""
         for ledger in list(self._due):
             try:
                 await self._tell(ledger)
             except MetadataError as error:
                 _log.warning("the damage of ledger %d cannot be told now, will try again: %s", ledger, error)
-                return
+                # One that never succeeds holds up nobody, in this call or the next.
+                self._due[ledger] = self._due.pop(ledger)
+                if isinstance(error, MetadataUnavailableError):
+                    return
 
     async def _tell(self, ledger: LedgerId) -> None:
         spans = self._due[ledger]

@@ -142,7 +142,8 @@ class _Opening:
         await run.write(run.note.settled().begun(settings.journal, disk.boot_id()))
         with self.steps.step("replay"):
             await self._replay(storage, journals)
-        await data.identity.settle(disk)
+        if not data.identity.unused:
+            await data.identity.settle(disk)
         data.opened = True
 
     async def _open_journals(self) -> Journals:

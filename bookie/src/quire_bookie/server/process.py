@@ -24,17 +24,19 @@ from quire_bookie.env.index_store import IndexStore
 from quire_bookie.env.sockets import notice_dead_peers
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
-from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, http_endpoint
+from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, bookie_endpoint, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
+from quire_bookie.server.address_claim import hand_over, predecessors, wait_until_free
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.damage_marks import DamageMarks
 from quire_bookie.server.disk_monitor import DiskMonitor
 from quire_bookie.server.opening import BookieData, OpenIndex, open_data
+from quire_bookie.server.own_rack import publish_rack
 from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
 from quire_bookie.server.reclaiming import compaction_of, garbage_collection_of
-from quire_bookie.server.registration import BookieRegistration
+from quire_bookie.server.registration import BookieRegistration, RegistrationSettings
 from quire_bookie.server.scrubbing import Scrubbing
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
@@ -94,7 +96,7 @@ class RunningBookie:
         self.guard = parts.guard
         endpoints = [bookie_endpoint(settings.advertise, port, tls=parts.guard.offers_tls)]
         if settings.http_port > 0:
-            endpoints.append(http_endpoint(settings.advertise, settings.http_port))
+            endpoints.append(http_endpoint(settings.advertise, settings.http_port, tls=settings.http_tls))
         self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
         self.garbage_collection = garbage_collection_of(
             self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
@@ -211,8 +213,11 @@ class RunningBookie:
             ("scrub", self.scrubbing.run()),
         )
 
-    async def _begin(self) -> None:
-        """Settle what is read-only, let requests in, register, and start the background works."""
+    async def _begin(self, before: list[BookieId]) -> None:
+        """Settle what is read-only, let requests in, register, and start the background works.
+
+        `before`: bookies that this host had, whose clients must see first that it has another one now.
+        """
         settings = self.settings
         mode = self.read_only_mode
         monitor = DiskMonitor(
@@ -241,9 +246,17 @@ class RunningBookie:
         self.bookie.read_only = mode.on
         self._note_disks()
         assert self._parts.server is not None
+        if before:
+            await self.registration.start(read_only=True)
+            await hand_over(self.bookie_id, before)
+        # A new bookie counts as used from here on: a start that ended before would have the address handed over again.
+        await self._parts.data.identity.settle(self._parts.disk)
         await self._parts.server.start_serving()
         with self.start_steps.step("registration"):
-            await self.registration.start(read_only=mode.on)
+            if before:
+                await self.registration.set_read_only(mode.on)
+            else:
+                await self.registration.start(read_only=mode.on)
         self.journal.keep_ahead()
         for name, work in self._background(monitor):
             self._spawn(work, name)
@@ -278,7 +291,8 @@ async def start_bookie(
     running: RunningBookie | None = None
     try:
         answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
-        await _listen(settings, parts, answering)
+        port = await _listen(settings, parts, answering)
+        before = await _take_address(settings, metadata, identity, port, steps)
         open_index = open_index or partial(_open_index, settings, parts)
         await open_data(
             settings,
@@ -292,7 +306,9 @@ async def start_bookie(
         )
         running = _make_bookie(settings, parts, metadata, steps)
         answering.set_result(running.bookie)
-        await running._begin()
+        with steps.step("rack"):
+            await publish_rack(settings.rack, metadata, disk, chance, running.bookie_id, settings.advertise)
+        await running._begin(before)
     except BaseException:
         # A bookie that waits to be registered serves already whoever knows its address: what it took is answered.
         await (_close(parts) if running is None else running.stop())
@@ -320,8 +336,18 @@ async def _open_index(settings: BookieSettings, parts: _Parts, path: str) -> Ind
     return await index_place.open_index(parts.disk, place, rebuild_on_damage=settings.rebuild_index_on_damage)
 
 
-async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> None:
-    """Take the port, so that a wrong one shows at once; nobody is let in before `start_serving`."""
+async def _take_address(
+    settings: BookieSettings, metadata: MetadataStore, identity: StorageIdentity, port: int, steps: StartSteps
+) -> list[BookieId]:
+    """Wait until nobody else is registered with our address; whom clients may still take us for. StartupError."""
+    with steps.step("address"):
+        address = BookieAddress(settings.advertise, port)
+        await wait_until_free(metadata, identity.bookie, address, RegistrationSettings().takeover_timeout_s)
+        return await predecessors(metadata, identity.bookie, address) if identity.unused else []
+
+
+async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> int:
+    """Take the port and give it, so that a wrong one shows at once; nobody is let in before `start_serving`."""
     connections, guard, service = parts.open_connections, parts.guard, settings.service
     try:
         parts.server = await asyncio.get_running_loop().create_server(
@@ -332,6 +358,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
         )
         for listening in parts.server.sockets:
             notice_dead_peers(listening)
+        return int(parts.server.sockets[0].getsockname()[1])
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartupError(

@@ -3,7 +3,8 @@ the bookie is; decides nothing about being writable.
 
 One task compares what the store holds with what it should hold, and acts: after a change of mode, when the session
 was renewed, and when one of the bookie's own nodes was deleted. It reads before it writes, so a write of unknown
-outcome is simply looked at again.
+outcome is simply looked at again. A bookie whose cookie is gone is not registered: whoever deletes a cookie checks in
+the same step that its bookie is not registered, so that looking after the registration leaves no gap.
 """
 
 import asyncio
@@ -48,6 +49,10 @@ class RegistrationStats:
 
 class _HeldByOtherError(MetadataError):
     """Another value is registered under our id."""
+
+
+class _NoCookieError(MetadataError):
+    """The bookie was forgotten: its id stands for no storage any more."""
 
 
 class BookieRegistration:
@@ -158,6 +163,8 @@ class BookieRegistration:
                     said = True
             except MetadataUnavailableError:
                 raise
+            except _NoCookieError as error:
+                raise StartupError(str(error)) from error
             except MetadataError as error:
                 if loop.time() >= deadline:
                     raise StartupError(f"bookie {self._bookie} could not be registered: {error}") from error
@@ -206,10 +213,23 @@ class BookieRegistration:
             wanted, other = other, wanted
         # First gone, then there: a client must never see the bookie in both modes.
         await self._remove(other)
+        await self._check_cookie()
         await self._create(wanted)
+        try:
+            await self._check_cookie()
+        except _NoCookieError:
+            await self._remove(wanted)
+            raise
         self._registered = True
         if read_only == self._read_only and not self._wake.is_set():
             self._settled.set()
+
+    async def _check_cookie(self) -> None:
+        if await self._store.get(layout.cookie_path(self._bookie)) is None:
+            raise _NoCookieError(
+                f"bookie {self._bookie} was removed from the cluster: its cookie is gone, and it is not registered "
+                "without one; empty its folders, and it starts as a new bookie"
+            )
 
     async def _remove(self, path: str) -> None:
         """Delete the node if it is ours, of whichever run."""

@@ -108,6 +108,11 @@ class Scrubbing:
         ]
 
     @property
+    def ended_ms(self) -> int:
+        """When the last round ended, in milliseconds since the epoch, or the bookie was new; 0: never yet."""
+        return self._ended_ms
+
+    @property
     def position(self) -> ScrubPosition | None:
         """Where the present round is; None between rounds."""
         return None if self._work is None else self._work.position

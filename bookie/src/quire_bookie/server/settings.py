@@ -10,6 +10,7 @@ from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.disk_monitor import DiskRules
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.own_rack import RackSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.server.security.settings import SecuritySettings
 from quire_bookie.storage.settings import StorageSettings
@@ -55,6 +56,7 @@ class BookieSettings:
     port: int = 3181
     advertise: str = "localhost"
     http_port: int = -1
+    http_tls: bool = False
     """Published in the registration when positive; who listens there is the caller's."""
     journal_dirs: tuple[str, ...] = ()
     """Folders of the journals, in the order that never changes; empty: `journal` in `data_dir`."""
@@ -79,6 +81,7 @@ class BookieSettings:
     """False: a bookie without space ends instead of turning read-only."""
     read_only_on_any_disk_full: bool = False
     force_read_only: bool = False
+    rack: RackSettings = field(default_factory=RackSettings)
     drain_timeout_s: float = limits.BOOKIE_DRAIN_TIMEOUT_S
     poisoned_reads_s: float = limits.POISONED_READS_S
     service: ServiceSettings = field(default_factory=ServiceSettings)

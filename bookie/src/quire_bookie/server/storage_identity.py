@@ -27,6 +27,7 @@ from quire_bookie.metadata.cookies import Cookie, Cookies
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId
+from quire_bookie.server.returning import returned
 from quire_bookie.server.storage_folders import (
     CURRENT,
     FORMAT_PREFIX,
@@ -53,6 +54,8 @@ class StorageIdentity:
     lost: tuple[str, ...] = ()
     """Folders whose content was lost and which were accepted empty: the bookie must come up in limbo."""
     epoch: int = 0
+    unused: bool = False
+    """None of its folders was ever in use: it has answered nobody yet."""
     unsettled: tuple[str, ...] = ()
     """Folders whose STATE is not that of this epoch, those that were lost last."""
 
@@ -114,6 +117,7 @@ async def claim_storage(
         except OSError as error:
             raise StartupError(_os_error_line(error, folders)) from error
         identity.lost = tuple(folder.path for folder in found if folder.state is FolderState.LOST)
+        identity.unused = all(folder.state is FolderState.NEW for folder in found)
         identity.epoch = max(folder.epoch for folder in found)
         identity.unsettled = tuple(
             folder.path
@@ -141,8 +145,12 @@ async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:
 
 def draw_bookie_id(host_name: str, chance: Chance) -> BookieId:
     """`<host name>-<8 hex>`; characters that an id must not have become `-`."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", host_name) or "bookie"
-    return BookieId(f"{name}-{chance.token(_ID_SUFFIX_BYTES).hex()}")
+    return BookieId(f"{id_prefix(host_name)}{chance.token(_ID_SUFFIX_BYTES).hex()}")
+
+
+def id_prefix(host_name: str) -> str:
+    """What the ids begin with that are drawn on a host."""
+    return (re.sub(r"[^A-Za-z0-9._-]", "-", host_name) or "bookie") + "-"
 
 
 def _prefixed(paths: Sequence[str]) -> tuple[str, ...]:
@@ -178,7 +186,8 @@ async def _recognise(
     options: ClaimOptions,
 ) -> BookieId:
     bookie = _agreed_bookie(found, instance_id)
-    stored = await Cookies(metadata).read(bookie)
+    cookies = [folder.cookie for folder in found if folder.cookie is not None]
+    stored = await returned(metadata, cookies, await Cookies(metadata).read(bookie))
     if stored is None:
         await _complete_new(disk, metadata, folders, found)
         return bookie
@@ -224,7 +233,8 @@ async def _complete_new(
     if any(folder.has_data or folder.state is not FolderState.NEW for folder in found):
         raise StartupError(
             f"bookie {cookie.bookie} is no longer part of the cluster (its cookie was deleted); "
-            "empty its folders to start a new bookie"
+            "empty its folders to start a new bookie, or, where the metadata was restored from a backup that is older "
+            f"than the bookie, say `quire metadata cookies accept {cookie.bookie}`"
         )
     other = next((path for path, each in cookies.items() if each != cookie), None)
     if other is not None:
@@ -275,7 +285,8 @@ def plan_claim(
         if folder.cookie is not None and not _is_part(folder.cookie, stored):
             raise StartupError(
                 f"the cookie of bookie {stored.bookie} in the cluster is not the one in {folder.path}; "
-                "configure the folders that belong together"
+                "configure the folders that belong together, or, if the metadata was restored from a backup of when"
+                f" it had fewer folders, say `quire metadata cookies accept {stored.bookie}`"
             )
     lost = tuple(folder.path for folder in members if folder.cookie is None)
     emptied = tuple(folder.path for folder in members if folder.emptied)

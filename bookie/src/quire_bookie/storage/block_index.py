@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from quire_bookie.bulk.plain_flushes import segment_tail
 from quire_bookie.crc import crc32c
 from quire_bookie.errors import DamagedError
 from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
@@ -226,22 +227,7 @@ def _open(key: bytes, value: bytes) -> tuple[bytes, bool]:
 
 
 def _encode_segment(segment: BlockSegment) -> bytes:
-    lows, sizes = segment.lows, segment.sizes
-    count, first = len(lows), lows[0]
-    stride = lows[1] - first if count > 1 else 1
-    regular = isinstance(lows, range) or list(lows) == list(range(first, first + stride * count, stride))
-    form = 0 if regular else _BITMAP
-    longest = max(sizes)
-    if sizes.count(longest) == count:
-        lengths = _U32.pack(longest)
-    elif longest < 1 << 16:
-        form |= _SHORT
-        lengths = struct.pack(f"<{count}H", *sizes)
-    else:
-        form |= _LONG
-        lengths = struct.pack(f"<{count}I", *sizes)
-    bitmap = b"" if regular else _mask_of(lows).to_bytes(_BITMAP_BYTES, "little")
-    return _SEGMENT.pack(segment.log, segment.base, form, first, stride, count - 1) + bitmap + lengths
+    return segment_head(segment.log, segment.base) + segment_tail(segment.lows, segment.sizes)
 
 
 def _walk(body: bytes) -> Iterable[tuple[int, int, int]]:

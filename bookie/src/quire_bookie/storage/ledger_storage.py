@@ -24,7 +24,7 @@ from quire_bookie.errors import (
     TooManyRequestsError,
 )
 from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
-from quire_bookie.storage.block_index import known_top
+from quire_bookie.storage.block_index import known_top, look_up
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion, Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
@@ -32,6 +32,7 @@ from quire_bookie.storage.entry_reads import EntryReads, Stretch
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import (
+    BLOCK_MASK,
     BLOCK_SHIFT,
     STATES_END,
     STATES_START,
@@ -494,6 +495,12 @@ class LedgerStorage(Generic[M]):
         """Paths of the logs that are complete, those in quarantine included."""
         suspects = [each.log for each in self._logs.quarantine.logs() if each.log in self._logs]
         return {log: self._logs.path(log) for log in (*(state.log for state in self._logs.sealed()), *suspects)}
+
+    async def log_of(self, ledger: LedgerId, entry: EntryId) -> str | None:
+        """Path of the entry log that has an entry; None while it is in memory only, or not held. Errors as `read`."""
+        key = block_key(ledger, entry >> BLOCK_SHIFT)
+        place = look_up(key, await self._index.get(key), entry & BLOCK_MASK)
+        return None if place is None else self._logs.path(place.log)
 
     def has_log(self, log: int) -> bool:
         """Whether the index may point into this log."""

@@ -7,7 +7,7 @@ Answers of V2 are matched by (ledger, entry, kind), of V3 by transaction.
 
 from collections.abc import Iterable, Sequence
 
-from quire_bookie.bulk import add_replies
+from quire_bookie.bulk import add_replies, split_batch
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, EntryId, LedgerId
@@ -196,19 +196,9 @@ def _v2_response(frame: memoryview, header: int) -> Response:
         return ReadResponse(status, LedgerId(ledger), EntryId(entry), data)
     if opcode == v2.BATCH_READ and len(frame) >= v2.BATCH_RESPONSE_FIXED_BYTES:
         request_id = int.from_bytes(frame[28:36], "big", signed=True)
-        entries = _batch_entries(frame[v2.BATCH_RESPONSE_FIXED_BYTES :])
+        try:
+            entries = split_batch(frame[v2.BATCH_RESPONSE_FIXED_BYTES :])
+        except ValueError as error:
+            raise PeerProtocolError(f"a batch of {len(frame)} bytes: {error}") from error
         return BatchReadResponse(status, LedgerId(ledger), EntryId(entry), request_id, entries)
     raise PeerProtocolError(f"V2 response of {len(frame) - 4} bytes, opcode {opcode}")
-
-
-def _batch_entries(rest: memoryview) -> list[Buffer]:
-    entries: list[Buffer] = []
-    position = 0
-    while position < len(rest):
-        start = position + 4
-        size = int.from_bytes(rest[position:start], "big", signed=True)
-        position = start + size
-        if size < 0 or position > len(rest):
-            raise PeerProtocolError(f"an entry of {size} bytes runs over the end of its batch")
-        entries.append(rest[start:position])
-    return entries

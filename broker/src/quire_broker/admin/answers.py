@@ -15,6 +15,8 @@ from quire_bookie.errors import (
     QuireError,
 )
 from quire_broker.errors import (
+    AuthenticationError,
+    AuthorizationError,
     ConflictError,
     ConsumerBusyError,
     InvalidTopicNameError,
@@ -31,6 +33,8 @@ log = logging.getLogger("quire.broker.admin")
 BODY_BYTES_MAX = 1024 * 1024
 
 _CODES: tuple[tuple[type[QuireError], int], ...] = (
+    (AuthenticationError, 401),
+    (AuthorizationError, 403),
     (NotFoundError, 404),
     (TopicNotFoundError, 404),
     (SubscriptionNotFoundError, 404),
@@ -112,5 +116,5 @@ async def errors_as_json(
     except QuireError as error:
         return failure(code_of(error), str(error))
     except Exception:
-        log.exception("%s %s failed", request.method, request.path)
+        log.exception("%s %s failed", request.method, request.rel_url.raw_path)
         return failure(500, "internal error; the broker's log has the details")

@@ -48,7 +48,7 @@ async def list_brokers(request: web.Request) -> web.Response:
 async def leader(request: web.Request) -> web.Response:
     """No broker leads here; the one that is asked answers for itself."""
     broker = broker_of(request)
-    return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.http})
+    return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.web})
 
 
 async def empty_list(request: web.Request) -> web.Response:
@@ -66,8 +66,16 @@ async def lookup(request: web.Request) -> web.Response:
     owner = await broker_of(request).parts.lookups.find(topic_name_of(request))
     if owner is None:
         raise ServiceNotReadyError("no broker owns the topic's bundle")
-    native, http = owner.urls.native, owner.urls.http
-    return answer({"brokerUrl": native, "httpUrl": http, "nativeUrl": native, "brokerUrlSsl": ""})
+    name = request.query.get("listenerName") or request.headers.get("X-Pulsar-ListenerName") or ""
+    urls = owner.urls.of_listener(name)
+    found = {
+        "brokerUrl": urls.native,
+        "brokerUrlTls": urls.native_tls,
+        "httpUrl": urls.http,
+        "httpUrlTls": urls.http_tls,
+        "nativeUrl": urls.native,
+    }
+    return answer({key: url for key, url in found.items() if url} | {"brokerUrlSsl": urls.native_tls})
 
 
 async def bundle(request: web.Request) -> web.Response:

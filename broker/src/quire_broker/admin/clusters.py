@@ -4,7 +4,8 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of
-from quire_broker.errors import ConflictError
+from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.ownership.isolation import policy_of
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
@@ -15,6 +16,11 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_put(f"{root}/{{cluster}}", create_cluster)
     router.add_post(f"{root}/{{cluster}}", update_cluster)
     router.add_delete(f"{root}/{{cluster}}", delete_cluster)
+    isolation = f"{root}/{{cluster}}/namespaceIsolationPolicies"
+    router.add_get(isolation, isolation_policies)
+    router.add_get(f"{isolation}/{{policy}}", isolation_policy)
+    router.add_post(f"{isolation}/{{policy}}", set_isolation_policy)
+    router.add_delete(f"{isolation}/{{policy}}", delete_isolation_policy)
     root = "/admin/v2/tenants"
     router.add_get(root, list_tenants)
     router.add_get(f"{root}/{{tenant}}", get_tenant)
@@ -51,6 +57,46 @@ async def delete_cluster(request: web.Request) -> web.Response:
     if request.match_info["cluster"] == broker.settings.cluster:
         raise ConflictError("Cluster not empty: this broker belongs to it")
     await broker.policies.delete_cluster(request.match_info["cluster"])
+    return done()
+
+
+def _require_own_cluster(request: web.Request) -> None:
+    """Policies of other clusters are their own brokers'."""
+    if request.match_info["cluster"] != broker_of(request).settings.cluster:
+        raise NotFoundError("Cluster does not exist, or is not the one that this broker belongs to")
+
+
+async def isolation_policies(request: web.Request) -> web.Response:
+    """`{name: policy}`."""
+    _require_own_cluster(request)
+    return answer(await broker_of(request).policies.isolation())
+
+
+async def isolation_policy(request: web.Request) -> web.Response:
+    """One policy."""
+    _require_own_cluster(request)
+    found = (await broker_of(request).policies.isolation()).get(request.match_info["policy"])
+    if found is None:
+        raise NotFoundError("Namespace isolation policy does not exist")
+    return answer(found)
+
+
+async def set_isolation_policy(request: web.Request) -> web.Response:
+    """Store a policy. Bundles that other brokers have by now stay there until they are unloaded."""
+    _require_own_cluster(request)
+    data = await object_of(request)
+    try:
+        policy_of(data)
+    except ValueError as error:
+        return failure(400, str(error))
+    await broker_of(request).policies.set_isolation(request.match_info["policy"], data)
+    return done()
+
+
+async def delete_isolation_policy(request: web.Request) -> web.Response:
+    """Forget a policy."""
+    _require_own_cluster(request)
+    await broker_of(request).policies.set_isolation(request.match_info["policy"], None)
     return done()
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from quire_broker.errors import TopicNotFoundError
+from quire_broker.errors import ServiceNotReadyError, TopicNotFoundError
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_namespace, topic_of
 
@@ -41,8 +41,12 @@ async def owned_topic(request: web.Request, *, create: bool = False) -> Topic:
 
 
 async def require_owner(request: web.Request, name: TopicName) -> None:
-    """Redirect (307) unless this broker owns the topic's bundle, or could take it now."""
+    """Redirect (307) unless this broker owns the topic's bundle, or could take it now. ServiceNotReadyError."""
     owner = await broker_of(request).parts.lookups.find(name)
-    if owner is not None and not owner.ours and owner.urls.http:
-        location = f"{owner.urls.http}{request.path_qs}"
-        raise web.HTTPTemporaryRedirect(location)
+    if owner is None or owner.ours:
+        return
+    urls = owner.urls
+    base = urls.http_tls if request.secure else urls.web
+    if not base:  # never from TLS to a port in clear: the client's token would go there
+        raise ServiceNotReadyError(f"the broker that owns {name} has no {'https' if request.secure else 'http'} port")
+    raise web.HTTPTemporaryRedirect(f"{base}{request.path_qs}")

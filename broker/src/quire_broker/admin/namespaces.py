@@ -1,7 +1,8 @@
 """/admin/v2/namespaces: namespaces, their bundles, and the policies that are stored.
 
 Of the stored policies this broker acts on persistence, retention, deduplication and autoTopicCreation, for topics
-loaded from then on; the others are kept for brokers that know them.
+loaded from then on, and on messageTTL within a minute; the others are kept for brokers that know them. Policies that
+would promise something which nobody keeps are refused.
 """
 
 from typing import Any
@@ -40,6 +41,13 @@ STORED_POLICIES = {
 """Path of a policy -> its key in the namespace's node."""
 
 
+NOT_SERVED = (
+    *("backlogQuota", "dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "publishRate"),
+    *("subscribeRate", "encryptionRequired", "offloadPolicies"),
+)
+"""Policies that are refused."""
+
+
 def add_routes(router: web.UrlDispatcher) -> None:
     """The routes of this module."""
     root = "/admin/v2/namespaces/{tenant}"
@@ -57,6 +65,10 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_post(policy, set_policy)
     router.add_put(policy, set_policy)
     router.add_delete(policy, remove_policy)
+    router.add_get(f"{root}/{{namespace}}/backlogQuotaMap", backlog_quotas)
+    refused = f"{root}/{{namespace}}/{{policy:{'|'.join(NOT_SERVED)}}}"
+    router.add_post(refused, refuse_policy)
+    router.add_put(refused, refuse_policy)
 
 
 async def list_namespaces(request: web.Request) -> web.Response:
@@ -142,8 +154,21 @@ async def get_policy(request: web.Request) -> web.Response:
     return done() if value is None else answer(value)
 
 
+async def backlog_quotas(request: web.Request) -> web.Response:
+    """Those that another broker stored; this one enforces none."""
+    return answer((await _policies(request)).get("backlog_quota_map") or {})
+
+
+async def refuse_policy(request: web.Request) -> web.Response:
+    """501: it would be stored and nobody would keep it."""
+    await _policies(request)
+    return failure(501, f"{request.match_info['policy']} is not served by this broker")
+
+
 def _check(policy: str, value: Any) -> str | None:
     """What is wrong with a value, if anything."""
+    if policy == "messageTTL" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        return "messageTTL is a number of seconds; 0 for none"
     if policy == "deduplication" and not isinstance(value, bool):
         return "deduplication is true or false"
     if policy == "persistence":

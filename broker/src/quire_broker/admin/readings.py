@@ -25,6 +25,8 @@ SERVER: _Names = {
     "requests": ("quire_broker_requests_total", "counter", "requests of clients that expect an answer"),
     "requests_failed": ("quire_broker_requests_failed_total", "counter", "of those, answered with an error"),
     "lookups": ("pulsar_broker_lookup_answers", "counter", "lookups that were answered"),
+    "authentications": ("quire_broker_authentications_total", "counter", "clients that proved who they are"),
+    "authentications_failed": ("quire_broker_authentication_failures_total", "counter", "clients that did not"),
 }
 CACHE: _Names = {
     "hits": ("quire_broker_cache_hits_total", "counter", "reads that the entry cache answered"),
@@ -38,6 +40,24 @@ TOPIC: _Names = {
     "duplicates": ("quire_topic_duplicates_total", "counter", "sends that deduplication dropped"),
     "checksum_errors": ("quire_topic_checksum_errors_total", "counter", "sends refused for a wrong checksum"),
 }
+
+
+def _tls_readings(broker: "RunningBroker", cluster: dict[str, str]) -> list[Reading]:
+    """Of the certificate in use; none without TLS."""
+    tls = broker.access.tls
+    if tls is None:
+        return []
+    end, failures = "quire_broker_tls_certificate_end_seconds", "quire_broker_tls_certificate_load_failures_total"
+    return [
+        Reading(
+            end,
+            "gauge",
+            "when the certificate runs out, since the epoch",
+            tls.stats.certificate_end_ms // 1000,
+            cluster,
+        ),
+        Reading(failures, "counter", "changed certificates that could not be used", tls.stats.load_failures, cluster),
+    ]
 
 
 def broker_readings(broker: "RunningBroker") -> list[Reading]:
@@ -58,18 +78,19 @@ def broker_readings(broker: "RunningBroker") -> list[Reading]:
         ("quire_broker_bundles_owned", "bundles that this broker owns", len(broker.owners.held)),
     )
     readings = [Reading(name, "gauge", text, value, cluster) for name, text, value in gauges]
+    readings += _tls_readings(broker, cluster)
     readings += of_stats(broker.parts.stats, SERVER, cluster)
     readings += of_stats(cache_stats, CACHE, cluster)
-    readings += [
-        Reading("quire_broker_publish_pauses_total", "counter", "times reading paused", broker.budget.pauses, cluster),
-        Reading(
-            "quire_broker_background_failures_total",
-            "counter",
-            "background tasks that failed",
-            broker.background.failures,
-            cluster,
+    counts = (
+        ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
+        ("quire_broker_background_failures_total", "background tasks that failed", broker.background.failures),
+        (
+            "quire_broker_speculative_reads_total",
+            "reads that a further bookie was asked for because one was slow",
+            broker.ledger_client.replica_health.speculative_reads,
         ),
-    ]
+    )
+    readings += [Reading(name, "counter", text, value, cluster) for name, text, value in counts]
     for topic in topics:
         readings += _topic_readings(topic, cluster)
     return readings

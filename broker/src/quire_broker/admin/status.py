@@ -63,8 +63,8 @@ async def page(request: web.Request) -> web.Response:
     text = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quire</title>
 <meta http-equiv="refresh" content="5"><style>body{{font:15px sans-serif;margin:2em}}td,th{{padding:.2em .8em;
 text-align:left;border-bottom:1px solid #ddd}}table{{border-collapse:collapse;margin-bottom:2em}}</style></head><body>
-<h1>Quire {__version__}</h1><p>Pulsar clients connect to <code>{html.escape(broker.urls.native)}</code>,
-admin tools to <code>{html.escape(broker.urls.http)}</code>. <a href="/metrics">metrics</a></p>
+<h1>Quire {__version__}</h1><p>Pulsar clients connect to <code>{html.escape(broker.urls.clients)}</code>,
+admin tools to <code>{html.escape(broker.urls.web)}</code>. <a href="/metrics">metrics</a></p>
 <table><tr><th>topic</th><th>messages in</th><th>bytes in</th><th>entries kept</th><th>bytes kept</th>
 <th>producers</th><th>subscriptions (backlog)</th></tr>{rows}</table><table>{values}</table></body></html>"""
     return web.Response(text=text, content_type="text/html")

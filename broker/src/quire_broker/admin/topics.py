@@ -111,7 +111,7 @@ async def create_partitioned(request: web.Request) -> web.Response:
 
 
 async def grow_partitioned(request: web.Request) -> web.Response:
-    """More partitions, with the subscriptions of the first one."""
+    """More partitions. Each has the subscriptions of the first one from its first message on."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     await broker.topics.grow_partitioned(name, await _count_of(request))

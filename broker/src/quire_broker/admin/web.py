@@ -2,11 +2,24 @@
 
 import asyncio
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from quire_broker.admin import brokers, clusters, ledgers, namespaces, schemas, status, subscriptions, topics
+from quire_broker.admin import (
+    brokers,
+    clusters,
+    ledgers,
+    namespaces,
+    overview,
+    permissions,
+    schemas,
+    status,
+    subscriptions,
+    topics,
+)
+from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.context import BROKER
 
@@ -16,9 +29,9 @@ if TYPE_CHECKING:
 
 def make_app(broker: "RunningBroker") -> web.Application:
     """All routes, on one broker."""
-    app = web.Application(middlewares=[errors_as_json], client_max_size=BODY_BYTES_MAX)
+    app = web.Application(middlewares=[errors_as_json, authorized], client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    for part in (brokers, clusters, namespaces, topics, subscriptions, schemas, ledgers, status):
+    for part in (brokers, clusters, permissions, namespaces, topics, subscriptions, schemas, ledgers, overview, status):
         part.add_routes(app.router)
     return app
 
@@ -28,17 +41,18 @@ class WebServer:
 
     def __init__(self, broker: "RunningBroker") -> None:
         self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
-    async def serve(self, listening: socket.socket) -> None:
+    async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Answer requests from now on, those that have waited too; the socket is closed by `close`."""
-        await self._runner.setup()
+        if not self._servers:
+            await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
-        self._server = await asyncio.get_running_loop().create_server(factory, sock=listening)
+        self._servers.append(await asyncio.get_running_loop().create_server(factory, sock=listening, ssl=tls))
 
     async def close(self) -> None:
         """Stop listening and end the requests under way."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await self._runner.cleanup()

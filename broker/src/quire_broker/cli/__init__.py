@@ -1,7 +1,7 @@
 """`quire broker`, `quire standalone` and the commands that talk to them."""
 
 from quire_bookie.cli.main import Commands
-from quire_broker.cli import start, topics, traffic
+from quire_broker.cli import start, tokens, topics, traffic
 
 
 def register(commands: Commands) -> None:
@@ -9,3 +9,4 @@ def register(commands: Commands) -> None:
     start.register(commands)
     traffic.register(commands)
     topics.register(commands)
+    tokens.register(commands)

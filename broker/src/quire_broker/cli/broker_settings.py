@@ -10,9 +10,11 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
-from quire_broker.config import BrokerConfig, ManagedLedgerConfig, ServingConfig, StandaloneConfig
+from quire_broker.cli.access_settings import access_settings
+from quire_broker.config import BrokerConfig, ManagedLedgerConfig, StandaloneConfig
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.server.parts import SessionSettings
 from quire_broker.standalone import StandaloneSettings, quorums
@@ -64,14 +66,20 @@ def ledger_settings(
     )
 
 
-def serving_settings(config: ServingConfig, ledger: ManagedLedgerSettings, advertise: str) -> BrokerSettings:
+def serving_settings(
+    config: BrokerConfig | StandaloneConfig, ledger: ManagedLedgerSettings, advertise: str
+) -> BrokerSettings:
     """The settings of a broker."""
     return BrokerSettings(
         cluster=config.cluster,
         listen=config.listen,
         port=config.broker_port,
         http_port=config.http_port,
+        port_tls=config.broker_port_tls,
+        http_port_tls=config.http_port_tls,
+        access=access_settings(config),
         advertise=advertise,
+        listeners=parse_listeners(config.advertised_listeners),
         session=SessionSettings(
             message_bytes_max=config.max_message_size_bytes,
             keep_alive_s=float(config.keep_alive_interval_s),

@@ -6,12 +6,14 @@ with a subscription. It must not grow into a client library: programs use Pulsar
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
+from quire_bookie.cli.client_access import client_access
 from quire_bookie.errors import ConfigError, PeerProtocolError, QuireError
 from quire_broker.errors import ServerError
 from quire_broker.wire import commands
@@ -26,6 +28,7 @@ ANSWER_TIMEOUT_S = 30.0
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 WINDOW_MESSAGES = 1000
 REDIRECTS_MAX = 20
+_TLS_SCHEME = "pulsar+ssl"
 
 _REPLIES = {
     Kind.SUCCESS: "success",
@@ -54,7 +57,8 @@ class Received:
 class Connection(asyncio.Protocol):
     """One connection: requests by id, and what comes unasked by callback."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str = "") -> None:
+        self._token = token
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -66,10 +70,11 @@ class Connection(asyncio.Protocol):
     # ---- asyncio's protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say CONNECT at once."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # that of TLS is none by inheritance
         hello = pb.CommandConnect(client_version="quire-cli", protocol_version=PROTOCOL_VERSION)
-        transport.write(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)))
+        if self._token:
+            hello.auth_method_name, hello.auth_data = "token", self._token.encode()
+        self._transport.write(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)))
 
     def data_received(self, data: bytes) -> None:
         """Give every frame to whom it belongs."""
@@ -119,6 +124,9 @@ class Connection(asyncio.Protocol):
             receiver(what)
 
     def _answer(self, reply: Any) -> None:
+        if isinstance(reply, pb.CommandError) and not self.connected.done():
+            self._fail(BrokerRefusedError(f"{ServerError(reply.error).name}: {reply.message}"))
+            return
         future = self._waiting.pop(reply.request_id, None)
         if future is None or future.done():
             return
@@ -164,6 +172,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._access = client_access()
         self._connections: dict[str, Connection] = {}
 
     async def connection(self, url: str) -> Connection:
@@ -172,13 +181,17 @@ class Client:
             return self._connections[url]
         parts = urlsplit(url)
         try:
-            port = parts.port or 6650
+            port = parts.port or (6651 if parts.scheme == _TLS_SCHEME else 6650)
         except ValueError:
             port = 0
-        if parts.scheme != "pulsar" or not parts.hostname or not port:
-            raise ConfigError(f"'{url}' is no broker address; expected pulsar://host:port")
+        if parts.scheme not in ("pulsar", _TLS_SCHEME) or not parts.hostname or not port:
+            raise ConfigError(f"'{url}' is no broker address; expected pulsar://host:port or {_TLS_SCHEME}://host:port")
+        tls = self._access.context() if parts.scheme == _TLS_SCHEME else None
+        loop, token = asyncio.get_running_loop(), self._access.token
         try:
-            _, protocol = await asyncio.get_running_loop().create_connection(Connection, parts.hostname, port)
+            _, protocol = await loop.create_connection(lambda: Connection(token), parts.hostname, port, ssl=tls)
+        except ssl.SSLError as error:
+            raise BrokerRefusedError(f"no TLS with {url}: {error.reason or error}") from error
         except OSError as error:
             raise BrokerRefusedError(
                 f"no broker answers at {url} ({error.strerror or error}); is `quire standalone` running?"
@@ -207,7 +220,12 @@ class Client:
             reply = await (await self.connection(url)).ask(Kind.LOOKUP, "lookup", body)
             if reply.response == LookupType.FAILED:
                 raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
-            url, authoritative = reply.brokerServiceUrl, reply.authoritative
+            url = reply.brokerServiceUrlTls
+            if not self._url.startswith(_TLS_SCHEME):
+                url = reply.brokerServiceUrl or url
+            elif not url.startswith(_TLS_SCHEME):  # never on to a port in clear: our token would go there
+                raise BrokerRefusedError(f"{topic}: its broker has no port with TLS")
+            authoritative = reply.authoritative
             if reply.response == LookupType.CONNECT:
                 return await self.connection(url)
         raise BrokerRefusedError(f"{topic}: redirected {REDIRECTS_MAX} times")

@@ -17,7 +17,9 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
+from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.restoration import wait_until_settled
 from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
@@ -60,7 +62,9 @@ async def _start_standalone(
 ) -> RunningStandalone:
     """Start everything; `undo` gives it back, after an error or a cancellation too."""
     undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
-    metadata = await open_metadata_store(metadata_url(config), metadata_settings(config.metadata_session_timeout_ms))
+    metadata = await open_metadata_store(
+        metadata_url(config), metadata_settings(config.metadata_session_timeout_ms, config)
+    )
     undo.push_async_callback(metadata.close)
     running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
     undo.push_async_callback(running.stop)
@@ -76,7 +80,7 @@ async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
         broker = await unless_stopped(_start_broker(config, undo), stop)
         if broker is None:
             return 0
-        print(f"Pulsar clients: {broker.urls.native}\nREST, metrics:  {broker.urls.http}", flush=True)
+        print(f"Pulsar clients: {broker.urls.clients}\nREST, metrics:  {broker.urls.web}", flush=True)
         await _until_stopped(broker, stop, None)
     return 0
 
@@ -86,8 +90,10 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
     settings = broker_settings(config)
     clock, chance = SystemClock(), SystemChance()
-    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms))
+    metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
     undo.push_async_callback(metadata.close)
+    await wait_until_initialised(metadata, log.warning)
+    await wait_until_settled(metadata, log.warning)
     bookies = client_settings(config, client_security_settings(config))
     client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
     undo.push_async_callback(client.close)

@@ -71,9 +71,9 @@ def standalone_banner(
 ) -> str:
     """What listens where, and how to connect. `command`: how our command is called from here."""
     rows = [
-        ("Pulsar clients", urls.native),
-        ("REST and admin", urls.http),
-        ("health, metrics", f"{urls.http}/healthz  {urls.http}/metrics"),
+        ("Pulsar clients", urls.clients),
+        ("REST and admin", urls.web),
+        ("health, metrics", f"{urls.web}/healthz  {urls.web}/metrics"),
         *((f"bookie {name}", f"port {port}") for name, port in bookies),
         ("data", data),
         ("metadata", metadata),
@@ -86,7 +86,7 @@ def standalone_banner(
             "Try it in a second terminal:",
             f"  {command} produce my-topic FILE     {command} consume my-topic     {command} topic list",
             "or connect any Pulsar client:",
-            f'  pulsar.Client("{urls.native}")',
+            f'  pulsar.Client("{urls.clients}")',
             "Stop with Ctrl-C; what was acknowledged stays in the data folder.",
         ]
     )

@@ -1,4 +1,4 @@
-"""`quire topic list`."""
+"""`quire topic list`, and `attach` after a restore of the metadata."""
 
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -6,14 +6,16 @@ from urllib.parse import quote
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.metadata import Metadata
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
+from quire_bookie.cli.settings import ConfigFile, Settings
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
 from quire_bookie.errors import ConfigError
 
 
 def register(commands: Commands) -> None:
     """Add `quire topic`."""
-    app = new_app("Look at topics of a running process.")
+    app = new_app("Look at topics of a running process, and mend them after a restore.")
     commands.app.add_typer(app, name="topic")
     app.callback()(lambda: None)
 
@@ -34,6 +36,36 @@ def register(commands: Commands) -> None:
             )
         else:
             typer.echo(f"{namespace} has no topics yet; the first `quire produce` makes one", err=True)
+
+    @app.command()
+    def attach(
+        topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/topic, or that of a partition.")],
+        ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER...", min=0, help="Adopted before.")],
+        metadata: Metadata = None,
+        config: ConfigFile = None,
+        set_: Settings = None,
+    ) -> None:
+        """Put adopted ledgers back into a topic, while a restore of the metadata is under review."""
+        import asyncio  # help does without
+
+        from quire_bookie.cli.metadata import settings_of, store_of
+        from quire_bookie.env.clock import SystemClock
+        from quire_bookie.model import LedgerId
+        from quire_broker.managed_ledger.attaching import attach as attach_
+        from quire_broker.topic.topic_names import parse_topic
+
+        async def work() -> None:
+            name = parse_topic(topic)
+            store = await store_of(settings_of(commands, metadata, config, set_))
+            try:
+                now_ms = SystemClock().now_ms()
+                node = await attach_(store, name.ledger_name, [LedgerId(one) for one in ledgers], now_ms)
+            finally:
+                await store.close()
+            listed = ", ".join(str(record.ledger_id) for record in node.ledgers)
+            typer.echo(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
+
+        asyncio.run(work())
 
 
 def _rows(http: str, namespace: str) -> list[dict[str, Any]]:

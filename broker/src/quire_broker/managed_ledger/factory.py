@@ -22,6 +22,7 @@ from quire_broker.managed_ledger.node_codec import decode_list
 from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 
 _log = logging.getLogger("quire.managed_ledger")
 
@@ -118,6 +119,10 @@ class ManagedLedgerFactory:
     async def exists(self, name: str) -> bool:
         """Whether the managed ledger exists."""
         return await self._store.get(node_path(name)) is not None
+
+    async def stored(self, name: str) -> StoredView | None:
+        """What stands in the metadata of one, whoever has it open; None when there is none."""
+        return await stored_view(self._store, name)
 
     async def list(self, prefix: str) -> list[str]:
         """Names of the managed ledgers under `<tenant>/<namespace>/persistent`, sorted."""

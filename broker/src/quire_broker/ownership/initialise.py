@@ -10,6 +10,7 @@ from typing import Any
 from quire_broker.errors import ConflictError
 from quire_broker.limits import DEFAULT_NAMESPACE_BUNDLES
 from quire_broker.ownership.bundles import Bundles
+from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.ownership.policies import Json, PolicyStore
 from quire_broker.topic.topic_names import NamespaceName
 
@@ -25,9 +26,15 @@ PUBLIC_DEFAULT = NamespaceName("public", "default")
 SYSTEM = NamespaceName("pulsar", "system")
 
 
-async def initialise_cluster(store: PolicyStore, service_url: str, broker_url: str) -> None:
-    """Create what a new cluster needs. URLs are `http://host:port` and `pulsar://host:port`."""
-    data = {"serviceUrl": service_url, "brokerServiceUrl": broker_url, **_CLIENT_DEFAULTS}
+async def initialise_cluster(store: PolicyStore, urls: BrokerUrls) -> None:
+    """Create what a new cluster needs. `urls`: where its first broker is reached."""
+    found = {
+        "serviceUrl": urls.http,
+        "serviceUrlTls": urls.http_tls,
+        "brokerServiceUrl": urls.native,
+        "brokerServiceUrlTls": urls.native_tls,
+    }
+    data = {**{key: url for key, url in found.items() if url}, **_CLIENT_DEFAULTS}
     if store.cluster not in await store.clusters():
         await _unless_there(store.create_cluster(store.cluster, data))
         await _unless_there(store.create_cluster("global", dict(_CLIENT_DEFAULTS)))

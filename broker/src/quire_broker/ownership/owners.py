@@ -10,12 +10,13 @@ of ours fails and is never acknowledged. Source: spec pulsar-wire, section 6; bo
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire_bookie.errors import BadVersionError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
-from quire_broker.ownership.policies import PolicyStore, decode_json, encode_json
+from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
+from quire_broker.ownership.policies import Json, PolicyStore, decode_json, encode_json
 from quire_broker.topic.topic_names import NamespaceName, TopicName
 
 OWNERS = "/namespace"
@@ -25,10 +26,33 @@ log = logging.getLogger("quire.broker.ownership")
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrls:
-    """Where a broker is reached: `pulsar://host:port` and `http://host:port`."""
+    """Where a broker is reached: `pulsar://host:port`, `http://host:port`, and over TLS. Empty: not that way."""
 
     native: str
     http: str
+    native_tls: str = ""
+    http_tls: str = ""
+    listeners: tuple[Listener, ...] = ()
+    """Further addresses for clients that ask for them by name."""
+
+    def of_listener(self, name: str) -> "BrokerUrls":
+        """The addresses for clients that ask for this listener; empty: the usual ones. ServiceNotReadyError."""
+        if not name:
+            return self
+        found = next((one for one in self.listeners if one.name == name), None)
+        if found is None:
+            raise ServiceNotReadyError(f"the broker has no listener {name!r} in advertisedListeners")
+        return replace(self, native=found.native, native_tls=found.native_tls)
+
+    @property
+    def clients(self) -> str:
+        """For clients, in clear if it is there: nobody needs a certificate for it."""
+        return self.native or self.native_tls
+
+    @property
+    def web(self) -> str:
+        """For REST, likewise."""
+        return self.http or self.http_tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +80,20 @@ def _unloading(bundle: Bundle) -> ServiceNotReadyError:
     return ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
 
 
+def _owner_data(urls: BrokerUrls) -> Json:
+    """What stands in the node of a bundle. Absent: the broker is not reached that way."""
+    found = {
+        "nativeUrl": urls.native,
+        "nativeUrlTls": urls.native_tls,
+        "httpUrl": urls.http,
+        "httpUrlTls": urls.http_tls,
+    }
+    return {key: url for key, url in found.items() if url} | {
+        "disabled": False,
+        "advertisedListeners": listeners_json(urls.listeners),
+    }
+
+
 class Owners:
     """Takes bundles and answers who has the others."""
 
@@ -63,9 +101,7 @@ class Owners:
         self._metadata = metadata
         self._policies = policies
         self._urls = urls
-        self._value = encode_json(
-            {"nativeUrl": urls.native, "httpUrl": urls.http, "disabled": False, "advertisedListeners": {}}
-        )
+        self._value = encode_json(_owner_data(urls))
         self._held: set[Bundle] = set()
         self._leaving: set[Bundle] = set()
         self._taking: dict[Bundle, asyncio.Lock] = {}
@@ -143,10 +179,12 @@ class Owners:
 
     def _foreign(self, bundle: Bundle, node: Node) -> Owner:
         value = decode_json(bundle.key, node.value)
-        native, http = value.get("nativeUrl"), value.get("httpUrl")
-        if value.get("disabled") or not native:
+        keys = ("nativeUrl", "httpUrl", "nativeUrlTls", "httpUrlTls")
+        native, http, native_tls, http_tls = (str(value.get(key) or "") for key in keys)
+        urls = BrokerUrls(native, http, native_tls, http_tls, listeners_of(value.get("advertisedListeners")))
+        if value.get("disabled") or not urls.clients:
             raise _unloading(bundle)
-        return Owner(BrokerUrls(str(native), str(http or "")), ours=False)
+        return Owner(urls, ours=False)
 
     def leave(self, bundle: Bundle) -> bool:
         """Serve the bundle no longer: no topic of it is loaded from here on. False when it is not ours.

@@ -4,7 +4,7 @@
     /admin/policies/<t>                                  TenantInfo
     /admin/policies/<t>/<ns>                             Policies; keys that we do not know are kept as they are
     /admin/local-policies/<t>/<ns>                       the bundles in force; written when a namespace is first used
-    /admin/partitioned-topics/<t>/<ns>/<domain>/<topic>  {"partitions": n}
+    /admin/partitioned-topics/<t>/<ns>/<domain>/<topic>  {"partitions": n, "properties": {FIRST_ADDED: first added one}}
 
 Reads of policies and bundles are cached for a few seconds, and for as long as the store is away: what was true
 before an outage serves until it ends. It must never invent policies for a namespace that it could not read.
@@ -24,8 +24,8 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.metadata.store import ABSENT, MetadataStore
-from quire_broker.errors import ConflictError, NotFoundError
-from quire_broker.limits import NAMESPACE_BUNDLES, POLICIES_CACHE_S, POLICIES_REFRESH_S
+from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
+from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.ownership.bundles import Bundles
 from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
 
@@ -35,6 +35,8 @@ CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
+FIRST_ADDED = "quire.first-added-partition"
+"""Property of a partitioned topic that has grown: from this partition on they were added to the ones it began with."""
 
 
 def encode_json(value: object) -> bytes:
@@ -79,6 +81,22 @@ def new_policies(cluster: str, bundles: Bundles) -> Json:
         "properties": {},
         "migrated": False,
     }
+
+
+def _wanted_bundles(asked: object) -> Bundles:
+    """The bundles that somebody asked for, else as many as usual. NotAllowedError."""
+    wanted = asked if isinstance(asked, dict) else {}
+    boundaries, count = wanted.get("boundaries"), wanted.get("numBundles") or NAMESPACE_BUNDLES
+    if boundaries:
+        count = len(boundaries) - 1 if isinstance(boundaries, list) else None
+    if type(count) is not int or not 0 < count <= NAMESPACE_BUNDLES_MAX:
+        raise NotAllowedError(
+            f"Invalid number of bundles. Number of bundles has to be in (0, {NAMESPACE_BUNDLES_MAX}]."
+        )
+    try:
+        return Bundles.from_json(wanted) if boundaries else Bundles.even(count)
+    except MetadataFormatError as error:
+        raise NotAllowedError(str(error)) from error
 
 
 @dataclass(slots=True)
@@ -175,6 +193,36 @@ class PolicyStore:
         """NotFoundError when there is none."""
         await self._delete(f"{CLUSTERS}/{name}", f"Cluster {name}")
 
+    @property
+    def _isolation_key(self) -> str:
+        return f"{CLUSTERS}/{self._cluster}/namespaceIsolationPolicies"
+
+    async def isolation(self) -> Json:
+        """Namespace isolation policies of our cluster by name, as they are now: nothing is cached."""
+        node = await self._metadata.get(self._isolation_key)
+        return {} if node is None else decode_json(self._isolation_key, node.value)
+
+    async def set_isolation(self, name: str, policy: Json | None) -> None:
+        """Store one policy, or forget it with None; NotFoundError when there is none to forget."""
+
+        def change(policies: Json) -> None:
+            if policy is not None:
+                policies[name] = policy
+            elif policies.pop(name, None) is None:
+                raise NotFoundError(f"Namespace isolation policy {name} does not exist")
+
+        while True:
+            try:
+                await self._update(self._isolation_key, change, "Namespace isolation policies")
+            except NotFoundError:
+                if policy is None:
+                    raise
+                try:
+                    await self._create(self._isolation_key, {name: policy}, "Namespace isolation policies")
+                except ConflictError:
+                    continue
+            return
+
     async def tenants(self) -> list[str]:
         """Names of the tenants."""
         return await self._metadata.children(POLICIES)
@@ -211,15 +259,12 @@ class PolicyStore:
         return await self._read(f"{POLICIES}/{namespace}")
 
     async def create_namespace(self, namespace: NamespaceName, policies: Json | None = None) -> None:
-        """With 4 bundles unless `policies` says otherwise. NotFoundError without its tenant, ConflictError."""
+        """With 4 bundles unless `policies` says otherwise. NotFoundError without its tenant, ConflictError,
+        NotAllowedError.
+        """
         await self.read_tenant(namespace.tenant)
         wanted = dict(policies or {})
-        asked = wanted.pop("bundles", None)
-        if isinstance(asked, dict) and asked.get("boundaries"):
-            bundles = Bundles.from_json(asked)
-        else:
-            count = asked.get("numBundles") if isinstance(asked, dict) else None
-            bundles = Bundles.even(int(count) if count else NAMESPACE_BUNDLES)
+        bundles = _wanted_bundles(wanted.pop("bundles", None))
         value = new_policies(self._cluster, bundles)
         value.update({key: item for key, item in wanted.items() if item is not None})
         if not value["replication_clusters"]:
@@ -269,6 +314,12 @@ class PolicyStore:
         found = await self._read(self._partitioned_key(topic))
         return 0 if found is None or found.get("deleted") else int(found.get("partitions", 0))
 
+    async def was_added(self, partition: TopicName) -> bool:
+        """Whether a partition came when its topic had been there already."""
+        found = await self._read(self._partitioned_key(partition.partitioned)) or {}
+        first = str((found.get("properties") or {}).get(FIRST_ADDED, ""))
+        return first.isdecimal() and partition.partition >= int(first)
+
     async def create_partitions(self, topic: TopicName, count: int) -> None:
         """Record a partitioned topic; ConflictError when there is one."""
         await self._create(self._partitioned_key(topic), {"partitions": count, "deleted": False}, "This topic")
@@ -279,6 +330,7 @@ class PolicyStore:
         def change(value: Json) -> None:
             if count <= int(value.get("partitions", 0)):
                 raise ConflictError(f"the topic has {value.get('partitions')} partitions already; they only grow")
+            value["properties"] = {FIRST_ADDED: str(value.get("partitions", 0))} | (value.get("properties") or {})
             value["partitions"] = count
 
         await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")

@@ -12,6 +12,7 @@ import logging
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
+from quire_broker.ownership.listeners import listeners_json
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.ownership.policies import Json, encode_json
 
@@ -23,9 +24,13 @@ log = logging.getLogger("quire.broker.ownership")
 def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
     """What other brokers and tools read about us. Usage figures are zero: nothing is balanced by them yet."""
     idle = {"usage": 0.0, "limit": 100.0}
-    return {
+    found = {
         "webServiceUrl": urls.http,
+        "webServiceUrlTls": urls.http_tls,
         "pulsarServiceUrl": urls.native,
+        "pulsarServiceUrlTls": urls.native_tls,
+    }
+    return {key: url for key, url in found.items() if url} | {
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": False,
         "cpu": idle,
@@ -48,7 +53,7 @@ def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
         "lastBundleLosses": [],
         "brokerVersionString": version,
         "protocols": {},
-        "advertisedListeners": {},
+        "advertisedListeners": listeners_json(urls.listeners),
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
         "startTimestamp": now_ms,
         "maxResourceUsage": 0.0,

@@ -6,30 +6,34 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import MetadataError, QuireError, StartupError
+from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
 from quire_broker import __version__, limits
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.ownership.initialise import initialise_cluster
+from quire_broker.ownership.isolation import Isolation
+from quire_broker.ownership.listeners import Listener
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
+from quire_broker.security.authorization import Authorization
+from quire_broker.security.opening import Access
+from quire_broker.security.settings import AccessSettings
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
+from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.session import Session
+from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topics import Topics, TopicsSettings
 
 if TYPE_CHECKING:
@@ -42,13 +46,18 @@ log = logging.getLogger("quire.broker")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How a broker serves. Ports of 0 take a free one; `advertise` is the host that clients are told."""
+    """How a broker serves. Ports of 0 take a free one, None is none; `advertise` is the host that clients are told."""
 
     cluster: str = "standalone"
     listen: str = "0.0.0.0"
-    port: int = 6650
-    http_port: int = 8080
+    port: int | None = 6650
+    http_port: int | None = 8080
+    port_tls: int | None = None
+    http_port_tls: int | None = None
+    access: AccessSettings = field(default_factory=AccessSettings)
     advertise: str = "localhost"
+    listeners: tuple[Listener, ...] = ()
+    """Further addresses that clients are told when they ask for them by name."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
@@ -74,9 +83,18 @@ class RunningBroker:
         self.background = Background()
         self.budget = PublishBudget(settings.publish_bytes_max)
         self.policies = PolicyStore(metadata, settings.cluster)
+        self.authorization = (
+            Authorization(self.policies, settings.access.super_users) if settings.access.authorization else None
+        )
         self.sessions: set[Session] = set()
-        self.port = 0
-        self.http_port = 0
+        self.access = Access(settings.access, clock)
+        self.ports = Ports(
+            PortSettings(
+                settings.listen,
+                settings.advertise,
+                *(settings.port, settings.port_tls, settings.http_port, settings.http_port_tls),
+            )
+        )
         self.started_ms = clock.now_ms()
         self.more_readings: list[Callable[[], list[Reading]]] = []
         """Of what else runs in this process, for /metrics."""
@@ -85,39 +103,36 @@ class RunningBroker:
         self.topics: Topics
         self.parts: BrokerParts
         self._registration: Registration
-        self._server: asyncio.Server | None = None
-        self._http_socket: socket.socket | None = None
         self._web: WebServer | None = None
         self._stopped = False
 
     @property
     def urls(self) -> BrokerUrls:
         """Where clients reach it."""
-        host = self.settings.advertise
-        return BrokerUrls(f"pulsar://{host}:{self.port}", f"http://{host}:{self.http_port}")
+        return replace(self.ports.urls, listeners=self.settings.listeners)
+
+    @property
+    def port(self) -> int:
+        """Of the Pulsar protocol in clear; 0: there is none."""
+        return self.ports.port
+
+    @property
+    def http_port(self) -> int:
+        """Of HTTP in clear; 0: there is none."""
+        return self.ports.http_port
 
     @property
     def broker_id(self) -> str:
-        """Its id in the cluster: host and HTTP port."""
-        return f"{self.settings.advertise}:{self.http_port}"
+        """Its id in the cluster: host and a port that no other broker of the host has."""
+        ports = self.ports
+        return f"{self.settings.advertise}:{ports.http_port or ports.http_port_tls or ports.port or ports.port_tls}"
 
     async def start(self) -> None:
         """Listen first, so that the ports are known; answer only once everything else is there."""
         settings = self.settings
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(self._accept, settings.listen, settings.port, start_serving=False)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise StartupError(
-                f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
-                "stop the other process or choose another --broker-port"
-            ) from error
-        self._server = server
-        self.port = server.sockets[0].getsockname()[1]
-        self._http_socket = listen(settings.listen, settings.http_port)
-        self.http_port = port_of(self._http_socket)
-        await initialise_cluster(self.policies, self.urls.http, self.urls.native)
+        await self.access.open()
+        await self.ports.open(self._accept, None if self.access.tls is None else self.access.tls.context)
+        await initialise_cluster(self.policies, self.urls)
         self.owners = Owners(self.metadata, self.policies, self.urls)
         self.owners.on_lost = self._bundle_lost
         self._registration = Registration(self.metadata, self.broker_id, self.urls, __version__, self.clock)
@@ -126,7 +141,7 @@ class RunningBroker:
         self.factory = ManagedLedgerFactory(
             self.ledger_client, self.metadata, settings.topics.ledger, self.clock, self.chance
         )
-        lookups = Lookups(self.owners)
+        lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
         self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.is_ours)
         self.parts = BrokerParts(
             settings=settings.session,
@@ -138,26 +153,37 @@ class RunningBroker:
             background=self.background,
             clock=self.clock,
             chance=self.chance,
+            authentication=self.access.authentication,
+            authorization=self.authorization,
         )
         self.background.start(self._registration.run(), "registration")
         self.background.start(self._tick(), "tick")
-        await server.start_serving()
-        await self._serve_http(self._http_socket)
-        log.info("broker serves %s and %s", self.urls.native, self.urls.http)
+        self.background.start(Expiry(self.topics, self.policies, self.clock).run(), "expiry of messages")
+        self.access.follow(self.background, self._check_credentials)
+        await self.ports.serve()
+        if self.ports.web:
+            await self._serve_http()
+        urls = self.urls
+        log.info("broker serves %s", ", ".join(filter(None, (urls.native, urls.native_tls, urls.http, urls.http_tls))))
 
-    async def _serve_http(self, listening: socket.socket) -> None:
+    def _check_credentials(self, keys_changed: bool) -> None:
+        for session in list(self.sessions):
+            session.check_credentials(keys_changed=keys_changed)
+
+    async def _serve_http(self) -> None:
         # Here and not above: loading its library takes a third of the time to the first message.
         from quire_broker.admin.web import WebServer
 
         self._web = WebServer(self)
-        await self._web.serve(listening)
+        for listening, tls in self.ports.web:
+            await self._web.serve(listening, tls)
 
     def _accept(self) -> asyncio.Protocol:
         settings = self.settings.session
         self.parts.stats.connections_opened += 1
         return Connection(
             self.budget,
-            settings.message_bytes_max + limits.FRAME_PADDING_BYTES,
+            settings.frame_bytes_max,
             settings.keep_alive_s,
             settings.pending_publishes_max,
             self._session,
@@ -208,8 +234,7 @@ class RunningBroker:
         if self._stopped:
             return
         self._stopped = True
-        if self._server is not None:
-            self._server.close()
+        self.ports.stop_listening()
         if hasattr(self, "parts"):
             try:
                 async with asyncio.timeout(limits.STOP_S):
@@ -225,8 +250,7 @@ class RunningBroker:
             session.close()
         if self._web is not None:
             await self._web.close()
-        if self._http_socket is not None:
-            self._http_socket.close()
+        self.ports.close()
         await self.background.close()
 
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from quire_bookie.env.tls import common_name
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker import limits
@@ -116,6 +117,15 @@ class Connection(asyncio.Protocol):
         writable, self._when_writable = self._when_writable, []
         for callback in writable:
             callback()
+
+    @property
+    def common_name(self) -> str:
+        """Of the client's certificate, which was checked; empty without one."""
+        return "" if self._transport is None else common_name(self._transport.get_extra_info("peercert"))
+
+    def limit_frames(self, frame_bytes_max: int) -> None:
+        """Longer frames break the protocol from the next buffer on."""
+        self._decoder.frame_bytes_max = frame_bytes_max
 
     # writing
 

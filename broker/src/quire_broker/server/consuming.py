@@ -20,6 +20,7 @@ from quire_broker.errors import (
     TooManyOperationsError,
 )
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.security.authorization import Rights
 from quire_broker.server.connection import Connection
 from quire_broker.server.discovery import STRUCTURED_SCHEMAS
 from quire_broker.server.parts import BrokerParts
@@ -51,8 +52,9 @@ class _Attached:
 class Consuming:
     """A ConsumerLink, and the consumers behind it."""
 
-    def __init__(self, parts: BrokerParts, connection: Connection) -> None:
+    def __init__(self, parts: BrokerParts, connection: Connection, rights: Callable[[], Rights]) -> None:
         self._parts = parts
+        self._rights = rights
         self._connection = connection
         self._consumers: dict[int, _Attached] = {}
         self._left_by_seek: dict[int, _Attached] = {}  # readers that we closed and that are expected back
@@ -95,7 +97,9 @@ class Consuming:
             self._abandoned.discard(consumer_id)
 
     async def _subscribe(self, request: pb.CommandSubscribe, spec: ConsumerSpec) -> bytes | None:
-        topic = await self._parts.topics.get(parse_topic(request.topic), create=request.force_topic_creation)
+        name = parse_topic(request.topic)
+        await self._rights().require_subscribe(name, request.subscription)
+        topic = await self._parts.topics.get(name, create=request.force_topic_creation)
         if spec.durable:
             subscription = await topic.subscription(
                 request.subscription,

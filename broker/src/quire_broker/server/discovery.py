@@ -2,6 +2,7 @@
 
 from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
+from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.topic_names import TopicName, parse_namespace, parse_topic
 from quire_broker.wire import commands
@@ -18,31 +19,37 @@ def topics_hash(names: list[str]) -> str:
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
-async def partitions(parts: BrokerParts, request: pb.CommandPartitionedTopicMetadata) -> bytes:
+async def partitions(parts: BrokerParts, rights: Rights, request: pb.CommandPartitionedTopicMetadata) -> bytes:
     """How many partitions a topic has."""
     name = parse_topic(request.topic)
+    await rights.require_look_up(name)
     count = await parts.topics.partitions_for_client(name, auto_create=request.metadata_auto_creation_enabled)
     return commands.partitions(request.request_id, count)
 
 
-async def lookup(parts: BrokerParts, request: pb.CommandLookupTopic) -> bytes:
+async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTopic) -> bytes:
     """Where a topic is served."""
     parts.stats.lookups += 1
-    owner = await parts.lookups.find(parse_topic(request.topic))
+    name = parse_topic(request.topic)
+    await rights.require_look_up(name)
+    owner = await parts.lookups.find(name)
     if owner is None:
         return commands.lookup_failed(request.request_id, ServerError.SERVICE_NOT_READY, "no broker owns the topic")
     kind = LookupType.CONNECT if owner.ours else LookupType.REDIRECT
-    return commands.lookup(request.request_id, kind, owner.urls.native, authoritative=True)
+    urls = owner.urls.of_listener(request.advertised_listener_name)
+    return commands.lookup(request.request_id, kind, urls.native, url_tls=urls.native_tls, authoritative=True)
 
 
-async def topics_of_namespace(parts: BrokerParts, request: pb.CommandGetTopicsOfNamespace) -> bytes:
+async def topics_of_namespace(parts: BrokerParts, rights: Rights, request: pb.CommandGetTopicsOfNamespace) -> bytes:
     """The topics of a namespace. Patterns are left to the client: `filtered` is false.
 
     A client's pattern is a regular expression of another engine and can be made to run for ever in ours.
     """
     found: list[TopicName] = []
+    namespace = parse_namespace(request.namespace)
+    await rights.require_list(namespace)
     if request.mode in (TopicsMode.PERSISTENT, TopicsMode.ALL):
-        found = await parts.topics.list(parse_namespace(request.namespace))
+        found = await parts.topics.list(namespace)
     names = [str(name) for name in found if not name.is_system]
     current = topics_hash(names)
     changed = not request.topics_hash or request.topics_hash != current

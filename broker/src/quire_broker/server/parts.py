@@ -8,6 +8,8 @@ from quire_bookie.env.clock import WallClock
 from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.policies import PolicyStore
+from quire_broker.security.authentication import Authentication
+from quire_broker.security.authorization import Authorization
 from quire_broker.server.budget import PublishBudget
 from quire_broker.topic.topics import Topics
 
@@ -21,6 +23,11 @@ class SessionSettings:
     pending_publishes_max: int = limits.PENDING_PUBLISHES_MAX
     requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     server_version: str = "Quire"
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """Of a client that was let in."""
+        return self.message_bytes_max + limits.FRAME_PADDING_BYTES
 
 
 @dataclass(slots=True)
@@ -36,6 +43,8 @@ class ServerStats:
     requests: int = 0
     requests_failed: int = 0
     lookups: int = 0
+    authentications: int = 0
+    authentications_failed: int = 0
 
 
 @dataclass(slots=True)
@@ -66,4 +75,6 @@ class BrokerParts:
     background: Background
     clock: WallClock
     chance: Chance
+    authentication: Authentication | None = None
+    authorization: Authorization | None = None
     stats: ServerStats = field(default_factory=ServerStats)

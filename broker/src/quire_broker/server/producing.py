@@ -7,6 +7,7 @@ from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
 from quire_broker.errors import SchemaError, ServiceNotReadyError, TooManyOperationsError, server_error_of
 from quire_broker.managed_ledger.position import LATEST
+from quire_broker.security.authorization import Rights
 from quire_broker.server.connection import Connection
 from quire_broker.server.discovery import STRUCTURED_SCHEMAS
 from quire_broker.server.parts import BrokerParts
@@ -23,8 +24,15 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 class Producing:
     """A ProducerLink, and the producers behind it."""
 
-    def __init__(self, parts: BrokerParts, connection: Connection, call_soon: Callable[[Callable[[], None]], object]):
+    def __init__(
+        self,
+        parts: BrokerParts,
+        connection: Connection,
+        call_soon: Callable[[Callable[[], None]], object],
+        rights: Callable[[], Rights],
+    ) -> None:
         self._parts = parts
+        self._rights = rights
         self._connection = connection
         self._call_soon = call_soon
         self._producers: dict[int, tuple[Topic, Producer]] = {}
@@ -70,7 +78,11 @@ class Producing:
 
     async def _create(self, request: pb.CommandProducer) -> bytes | None:
         producer_id = request.producer_id
-        topic = await self._parts.topics.get(parse_topic(request.topic))
+        name = parse_topic(request.topic)
+        await self._rights().require_produce(name)
+        if request.initial_subscription_name:
+            await self._rights().require_subscribe(name, request.initial_subscription_name)
+        topic = await self._parts.topics.get(name)
         producer = Producer(
             producer_id=producer_id,
             name=request.producer_name or self._parts.names.next(),

@@ -1,7 +1,7 @@
 """One client's session: what each command does in each state, and that every request is answered.
 
     state      command        does
-    NEW        CONNECT        -> CONNECTED, state READY
+    NEW        CONNECT        -> CONNECTED, state READY; or ERROR and close, when the client does not prove who it is
     NEW        anything else  close the connection
     READY      CONNECT        close the connection
     READY      known command  as the table `_commands` says
@@ -18,7 +18,9 @@ from enum import Enum, auto
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.errors import ServerError, server_error_of
+from quire_broker.security.authorization import Rights
 from quire_broker.server import discovery
+from quire_broker.server.admission import Admission
 from quire_broker.server.connection import Connection
 from quire_broker.server.consuming import Consuming
 from quire_broker.server.parts import BrokerParts
@@ -46,9 +48,10 @@ class Session:
         self._on_lost = on_lost
         self._state = _State.NEW
         self._running = 0
+        self._admission = Admission(parts, connection)
         call_soon = asyncio.get_running_loop().call_soon
-        self.producing = Producing(parts, connection, call_soon)
-        self.consuming = Consuming(parts, connection)
+        self.producing = Producing(parts, connection, call_soon, self._rights)
+        self.consuming = Consuming(parts, connection, self._rights)
         self._commands: dict[int, Callable[[pb.BaseCommand], None]] = {
             Kind.ACK: lambda command: self.consuming.acknowledge(command.ack),
             Kind.FLOW: lambda command: self.consuming.flow(command.flow),
@@ -68,7 +71,7 @@ class Session:
             Kind.GET_TOPICS_OF_NAMESPACE: self._topics,
             Kind.GET_SCHEMA: lambda command: connection.write(discovery.get_schema(command.get_schema)),
             Kind.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
-            Kind.AUTH_RESPONSE: lambda command: None,  # authentication is off: whatever comes is accepted
+            Kind.AUTH_RESPONSE: lambda command: self._admission.answered(command.auth_response),
             Kind.WATCH_TOPIC_LIST: lambda command: self._not_served(command.watch_topic_list.request_id, command),
             Kind.WATCH_TOPIC_LIST_CLOSE: lambda command: connection.write(
                 commands.success(command.watch_topic_list_close.request_id)
@@ -98,6 +101,7 @@ class Session:
 
     def lost(self) -> None:
         """The connection is gone."""
+        self._admission.lost()
         self.producing.lost()
         self.consuming.lost()
         self._on_lost(self)
@@ -106,6 +110,13 @@ class Session:
         """Drop the client."""
         self._connection.close()
 
+    def check_credentials(self, *, keys_changed: bool) -> None:
+        """Look whether what the client showed is good still."""
+        self._admission.check(keys_changed)
+
+    def _rights(self) -> Rights:
+        return self._admission.rights
+
     def _require_ready(self, what: str) -> None:
         if self._state is not _State.READY:
             raise PeerProtocolError(f"command {what} before CONNECT")
@@ -113,6 +124,8 @@ class Session:
     def _connect(self, request: pb.CommandConnect) -> None:
         if self._state is not _State.NEW:
             raise PeerProtocolError("a second CONNECT")
+        if not self._admission.connect(request):
+            return
         self._state = _State.READY
         version = min(PROTOCOL_VERSION, request.protocol_version)
         self.producing.client_version = request.client_version
@@ -191,17 +204,17 @@ class Session:
 
     def _partitions(self, command: pb.BaseCommand) -> None:
         request = command.partition_metadata
-        work = discovery.partitions(self._parts, request)
+        work = discovery.partitions(self._parts, self._rights(), request)
         self._request(request.request_id, work, "PARTITIONED_METADATA", commands.partitions_failed)
 
     def _lookup(self, command: pb.BaseCommand) -> None:
         request = command.lookup
-        work = discovery.lookup(self._parts, request)
+        work = discovery.lookup(self._parts, self._rights(), request)
         self._request(request.request_id, work, "LOOKUP", commands.lookup_failed)
 
     def _topics(self, command: pb.BaseCommand) -> None:
         request = command.get_topics_of_namespace
-        work = discovery.topics_of_namespace(self._parts, request)
+        work = discovery.topics_of_namespace(self._parts, self._rights(), request)
         self._request(request.request_id, work, "GET_TOPICS_OF_NAMESPACE")
 
     def _get_or_create_schema(self, command: pb.BaseCommand) -> None:

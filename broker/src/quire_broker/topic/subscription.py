@@ -8,6 +8,7 @@ client sends for a consumer (FLOW, ACK, redelivery) is synchronous. It must neve
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
@@ -30,6 +31,7 @@ from quire_broker.wire.kinds import AckKind, SubscriptionType
 __all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
 
 SubscriptionSettings = DispatchSettings
+_EXPIRED_AT_ONCE = 1000  # entries that are read to be expired before others get the lock
 _SKIP_PAUSE_ENTRIES = 10_000  # counting so many entries takes a few milliseconds: then others get the loop
 log = logging.getLogger("quire.broker.subscription")
 
@@ -268,6 +270,34 @@ class Subscription:
                     await asyncio.sleep(0)
             self._skip_through(position)
 
+    async def expire(self, before_ms: int) -> None:
+        """Acknowledge the entries at the head that were published before that time (ms since the epoch).
+
+        Never one behind an entry that stays: publish times are producers' clocks, which need not agree. What is in a
+        ledger that was closed before that time was published before it, whatever those clocks say.
+        """
+        async with self._lock:
+            self._check_open()
+            old = takewhile(lambda record: 0 < record.closed_ms < before_ms, self._ledger.ledgers)
+            ends = [Position(record.ledger_id, record.entries - 1) for record in old if record.entries]
+            if ends and ends[-1] > self.cursor.mark_delete:
+                self._skip_through(ends[-1])
+        entries_max = 1  # mostly the first one stays
+        while await self._expire_some(before_ms, entries_max):
+            entries_max = _EXPIRED_AT_ONCE
+
+    async def _expire_some(self, before_ms: int, entries_max: int) -> bool:
+        """One stretch of it, so that others get the lock in between; whether there may be more."""
+        async with self._lock:
+            self._check_open()
+            entries = await self._ledger.read(self._ledger.next_position(self.cursor.mark_delete), entries_max)
+            self._check_open()
+            acknowledged = self.cursor.is_acknowledged
+            old = list(takewhile(lambda entry: acknowledged(entry.position) or _older(entry.data, before_ms), entries))
+            if old and old[-1].position > self.cursor.mark_delete:
+                self._skip_through(old[-1].position)
+            return bool(entries) and len(old) == len(entries)
+
     async def skip_all(self) -> None:
         """Acknowledge everything there is now."""
         async with self._lock:
@@ -317,3 +347,11 @@ class Subscription:
         if self._dispatcher is not None:
             self._dispatcher.retire()
         await self._reading.close()
+
+
+def _older(data: Buffer, time_ms: int) -> bool:
+    """Whether an entry was published before that time; one that cannot be read stays."""
+    try:
+        return peek(data).publish_time_ms < time_ms
+    except PeerProtocolError:
+        return False

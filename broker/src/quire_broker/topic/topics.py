@@ -22,12 +22,15 @@ from quire_broker.errors import (
 )
 from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.policies import Json, PolicyStore
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 
 log = logging.getLogger("quire.broker.topic")
+_TAKEN = "quire.subscriptions-taken"
+"""Property of the managed ledger of an added partition that has the subscriptions of the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Topics:
         usable = False
         try:
             await topic.load()
+            await self._take_subscriptions(topic)
             if not await self._owned(name):
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
             usable = True
@@ -155,6 +159,21 @@ class Topics:
                 await ledger.close()
         self._loaded[name] = topic
         return topic
+
+    async def _take_subscriptions(self, topic: Topic) -> None:
+        """A partition that was added begins with the subscriptions of the first one, so that they miss no message.
+
+        Before anybody uses it; until they all stand it is done again at each load.
+        """
+        name, ledger = topic.name, topic.ledger
+        if name.partition < 1 or _TAKEN in ledger.properties or ledger.entries:
+            return
+        if not await self._policies.was_added(name):
+            return
+        first = await self._factory.stored(name.partitioned.partition_of(0).ledger_name)
+        for subscription in () if first is None else first.cursors:
+            await topic.subscription(subscription, create=True, initial=EARLIEST)
+        await ledger.set_property(_TAKEN, "true")
 
     async def _may_create(self, name: TopicName, policies: Json) -> bool:
         if name.partition >= 0:
@@ -191,7 +210,8 @@ class Topics:
             raise TopicNotFoundError("")
         override = policies.get("autoTopicCreationOverride")
         if isinstance(override, dict) and override.get("topicType") == "partitioned":
-            wanted = int(override.get("defaultNumPartitions") or 1)
+            wanted = override.get("defaultNumPartitions") or 1
+            self._check_partitions(wanted)  # namespaces are also written by others, and without a check
             try:
                 await self._policies.create_partitions(name, wanted)
             except ConflictError:
@@ -215,13 +235,13 @@ class Topics:
         await self._policies.create_partitions(name, count)
 
     async def grow_partitioned(self, name: TopicName, count: int) -> None:
-        """More partitions for a partitioned topic."""
+        """More partitions for a partitioned topic; they are made when they are first used."""
         self._check_partitions(count)
         await self._policies.grow_partitions(name, count)
 
     @staticmethod
-    def _check_partitions(count: int) -> None:
-        if not 0 < count <= PARTITIONS_MAX:
+    def _check_partitions(count: object) -> None:
+        if type(count) is not int or not 0 < count <= PARTITIONS_MAX:
             raise NotAllowedError(f"Number of partitions should be between 1 and {PARTITIONS_MAX}; got {count}")
 
     async def list(self, namespace: NamespaceName) -> list[TopicName]:

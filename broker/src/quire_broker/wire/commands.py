@@ -75,15 +75,30 @@ def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes
     return encode(pb.BaseCommand(type=Kind.PARTITIONED_METADATA_RESPONSE, partition_metadata_response=body))
 
 
-def lookup(request_id: int, kind: LookupType, url: str, *, authoritative: bool, proxied: bool = False) -> bytes:
-    """LOOKUP_RESPONSE that names a broker's URL (`pulsar://host:port`)."""
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
+    """AUTH_CHALLENGE that asks a connected client for new data, as a stock broker asks."""
+    body = pb.CommandAuthChallenge(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+    )
+    return encode(pb.BaseCommand(type=Kind.AUTH_CHALLENGE, auth_challenge=body))
+
+
+def lookup(
+    request_id: int, kind: LookupType, url: str, *, authoritative: bool, url_tls: str = "", proxied: bool = False
+) -> bytes:
+    """LOOKUP_RESPONSE that names a broker's URLs (`pulsar://host:port`, `pulsar+ssl://host:port`), those it has."""
     body = pb.CommandLookupTopicResponse(
-        brokerServiceUrl=url,
         response=kind,
         request_id=request_id,
         authoritative=authoritative,
         proxy_through_service_url=proxied,
     )
+    if url:
+        body.brokerServiceUrl = url
+    if url_tls:
+        body.brokerServiceUrlTls = url_tls
     return encode(pb.BaseCommand(type=Kind.LOOKUP_RESPONSE, lookup_response=body))
 
 

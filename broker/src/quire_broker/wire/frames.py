@@ -64,7 +64,8 @@ class FrameDecoder:
     """Collects buffers of one connection and gives out complete frames."""
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """Longer frames break the protocol; may be changed between buffers."""
         self._parts: list[Buffer] = []
         self._held = 0
         self._needed = 4
@@ -110,7 +111,7 @@ class FrameDecoder:
             command_end = start + command_size
             if command_end > frame_end or start > frame_end:
                 raise PeerProtocolError("a command that is longer than its frame")
-            if total_size > self._frame_bytes_max:
+            if total_size > self.frame_bytes_max:
                 raise self._too_large(total_size)
             if data.startswith(_SEND_HEAD, start):
                 usual = self._usual
@@ -134,7 +135,7 @@ class FrameDecoder:
         self._held = size - position
         if self._held >= 4:
             total_size = int.from_bytes(data[position : position + 4], "big")
-            if total_size > self._frame_bytes_max:
+            if total_size > self.frame_bytes_max:
                 raise self._too_large(total_size)  # before it is collected
             if total_size < 4:
                 raise PeerProtocolError(f"a frame of {total_size} bytes has no room for a command")
@@ -145,7 +146,7 @@ class FrameDecoder:
         return frames
 
     def _too_large(self, total_size: int) -> PeerProtocolError:
-        return PeerProtocolError(f"frame of {total_size} bytes; the limit is {self._frame_bytes_max}")
+        return PeerProtocolError(f"frame of {total_size} bytes; the limit is {self.frame_bytes_max}")
 
 
 def _last_varint(data: bytes, position: int, end: int) -> int:

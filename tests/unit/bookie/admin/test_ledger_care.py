@@ -17,6 +17,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledgers import LedgerNodes
+from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.model import EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.ledger_report import Piece
 from tests.unit.bookie.admin.test_recovery_api import Server, server
@@ -129,6 +130,19 @@ async def test_a_check_that_takes_long_shows_that_it_goes_on(
     assert await quire(server, "check", str(writer.ledger_id), "--json") == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told.count({"done": 0, "of": 9}) > 1 and told.count({"done": 9, "of": 9}) == 1
+    await client.close()
+
+
+async def test_nothing_is_recovered_by_metadata_that_was_restored_and_not_reviewed(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ensemble may be older than entries that were acknowledged: they would be cut off."""
+    client, writer = await written(server, 2, close=False)
+    review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
+    await server.store.put(RESTORATION, encode_restoration(review))
+    assert await quire(server, "recover", str(writer.ledger_id)) == EXIT_FAILED
+    assert f"`quire metadata orphans adopt {writer.ledger_id}`" in capsys.readouterr().err
+    assert (await LedgerNodes(server.store).read(writer.ledger_id)).value.state is LedgerState.OPEN
     await client.close()
 
 

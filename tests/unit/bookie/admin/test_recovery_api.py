@@ -17,6 +17,7 @@ from quire_bookie.errors import BookieUnavailableError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.metadata.service_info import BookieServiceInfo, encode_service_info, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
@@ -70,6 +71,15 @@ async def test_recovery_is_switched(server: Server, capsys: pytest.CaptureFixtur
     assert await server.command("autorecovery", "on") == 0
     assert capsys.readouterr().out.split() == ["off", "on"]
     assert await server.ask("GET", f"{ROOT}/status") == (200, {"enabled": True})
+
+
+async def test_recovery_stays_off_while_a_restore_is_reviewed(server: Server) -> None:
+    """It would close ledgers where the ensemble of the backup ends."""
+    await server.ask("PUT", f"{ROOT}/status?enabled=false")
+    review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
+    await server.store.put(RESTORATION, encode_restoration(review))
+    assert (await server.ask("PUT", f"{ROOT}/status?enabled=true"))[0] == 409
+    assert await server.ask("PUT", f"{ROOT}/status?enabled=false") == (200, {"enabled": False})
 
 
 async def test_marked_ledgers_are_listed(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

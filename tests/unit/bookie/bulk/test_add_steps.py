@@ -17,6 +17,7 @@ from tests.support.bulk_steps import KEY, both
 PREFIX = v2.header_word(v2.ADD).to_bytes(4, "big") + KEY
 BOTH = both(plain_adds, "encode_adds")
 COPIES = both(plain_adds, "encode_copies")
+STORED = both(plain_adds, "encode_stored")
 
 _bytes = st.binary(max_size=40)
 _part = st.one_of(_bytes, _bytes.map(bytearray), _bytes.map(lambda data: memoryview(data)))
@@ -112,3 +113,32 @@ def test_no_entry_follows_the_highest_id(steps: ModuleType) -> None:
     encode = Digest(DigestType.CRC32C, b"").encode_entry
     last, beyond = (encode(LedgerId(7), EntryId(entry), EntryId(1), 2, ()) for entry in (2**63 - 1, -(2**63)))
     assert steps.check_entries(7, 2**63 - 1, [last, beyond]) == [1, 2]
+
+
+@STORED
+@given(entries=st.lists(_part, max_size=6))
+def test_stored_entries_are_added_as_they_are(steps: ModuleType, entries: list[bytes]) -> None:
+    assert steps.encode_stored(PREFIX, entries) == b"".join(v2_adds(KEY, [(bytes(one),) for one in entries]))
+
+
+@STORED
+@given(entries=st.lists(_bytes, max_size=6), data=st.data())
+def test_a_batch_is_split_into_its_entries_or_refused(
+    steps: ModuleType, entries: list[bytes], data: st.DataObject
+) -> None:
+    body = b"".join(len(one).to_bytes(4, "big") + one for one in entries)
+    for given_as in (body, bytearray(body), memoryview(b"ahead" + body)[5:]):
+        found = steps.split_batch(given_as)
+        assert found == entries and all(isinstance(one, memoryview) for one in found)
+    ends = [0]
+    for one in entries:
+        ends.append(ends[-1] + 4 + len(one))
+    cut = data.draw(st.integers(0, len(body)))
+    if cut in ends:
+        assert steps.split_batch(body[:cut]) == entries[: ends.index(cut)]
+    else:
+        with pytest.raises(ValueError, match="runs over"):
+            steps.split_batch(body[:cut])
+    for size in (-1, -(2**31), 2**31 - 1):
+        with pytest.raises(ValueError, match="runs over"):
+            steps.split_batch(body + size.to_bytes(4, "big", signed=True))

@@ -18,7 +18,9 @@ from quire_bookie.cli.bookie_settings import (
 )
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.errors import ConfigError
 from tests.support.setting_values import STORAGE
@@ -34,6 +36,10 @@ OTHER: dict[str, Any] = STORAGE | {
     "allow_storage_expansion": True,
     "http_port": 8888,
     "force_read_only_bookie": True,
+    "rack": "/zone/rack",
+    "rack_annotations_file": "/podinfo/annotations",
+    "rack_annotation": "example.com/zone",
+    "rack_wait_s": 7,
 }
 ELSEWHERE = {
     "journal_submit": "the disk",
@@ -52,7 +58,8 @@ def bookie(**values: Any) -> BookieConfig:
 
 def test_every_field_is_listed_here() -> None:
     elsewhere = set(BookieSecurityConfig.model_fields) | set(AutoRecoveryConfig.model_fields)
-    elsewhere |= set(LedgerClientConfig.model_fields)
+    elsewhere |= set(LedgerClientConfig.model_fields) | set(MetadataAccessConfig.model_fields)
+    elsewhere |= set(HttpServerConfig.model_fields)
     assert set(BookieConfig.model_fields) - elsewhere == set(OTHER) | set(ELSEWHERE)
 
 
@@ -170,3 +177,25 @@ def test_processes_that_share_metadata_need_etcd() -> None:
 def test_a_lease_that_etcd_cannot_give_is_refused() -> None:
     with pytest.raises(ConfigError, match="lease"):
         metadata_settings(10)
+
+
+def test_how_etcd_is_reached_goes_into_the_settings_of_the_store() -> None:
+    given = {
+        "metadataTlsTrustCertsFilePath": "/etc/ca.crt",
+        "metadataTlsCertificateFilePath": "/etc/tls.crt",
+        "metadataTlsKeyFilePath": "/etc/tls.key",
+        "metadataTlsCertFilesRefreshDurationSeconds": 7,
+        "metadataUsername": "quire",
+        "metadataPassword": "file:///etc/password",
+    }
+    config = BookieConfig.model_validate(given)
+    found = bookie_settings(config).metadata
+    assert (found.ca_path, found.cert_path, found.key_path) == ("/etc/ca.crt", "/etc/tls.crt", "/etc/tls.key")
+    assert (found.username, found.password, found.tls_refresh_s) == ("quire", "file:///etc/password", 7.0)
+    assert metadata_settings(4000).session_timeout_s == 4.0
+
+
+@pytest.mark.parametrize("key", ["metadataTlsCertificateFilePath", "metadataTlsKeyFilePath", "metadataUsername"])
+def test_half_of_what_etcd_asks_for_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="both or neither"):
+        BookieConfig.model_validate({key: "x"})

@@ -18,7 +18,8 @@ from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.sources import HIDDEN, ProcessConfig, load
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings, TokenSettings
+from quire_bookie.server.security.settings import AuthKind, SecuritySettings
+from quire_bookie.tokens.settings import TokenSettings
 
 FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 ROLES = "org.apache.bookkeeper.tls.BookieAuthZFactory"

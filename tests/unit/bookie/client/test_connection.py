@@ -302,3 +302,15 @@ def test_an_address_that_cannot_be_is_a_failure_like_any_other() -> None:
         assert isinstance(await world.read(0), BookieUnavailableError), "it tries again"
 
     _run(scenario)
+
+
+def test_who_has_the_address_by_the_time_the_connection_is_there_is_not_asked_for_what_another_one_had() -> None:
+    async def scenario(world: _World) -> None:
+        await world.pool.close()
+        known = [BookieAddress("b", 3181)]
+        world.pool = ConnectionPool(lambda _: known.pop() if known else None, QUICK)
+        answer = await world.read(1)
+        assert isinstance(answer, BookieUnavailableError) and "not its own any more" in str(answer)
+        assert world.bookie.asked == []
+
+    _run(scenario)

@@ -1,6 +1,7 @@
 """Reads against bookies in memory, some of them damaged, silent or dead."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerEntry, LedgerReader, LedgerWriter
+from quire_bookie.client import ClientSettings, LedgerClient, LedgerEntry, LedgerReader, LedgerWriter, ledger_reader
 from quire_bookie.errors import (
     BookieIoError,
     BookieUnavailableError,
@@ -347,5 +348,62 @@ def test_a_byte_limit_of_nothing_still_gives_one_entry(quorums: tuple[int, int, 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         reader = await _reader(client, await _written(client, [b"x"] * 10, quorums))
         assert len(await reader.read(EntryId(0), EntryId(9), bytes_max=0)) == 1
+
+    run(scenario)
+
+
+def test_an_iteration_reads_ahead_once_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_reader, "ITERATED_READ_BYTES", 10_000)
+    answers_after_s, uses_an_entry_s = 0.1, 0.02
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        written = [b"%04d" % entry * 250 for entry in range(100)]
+        reader = await _reader(client, await _written(client, written))
+        for bookie in cluster.bookies.values():
+            bookie.fault = lambda request: answers_after_s if isinstance(request, BatchReadRequest) else None
+
+        def asked() -> list[int]:
+            return sorted(r.first for b in cluster.bookies.values() for r in b.asked if isinstance(r, BatchReadRequest))
+
+        async for entry in reader:
+            before = asked()
+            await asyncio.sleep(1)
+            assert (entry.entry_id, asked()) == (0, before), "nobody said that more is wanted"
+            break
+        began_s, found = cluster.loop.time(), []
+        async for entry in reader.entries():
+            found.append(bytes(entry))
+            await asyncio.sleep(uses_an_entry_s)
+        batches = len(asked()) - len(before)
+        assert found == written and batches >= 10
+        one_by_one_s = batches * answers_after_s + len(written) * uses_an_entry_s
+        assert cluster.loop.time() - began_s < 0.75 * one_by_one_s
+
+    run(scenario)
+
+
+def test_what_is_read_ahead_ends_with_the_iteration_and_its_error_comes_behind_what_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_reader, "ITERATED_READ_BYTES", 1_000)
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _written(client, [b"x" * 100] * 60)
+        for bookie in _holders(cluster, writer):
+            _damage(bookie, writer, 30)
+        reader = await _reader(client, writer)
+        found = []
+        with pytest.raises(DigestMismatchError):
+            async for entry in reader:
+                found.append(entry.entry_id)
+                await asyncio.sleep(0.01)
+        assert found == list(range(30))
+        for read in (reader.entries, reader.tail):
+            async with contextlib.aclosing(read(EntryId(31))) as entries:
+                async for entry in entries:
+                    if entry.entry_id > 45:
+                        break
+                assert [task for task in asyncio.all_tasks() if task.get_name() == "read ahead"]
+            assert not [task for task in asyncio.all_tasks() if task.get_name() == "read ahead"]
 
     run(scenario)

@@ -476,5 +476,26 @@ def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_mar
     run(scenario, bookies=3 + spares)
 
 
+@pytest.mark.parametrize(("answers_after_s", "is_marked"), [(0.02, False), (1.5, True), (-1.0, True)])
+def test_a_bookie_that_is_slow_at_a_re_add_is_marked_and_holds_up_nobody(
+    answers_after_s: float, is_marked: bool
+) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await _open_writer(client, 3)
+        writer.submit([b"entry %d" % entry for entry in range(3, 20)])
+        await asyncio.sleep(1)
+        slow = writer.metadata.segments[0].ensemble[1]
+        cluster.bookies[slow].fault = lambda request: answers_after_s if isinstance(request, AddRequest) else None
+        began_s = cluster.loop.time()
+        reader = await _recover(cluster, writer)
+        assert cluster.loop.time() - began_s < 0.5
+        assert await _contents(reader) == [b"entry %d" % entry for entry in range(20)]
+        await asyncio.sleep(1)
+        mark = cluster.metadata.nodes.get(mark_path(writer.ledger_id))
+        assert (mark is not None and slow.encode() in mark.value) is is_marked
+
+    run(scenario)
+
+
 def _refuse_adds(request: Asked) -> Status | None:
     return Status.IO_ERROR if isinstance(request, AddRequest) else None

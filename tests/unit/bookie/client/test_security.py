@@ -25,7 +25,8 @@ from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import ConnectionLimitSettings
-from quire_bookie.server.security.tokens import SignedTokens, TokenAuthentication, secret_algorithms
+from quire_bookie.server.security.tokens import TokenAuthentication
+from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_bookie.wire import server_v3
 from quire_bookie.wire.client_codec import v3_read
 from quire_bookie.wire.messages import AuthResponse, ReadResponse, Response, Status, V3Origin
@@ -269,12 +270,12 @@ def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path:
             """Hang up."""
             self.transport.close()
 
-    async def go(kind: type[asyncio.Protocol]) -> str:
+    async def go(kind: type[asyncio.Protocol], timeout_s: float) -> str:
         server = await asyncio.get_running_loop().create_server(kind, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         pool = ConnectionPool(
             lambda _: BookieAddress("localhost", port),
-            ClientSettings(connect_timeout_s=0.1),
+            ClientSettings(connect_timeout_s=timeout_s),
             await ClientSecurity.open(security, SystemClock()),
         )
         answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
@@ -285,8 +286,8 @@ def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path:
         assert isinstance(found, BookieUnavailableError)
         return str(found)
 
-    assert "timed out" in run_on(loop, go(Deaf))
-    assert "hung up" in run_on(loop, go(Rude))
+    assert "timed out" in run_on(loop, go(Deaf, 0.1))
+    assert "hung up" in run_on(loop, go(Rude, 20.0))
 
 
 def test_answers_in_clear_behind_start_tls_are_not_taken_for_protected_ones(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import StartupError
-from quire_bookie.metadata.initialise import initialise, read_instance_id
+from quire_bookie.metadata import initialise as module
+from quire_bookie.metadata.initialise import initialise, read_instance_id, wait_until_initialised
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 
@@ -39,6 +40,21 @@ async def test_an_initialised_store_is_left_alone(server: SimMetadata, store: Si
 async def test_processes_that_start_at_once_agree(server: SimMetadata) -> None:
     ids = await asyncio.gather(*(initialise(SimMetadataStore(server), SystemChance()) for _ in range(8)))
     assert len(set(ids)) == 1
+
+
+async def test_who_must_not_be_first_waits_for_the_bookie_that_is_and_says_so_once(
+    server: SimMetadata, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.0)
+    said: list[str] = []
+    waiting = asyncio.ensure_future(wait_until_initialised(store, said.append))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert server.nodes == {}
+    await initialise(SimMetadataStore(server), SystemChance())
+    await waiting
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("key", ["/registry/pods/x", "/ledgers", "/ledgers/cookies/b1", "/admin/clusters/c"])

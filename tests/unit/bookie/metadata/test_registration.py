@@ -137,3 +137,25 @@ async def test_a_registration_that_makes_no_sense_is_ignored(server: SimMetadata
 )
 def test_only_registrations_name_bookies(path: str, bookie: str | None) -> None:
     assert bookie_of_path(path) == bookie
+
+
+async def test_the_last_address_of_a_bookie_that_left_counts_until_another_one_has_it(
+    server: SimMetadata, registry: BookieRegistry
+) -> None:
+    changes = Changes(registry)
+    server.remove(writable_path(A))
+    await changes.next()
+    assert registry.address_of(A) == BookieAddress("h", 1), "it may still answer reads"
+    server.write(read_only_path(B), value(1), 98)
+    await changes.next()
+    assert registry.address_of(A) is None, "whoever asks there would be told that there is no such entry"
+    assert registry.address_of(B) == BookieAddress("h", 1)
+    server.remove(read_only_path(B))
+    await changes.next()
+    assert registry.address_of(A) is None, "the other one may still answer, or is about to be writable"
+    assert registry.address_of(B) == BookieAddress("h", 1)
+    server.write(writable_path(A), value(1), 99)
+    await changes.next()
+    server.remove(writable_path(A))
+    await changes.next()
+    assert (registry.address_of(A), registry.address_of(B)) == (BookieAddress("h", 1), None)

@@ -79,6 +79,38 @@ async def test_a_lock_whose_making_stayed_unknown_is_read_back(server: SimMetada
     assert 0 < taken < 30
 
 
+async def test_a_lock_that_the_store_makes_after_its_request_timed_out_is_no_lock_of_nobodys(
+    server: SimMetadata,
+) -> None:
+    """Found by seed 7 of the autorecovery scenario: the ledger stayed locked as long as the session lived."""
+    made = asyncio.Event()
+    server.on_write.append(lambda key: made.set())
+    server.late_chance, server.late_s = 1.0, (0.01, 0.01)
+    ours = ReplicationLocks(SimMetadataStore(server), "a")
+    theirs = ReplicationLocks(SimMetadataStore(server), "b")
+    assert not await ours.acquire(LEDGER)
+    await ours.release_left()
+    await made.wait()
+    server.late_chance = 0.0
+    assert not await theirs.acquire(LEDGER)
+    assert await ours.acquire(LEDGER)
+    assert not await ours.acquire(LEDGER), "it is held now"
+    await ours.release(LEDGER)
+    assert await theirs.acquire(LEDGER)
+
+
+async def test_who_shares_a_session_shares_no_locks(server: SimMetadata) -> None:
+    """Auto-recovery beside a bookie has the session of the bookie's garbage collection."""
+    session = SimMetadataStore(server)
+    recovery, collection = ReplicationLocks(session, "host-1"), ReplicationLocks(session, "host")
+    assert await collection.acquire(LEDGER)
+    server.late_chance, server.late_s = 1.0, (1e6, 1e6)
+    assert not await recovery.acquire(LEDGER), "the outcome is unknown, and the lock that is there another's"
+    server.late_chance = 0.0
+    await recovery.release_left()
+    assert await collection.is_held(LEDGER), "what was left is not what is there"
+
+
 async def test_a_store_that_is_away_fails_the_lock_and_not_its_release(server: SimMetadata) -> None:
     locks = ReplicationLocks(SimMetadataStore(server), "a")
     assert await locks.acquire(LEDGER)

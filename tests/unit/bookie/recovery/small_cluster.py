@@ -87,13 +87,19 @@ class SmallCluster:
             last_entry=EntryId(last if state is LedgerState.CLOSED else -1),
             c_token=ledger,
         )
+        await self.send(held, metadata, ledger)
+        await self.access.nodes.create(ledger, metadata)
+        return metadata
+
+    async def send(
+        self, held: Mapping[BookieId, Sequence[int]], metadata: LedgerMetadata, ledger: LedgerId = LEDGER
+    ) -> None:
+        """Entries reach these bookies as from the ledger's writer."""
         handle = self.access.handle(ledger, metadata)
         for bookie, entries in held.items():
             writer = ReplicaWriter(handle, bookie)
             await writer.store([self.entry(ledger, entry) for entry in entries])
             writer.close()
-        await self.access.nodes.create(ledger, metadata)
-        return metadata
 
     def entry(self, ledger: LedgerId, entry: int) -> LedgerEntry:
         """One entry as its writer would have sent it."""
@@ -126,10 +132,10 @@ class SmallCluster:
         check = LedgerCheck(self.access, self.access.handle(ledger, metadata), Pace(0))
         return await check.check(closed_fragments(metadata), listed=listed)
 
-    async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER) -> Result:
+    async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER, version: int = 0) -> Result:
         """A repair under the lock, with these bookies marked."""
         assert await self.locks.acquire(ledger)
-        result = await self.repair.repair(Mark(ledger, bookies, None, 0))
+        result = await self.repair.repair(Mark(ledger, bookies, None, version))
         await self.locks.release(ledger)
         return result
 

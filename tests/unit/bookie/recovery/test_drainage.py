@@ -129,6 +129,36 @@ def test_a_drained_bookie_stays_known_and_read_only_until_the_drain_is_cancelled
     run(scenario)
 
 
+@pytest.mark.parametrize("way_out", ["returns", "cookie deleted", "decommissioned"])
+def test_a_cancelled_drain_of_a_bookie_that_is_away_ends_when_it_returns_or_is_given_up(way_out: str) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await two_ledgers(cluster, (a, b, c))
+        store = cluster.access.metadata
+        async with draining(cluster) as work:
+            await work.wish(c)
+            await asyncio.sleep(60)
+            host = cluster.place(c).host
+            await cluster.world.stop_bookie(host)
+            await cluster.settle()
+            await work.wish(c, Wish.CANCEL)
+            await asyncio.sleep(20)
+            seen = await work.progress(c)
+            assert seen.state == "cancelling" and "if it never is, decommission it" in " ".join(seen.blocked_by)
+            if way_out == "returns":
+                await cluster.world.start_bookie(host)
+            elif way_out == "cookie deleted":
+                await Cookies(store).delete(c)
+            else:
+                await work.wish(c, Wish.DECOMMISSION)
+            await asyncio.sleep(60)
+            assert await work.drains.read() == () and await work.drains.progress_of(c) is None
+            assert (await Cookies(store).read(c) is not None) is (way_out == "returns")
+            assert (c in cluster.access.registry.writable) is (way_out == "returns")
+
+    run(scenario)
+
+
 def test_a_bookie_that_was_read_only_before_stays_so_after_a_cancelled_drain() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
@@ -408,7 +438,7 @@ def test_a_copy_that_cannot_be_read_back_does_not_take_the_place() -> None:
             return
 
         with pytest.MonkeyPatch.context() as lying:
-            lying.setattr(ReplicaWriter, "store", store_nothing)
+            lying.setattr(ReplicaWriter, "store_run", store_nothing)
             result = await cluster.mend(c)
         assert result.verdict is Verdict.WAIT and f"copied to {d} could not be read back" in result.reason
         assert c in await named(cluster, LEDGER)

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import BookieUnavailableError, LedgerError, QuorumError
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
-from quire_bookie.recovery.fragment_copy import _batches, _reap
+from quire_bookie.recovery.fragment_copy import _batches, _reap, _within
 
 
 async def test_copies_that_fail_in_one_step_are_all_taken_note_of() -> None:
@@ -39,6 +39,9 @@ class _Reads:
         self.held = asyncio.Event()
         self.held.set()
 
+    async def read_stored(self, *_: object) -> None:
+        """No bookie gives batches."""
+
     async def read(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
     ) -> list[LedgerEntry]:
@@ -63,6 +66,7 @@ async def test_the_next_batch_is_read_while_one_is_used_and_what_cannot_be_read_
             await asyncio.sleep(0)
             ahead = {0: 2, 2: 3, 3: 4, 4: 4, 9: 9}[at]
             assert reads.asked[-1] == ahead
+            assert not isinstance(entries, StoredRun)
             found.append((at, entries if isinstance(entries, LedgerError) else [one.entry_id for one in entries]))
     assert [at for at, _ in found] == [0, 2, 3, 4, 9]
     assert [ids for at, ids in found if at != 3] == [[0, 1], [2], [4, 5], [9]]
@@ -79,3 +83,14 @@ async def test_what_is_read_ahead_ends_with_the_copy() -> None:
             await asyncio.sleep(0)
             break
     assert reads.asked == [0, 2] and reads.given_up == [2]
+
+
+def test_of_a_run_only_the_parts_that_are_wanted_are_copied_and_counted_by_their_payload() -> None:
+    run = StoredRun(EntryId(10), [b"h" * 36 + b"x" * size for size in range(6)], 15)
+    whole, first, last = (EntryId(0), EntryId(15)), (EntryId(8), EntryId(11)), (EntryId(13), EntryId(99))
+    assert list(_within(run, [whole])) == [run]
+    assert list(_within(run, [first, last, (EntryId(200), EntryId(210))])) == [
+        StoredRun(EntryId(10), run.entries[:2], 1),
+        StoredRun(EntryId(13), run.entries[3:], 12),
+    ]
+    assert list(_within(run, [(EntryId(0), EntryId(9)), (EntryId(16), EntryId(20))])) == []

@@ -161,6 +161,45 @@ def test_the_closed_part_of_an_open_ledger_is_repaired_and_its_writer_is_left_al
     run(scenario)
 
 
+def test_the_mark_of_an_open_ledger_goes_once_its_writer_sends_to_the_marked_bookie_again() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
+        # Nothing is missing, but what comes next may be sent to the others only.
+        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        await cluster.send({a: range(6, 9), b: range(6, 9)}, metadata)
+        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        await cluster.send({c: range(6, 9)}, metadata)
+        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
+
+    run(scenario)
+
+
+def test_a_mark_that_was_made_anew_is_not_taken_for_one_of_the_past() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
+        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        await cluster.send(dict.fromkeys((a, b, c), range(6, 9)), metadata)
+        assert (await cluster.mend(c, version=1)).verdict is Verdict.WAIT
+
+    run(scenario)
+
+
+def test_a_hole_keeps_the_mark_whatever_is_sent_behind_it() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        held = {a: range(6), b: range(6), c: [0, 1, 2, 4, 5]}
+        metadata = await cluster.write(held, last=5, state=LedgerState.OPEN)
+        for last in (9, 12, 15):
+            assert (await cluster.mend(c)).verdict is Verdict.WAIT
+            await cluster.send(dict.fromkeys((a, b, c), range(last - 3, last)), metadata)
+            await asyncio.sleep(1)
+
+    run(scenario)
+
+
 def test_an_open_ledger_is_taken_over_after_the_grace_period() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 
@@ -22,6 +23,22 @@ def test_a_marked_bookie_keeps_the_mark_of_an_open_ledger() -> None:
     tails = OpenTails(30)
     assert tails.advise(LEDGER, replace(LAGS, lags=False), {A, B, C}, 0) is TailAdvice.WAIT
     assert tails.advise(LEDGER, replace(LAGS, lags=False), {A, B, C}, 1000) is TailAdvice.WAIT
+
+
+def test_a_marked_bookie_that_is_written_to_keeps_no_mark() -> None:
+    tails = OpenTails(30)
+    mark = Mark(LEDGER, (C,), 1000, 0)
+    tails.note_extent(LEDGER, GONE.segment, mark, EntryId(7))
+    assert tails.extent(LEDGER, GONE.segment, mark) == 7
+    assert tails.extent(LEDGER, GONE.segment, replace(mark, version=1)) is None  # marked again
+    assert tails.extent(LEDGER, GONE.segment, replace(mark, marked_ms=2000)) is None  # another, its versions anew
+    later = Segment(EntryId(6), (A, B, C))
+    assert tails.extent(LEDGER, later, mark) is None
+    assert tails.note_extent(LEDGER, later, mark, EntryId(3)) == tails.extent(LEDGER, later, mark) == 5
+    assert tails.advise(LEDGER, replace(LAGS, lags=False, served=True), {A, B, C}, 0) is TailAdvice.FINE
+    assert tails.advise(LEDGER, replace(LAGS, served=True), {A, B, C}, 0) is TailAdvice.WAIT
+    tails.forget(LEDGER)
+    assert tails.extent(LEDGER, later, mark) is None
 
 
 def test_a_ledger_without_a_bookie_is_taken_over_after_the_grace_period_and_not_before() -> None:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from quire_bookie.client.bookie_link import Links, Purpose
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieIoError, LedgerError, TooManyRequestsError
@@ -121,3 +121,70 @@ async def test_a_refusal_or_a_lost_connection_fails_every_batch_under_way(lost: 
             await store
     with pytest.raises(LedgerError):
         await writer.store(entries(9, 1))
+
+
+def run_of(first: int, count: int) -> StoredRun:
+    """The same entries as their bookies store them."""
+    digest = Digest(DigestType.CRC32C, b"")
+    stored: list[Buffer] = [
+        digest.encode_entry(LEDGER, one.entry_id, one.lac, one.length, (one.payload,)) + one.payload
+        for one in entries(first, count)
+    ]
+    return StoredRun(EntryId(first), stored, sum(len(one.payload) for one in entries(first, count)))
+
+
+async def test_a_run_is_sent_as_it_is_stored_and_its_answers_may_come_in_any_pieces_and_twice() -> None:
+    for answers in (
+        [(0, 9)],  # with those of other batches
+        [(3, 1), (3, 1), (4, 1), (3, 2), (2, 2), (5, 9)],
+        [(6, 1), (4, 2), (3, 1)],
+        [(4, 1), (6, 3), (5, 1), (4, 1), (0, 4)],
+    ):
+        link = Link()
+        writer = writer_on(link)
+        storing = asyncio.ensure_future(writer.store_run(run_of(3, 4)))
+        await asyncio.sleep(0)
+        assert [stored for _, stored in link.sent[0]] == [bytes(one) for one in run_of(3, 4).entries]
+        answered: set[int] = set()
+        for first, count in answers:
+            assert not storing.done()
+            writer.adds_stored(BOOKIE, EntryId(first), count)
+            answered |= set(range(first, first + count))
+            await asyncio.sleep(0)
+            assert storing.done() is (answered >= {3, 4, 5, 6})
+        await storing
+
+
+async def test_of_a_run_that_was_refused_only_what_has_no_answer_is_sent_again() -> None:
+    link = Link()
+    writer = writer_on(link)
+    storing = asyncio.ensure_future(writer.store_run(run_of(0, 6)))
+    await asyncio.sleep(0)
+    for refused, stored in ((2, 4), (0, 1)):
+        writer.adds_refused(BOOKIE, EntryId(refused), 2, TooManyRequestsError("busy"))
+        writer.adds_stored(BOOKIE, EntryId(stored), 1)
+        link.timers.pop()()
+    assert link.ids == [[0, 1, 2, 3, 4, 5], [2, 3], [0]]
+    assert link.sent[1] == link.sent[0][2:4]
+    for first, count in ((5, 1), (2, 2)):
+        writer.adds_stored(BOOKIE, EntryId(first), count)
+        await asyncio.sleep(0)
+        assert not storing.done()
+    writer.adds_stored(BOOKIE, EntryId(0), 1)
+    await storing
+
+
+async def test_a_bookie_is_given_up_when_its_oldest_batch_has_waited_too_long() -> None:
+    link = Link()
+    writer = writer_on(link)
+    timeout_s = ClientSettings().add_timeout_s
+    began_s = asyncio.get_running_loop().time()
+    stores = [asyncio.ensure_future(writer.store_run(run_of(first, 2))) for first in (0, 2)]
+    await asyncio.sleep(0)
+    assert not writer.check_overdue(BOOKIE, began_s + timeout_s / 2)
+    writer.adds_stored(BOOKIE, EntryId(2), 2)
+    await stores[1]
+    assert writer.check_overdue(BOOKIE, asyncio.get_running_loop().time() + timeout_s)
+    with pytest.raises(LedgerError):
+        await stores[0]
+    assert not writer.check_overdue(BOOKIE, began_s + 9 * timeout_s)

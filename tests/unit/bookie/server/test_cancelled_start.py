@@ -90,7 +90,16 @@ async def test_what_a_bookie_took_while_it_waited_to_be_registered_outlives_its_
 
     steps = StartSteps()
     first = await start(steps)
-    assert set(steps.seconds) == {"identity", "journals", "index", "storage", "replay", "registration"}
+    assert set(steps.seconds) == {
+        "identity",
+        "address",
+        "journals",
+        "index",
+        "storage",
+        "replay",
+        "rack",
+        "registration",
+    }
     bookie, settings = first.bookie_id, replace(settings, port=first.port)
     await first.stop()
     await metadata.put(layout.writable_path(bookie), b"another address", ephemeral=True)

@@ -1,7 +1,11 @@
 """What a scrub finds is told to auto-recovery, once the store takes it."""
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from quire_bookie.errors import MetadataError, MetadataFormatError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId, LedgerId
@@ -11,6 +15,7 @@ from quire_bookie.storage.scrub import Damage
 from tests.unit.bookie.server.test_scrubbing import FAST, Clock, filled
 
 B = BookieId("b")
+NOT_NOW = MetadataUnavailableError("not now")
 
 
 def damage(ledger: int, first: int, last: int) -> Damage:
@@ -50,6 +55,34 @@ async def test_a_store_that_is_away_is_told_later() -> None:
     metadata.cut = False
     await marks.tell()
     assert (marks.due, marks.told) == (0, 1)
+    await store.storage.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [(MetadataFormatError("its mark is none"), 1), (MetadataUnknownError("no answer"), 1), (NOT_NOW, 2)],
+)
+async def test_a_ledger_that_cannot_be_told_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: MetadataError, calls: int
+) -> None:
+    store, metadata = await filled()
+    note = DamageNotes.note
+
+    async def note_but_of_ledger_1(self: DamageNotes, ledger: LedgerId, *rest: Any) -> None:
+        if ledger == 1:
+            raise error
+        await note(self, ledger, *rest)
+
+    monkeypatch.setattr(DamageNotes, "note", note_but_of_ledger_1)
+    marks = DamageMarks(metadata, Clock(), B)
+    for ledger in (1, 2):
+        marks.found(damage(ledger, 2, 2))
+    for _ in range(calls):
+        await marks.tell()
+    assert (marks.due, marks.told) == (1, 1)
+    monkeypatch.undo()
+    await marks.tell()
+    assert (marks.due, marks.told) == (0, 2)
     await store.storage.close()
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from quire_bookie.errors import MetadataUnavailableError, StartupError
+from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
 from quire_bookie.model import BookieId
 from quire_bookie.server.registration import BookieRegistration, RegistrationSettings
@@ -17,9 +19,20 @@ INFO = BookieServiceInfo((bookie_endpoint("h", 3181),))
 VALUE = encode_service_info(INFO)
 
 
+COOKIE = "/ledgers/cookies/b-1"
+
+
+def metadata(seed: int = 1, unknown_chance: float = 0.0) -> SimMetadata:
+    """A server that knows the bookie."""
+    server = SimMetadata(random.Random(seed), delay_s=(0.0, 0.0), unknown_chance=unknown_chance)
+    server.write(COOKIE, b"its cookie", None)
+    server.history.clear()
+    return server
+
+
 @pytest.fixture
 def server() -> SimMetadata:
-    return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+    return metadata()
 
 
 @pytest.fixture
@@ -107,6 +120,43 @@ async def test_after_a_lost_session_the_bookie_registers_again_in_its_mode(
     await registration.stop()
 
 
+async def test_a_bookie_whose_cookie_is_gone_does_not_start(server: SimMetadata, store: SimMetadataStore) -> None:
+    server.remove(COOKIE)
+    with pytest.raises(StartupError, match="its cookie is gone"):
+        await BookieRegistration(store, BOOKIE, INFO).start(read_only=True)
+    assert ("created", READ_ONLY) not in server.history and server.watches == []
+
+
+async def test_a_cookie_that_is_removed_while_the_bookie_registers_takes_the_registration_with_it(
+    server: SimMetadata, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store.put
+
+    async def put_late(path: str, value: bytes, **options: Any) -> int:
+        await Cookies(store).delete(BOOKIE)  # looks for the registration in the same step, and finds none
+        return await put(path, value, **options)
+
+    monkeypatch.setattr(store, "put", put_late)
+    with pytest.raises(StartupError, match="its cookie is gone"):
+        await BookieRegistration(store, BOOKIE, INFO).start()
+    assert [one for one in server.history if one[1] == WRITABLE] == [("created", WRITABLE), ("deleted", WRITABLE)]
+    assert registered(server) == []
+
+
+async def test_a_bookie_that_was_forgotten_while_it_was_away_does_not_register_again(
+    server: SimMetadata, store: SimMetadataStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start()
+    server.remove(COOKIE)
+    server.history.clear()
+    store.expire()
+    await settle()
+    assert (registered(server), server.history) == ([], [("deleted", WRITABLE)])
+    assert not registration.registered and "was removed from the cluster" in caplog.text
+    await registration.stop()
+
+
 async def test_a_registration_that_somebody_deletes_comes_back(server: SimMetadata, store: SimMetadataStore) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
     await registration.start()
@@ -184,7 +234,7 @@ async def test_a_store_that_is_away_fails_the_start_and_delays_a_change_of_mode(
 
 @pytest.mark.parametrize("seed", range(15))
 async def test_lost_answers_never_leave_the_bookie_in_both_modes_or_in_none(seed: int) -> None:
-    server = SimMetadata(random.Random(seed), delay_s=(0.0, 0.0), unknown_chance=0.3)
+    server = metadata(seed, unknown_chance=0.3)
     store = SimMetadataStore(server)
     registration = BookieRegistration(store, BOOKIE, INFO)
     async with asyncio.timeout(30):

@@ -1,13 +1,15 @@
 """A crash at every write, and bits that flip: nothing stored is ever answered as absent or as other bytes."""
 
+import gc
 import struct
+import weakref
 
 import pytest
 
 from quire_bookie.errors import DamagedError, NoSuchEntryError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.index_keys import block_key, state_key
-from tests.sim.disk import Survival
+from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import crash_at
 from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store
 
@@ -135,3 +137,15 @@ async def test_a_log_with_a_damaged_map_is_kept() -> None:
     assert await store.disk.exists(path)
     assert store.storage.stats.logs_damaged == 1
     await store.storage.close()
+
+
+async def test_a_crashed_storage_leaves_nothing_for_the_collector() -> None:
+    disk = SimDisk()
+    left = weakref.ref(disk)
+    gc.disable()
+    try:
+        assert await crash_at(5, "none", disk)
+        del disk
+        assert left() is None, "gigabytes by the end of the tests of this room"
+    finally:
+        gc.enable()

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
 from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
 from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config_security import BrokerSecurityConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
@@ -32,6 +34,7 @@ SERVING: dict[str, Any] = {
     "http_port": 1818,
     "listen": "127.0.0.9",
     "advertise": "broker.example",
+    "advertised_listeners": "external:pulsar://broker.example:6650",
     "max_message_size_bytes": 2048,
     "deduplication": True,
     "batch_index_acks": True,
@@ -70,8 +73,9 @@ def standalone(**values: Any) -> StandaloneConfig:
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
     own |= set(LEDGER_CLIENT)
-    assert set(BrokerConfig.model_fields) == set(SERVING) | own
-    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE
+    secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
+    assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured
+    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE | secured
 
 
 @pytest.mark.parametrize("field", sorted(SERVING))

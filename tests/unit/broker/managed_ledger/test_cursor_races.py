@@ -7,6 +7,7 @@ import pytest
 from quire_bookie.errors import BookieUnavailableError, MetadataUnavailableError
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger import EARLIEST, Position
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError
 from tests.unit.broker.managed_ledger.cursors_at_work import crash, read_numbers, with_cursor
 from tests.unit.broker.managed_ledger.ledgers import FakeReader
 from tests.unit.broker.managed_ledger.world import World, append, numbered, run
@@ -150,5 +151,17 @@ def test_what_is_acknowledged_while_a_snapshot_is_saved_is_saved_by_the_next() -
         await saving
         await asyncio.sleep(3)
         assert (await crash(world, process)).cursors["sub"].mark_delete == Position(3, 2)
+
+    run(scenario)
+
+
+def test_a_closed_cursor_does_not_call_saved_what_nobody_saves() -> None:
+    """Found by a seed of the simulator: what was acknowledged while the close ran passed for saved."""
+
+    async def scenario(world: World) -> None:
+        process, _, cursor = await with_cursor(world, 5)
+        await process.run(cursor.close())
+        with pytest.raises(ManagedLedgerClosedError):
+            await process.run(cursor.flush())
 
     run(scenario)

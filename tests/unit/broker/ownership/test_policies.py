@@ -3,13 +3,15 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quire_bookie.errors import MetadataFormatError, MetadataUnavailableError
-from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.ownership.bundles import Bundles
 from quire_broker.ownership.initialise import initialise_cluster
+from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.ownership.policies import PolicyStore, encode_json
 from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -43,7 +45,7 @@ def make() -> tuple[SimMetadata, SimMetadataStore, PolicyStore]:
 )
 async def test_a_new_cluster_has_the_nodes_of_a_stock_one_byte_for_byte(key: str) -> None:
     server, _, store = make()
-    await initialise_cluster(store, "http://127.0.0.1:8085", "pulsar://127.0.0.1:6655")
+    await initialise_cluster(store, BrokerUrls("pulsar://127.0.0.1:6655", "http://127.0.0.1:8085"))
     await store.bundles(NAMESPACE)
     assert server.nodes[key].value == golden(key)
 
@@ -54,7 +56,7 @@ async def test_a_cluster_that_somebody_set_up_is_not_touched() -> None:
     await session.put("/admin/policies/public", encode_json({"allowedClusters": ["c1"]}))
     await session.put("/admin/policies/public/default", encode_json({"bundles": Bundles.even(2).to_json()}))
     before = {key: node.value for key, node in server.nodes.items()}
-    await initialise_cluster(store, "http://h:1", "pulsar://h:2")
+    await initialise_cluster(store, BrokerUrls("pulsar://h:2", "http://h:1"))
     assert {key: server.nodes[key].value for key in before} == before
     assert "/admin/clusters/global" not in server.nodes
 
@@ -62,8 +64,8 @@ async def test_a_cluster_that_somebody_set_up_is_not_touched() -> None:
 async def test_two_brokers_at_once_initialise_one_cluster() -> None:
     server, _, store = make()
     other = PolicyStore(SimMetadataStore(server), "c1")
-    await initialise_cluster(store, "http://a:1", "pulsar://a:2")
-    await initialise_cluster(other, "http://b:1", "pulsar://b:2")
+    await initialise_cluster(store, BrokerUrls("pulsar://a:2", "http://a:1"))
+    await initialise_cluster(other, BrokerUrls("pulsar://b:2", "http://b:1"))
     assert json.loads(server.nodes["/admin/clusters/c1"].value)["serviceUrl"] == "http://a:1"
 
 
@@ -149,9 +151,32 @@ async def test_partitioned_topics_are_the_stock_nodes_and_only_grow() -> None:
     with pytest.raises(ConflictError, match="grow"):
         await store.grow_partitions(topic, 3)
     await store.grow_partitions(topic, 5)
-    assert await store.partitions(topic) == 5
+    await store.grow_partitions(topic, 7)
+    assert await store.partitions(topic) == 7
+    assert [await store.was_added(topic.partition_of(index)) for index in (0, 2, 3, 6)] == [False, False, True, True]
     assert [str(name) async for name in store.partitioned_topics(NAMESPACE, "persistent")] == [str(topic)]
     await store.delete_partitions(topic)
     assert await store.partitions(topic) == 0
     with pytest.raises(NotFoundError):
         await store.grow_partitions(topic, 5)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"numBundles": 10**9},
+        {"numBundles": -1},
+        {"numBundles": "4"},
+        {"numBundles": True},
+        {"boundaries": "0x0"},
+        {"boundaries": ["0x0", "0x5"]},
+        {"boundaries": ["0x0", "no", "0xffffffff"]},
+        {"boundaries": [hex(place) for place in range(1000)] + ["0xffffffff"]},
+    ],
+)
+async def test_a_namespace_with_senseless_bundles_is_refused(asked: dict[str, Any]) -> None:
+    _, _, store = make()
+    await store.create_tenant("public", {})
+    with pytest.raises(NotAllowedError):
+        await store.create_namespace(NAMESPACE, {"bundles": asked})
+    assert await store.policies(NAMESPACE) is None

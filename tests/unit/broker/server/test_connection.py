@@ -34,7 +34,7 @@ class Transport:
         assert low < high
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 5)
+        return ("127.0.0.1", 5) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
         self.sent += data

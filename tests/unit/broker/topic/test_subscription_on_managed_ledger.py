@@ -211,3 +211,86 @@ def test_a_terminated_topic_tells_its_end_also_to_who_comes_later() -> None:
         await sub.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 8, 14, 29, 30])
+def test_what_is_older_than_its_time_is_acknowledged_and_nothing_behind_it(kept: int) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 30)
+        await process.run(sub.expire(1000 + kept))
+        assert sub.cursor.backlog == 30 - kept
+        await process.run(sub.expire(0))
+        assert sub.cursor.backlog == 30 - kept, "nothing comes back"
+        link = Link()
+        await _join(process, sub, link, 0, SubscriptionType.SHARED)
+        assert _numbers(link) == list(range(kept, 30))
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+def _published(*times_ms: int) -> list[bytes]:
+    fields = [MessageMetadata(producer_name="p", sequence_id=n, publish_time=t) for n, t in enumerate(times_ms)]
+    return [seal(one, b"payload") for one in fields]
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "left"),
+    [
+        # A producer whose clock is wrong: a search by halves would land on its messages and pass over the others.
+        ([10, 900, 900, 10, 10, 10, 10, 900], 7),
+        ([900, 10, 10, 10, 10, 10, 10, 10], 8),
+        ([10, 10, 10, 10, 900], 1),
+    ],
+)
+def test_a_message_that_is_young_is_never_expired_because_later_ones_are_old(times_ms: list[int], left: int) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        for message in _published(*times_ms):
+            await append(ledger, message)
+        await process.run(sub.expire(500))
+        assert sub.cursor.backlog == left
+        await sub.close()
+
+    run(scenario)
+
+
+def test_a_young_message_that_was_acknowledged_keeps_nothing() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        for message in _published(10, 900, 10, 900):
+            await append(ledger, message)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, SubscriptionType.SHARED)
+        _ack(sub, consumer, link.deliveries[1][1].position)
+        await process.run(sub.expire(500))
+        assert sub.cursor.backlog == 1
+        await sub.close()
+
+    run(scenario)
+
+
+def test_what_was_stored_long_ago_expires_though_a_producers_clock_says_that_it_is_of_the_future() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        far = VirtualClock().now_ms() * 2
+        for message in _published(far, 10, far, far):
+            await append(ledger, message)
+        closed = [record for record in ledger.ledgers if record.closed_ms]
+        assert closed
+        await process.run(sub.expire(closed[-1].closed_ms))
+        before = sub.cursor.backlog
+        await process.run(sub.expire(closed[-1].closed_ms + 1))
+        assert (before, sub.cursor.backlog) == (4, 4 - sum(record.entries for record in closed))
+        await sub.close()
+
+    run(scenario, ledger_entries_max=3)

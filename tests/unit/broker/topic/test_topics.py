@@ -190,6 +190,65 @@ def test_a_partition_beyond_the_count_is_not_made() -> None:
     scenario(work)
 
 
+def test_an_added_partition_has_the_subscriptions_of_the_first_one_before_its_first_message() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        await broker.topics.create_partitioned(TOPIC, 2)
+        first = await broker.topics.get(TOPIC.partition_of(0))
+        await first.subscription("kept", create=True)
+        gone = await first.subscription("gone", create=True)
+        await first.reader_subscription("reader", EARLIEST)
+        await broker.topics.grow_partitioned(TOPIC, 3)
+        await broker.topics.grow_partitioned(TOPIC, 4)
+        await gone.delete()
+        for index, expected in ((1, ""), (2, "kept"), (3, "kept")):
+            partition = await broker.topics.get(TOPIC.partition_of(index))
+            assert " ".join(partition.subscriptions) == expected, index
+        producer, link, _ = await broker.producer(partition)
+        partition.publish(producer, [send(0)])
+        await settle(link, 1)
+        assert partition.subscriptions["kept"].cursor.backlog == 1
+
+    scenario(work)
+
+
+def test_a_subscription_that_was_dropped_from_an_added_partition_stays_away() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        await broker.topics.create_partitioned(TOPIC, 1)
+        await (await broker.topics.get(TOPIC.partition_of(0))).subscription("s", create=True)
+        await broker.topics.grow_partitioned(TOPIC, 2)
+        added = TOPIC.partition_of(1)
+        await (await broker.topics.get(added)).drop_subscription("s")
+        await broker.topics.unload(added)
+        assert not (await broker.topics.get(added)).subscriptions
+
+    scenario(work)
+
+
+def test_subscriptions_that_an_added_partition_could_not_take_are_taken_at_its_next_load() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        await broker.topics.create_partitioned(TOPIC, 1)
+        await (await broker.topics.get(TOPIC.partition_of(0))).subscription("s", create=True)
+        await broker.topics.grow_partitioned(TOPIC, 2)
+        added = TOPIC.partition_of(1)
+        # A broker that made the ledger and died before it had the subscriptions.
+        await (await broker.process.factory.open(added.ledger_name)).close()
+        assert set((await broker.topics.get(added)).subscriptions) == {"s"}
+
+    scenario(work)
+
+
+@pytest.mark.parametrize("count", [10**9, -1, "3", True, [3]])
+def test_a_namespace_may_not_make_topics_of_senseless_many_partitions(count: Any) -> None:
+    async def work(world: World, broker: Broker) -> None:
+        override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": count}
+        await broker.policies.update_policies(NAMESPACE, lambda value: value.update(autoTopicCreationOverride=override))
+        with pytest.raises(NotAllowedError):
+            await broker.topics.partitions_for_client(TOPIC, auto_create=True)
+        assert await broker.policies.partitions(TOPIC) == 0
+
+    scenario(work)
+
+
 def test_a_namespace_may_make_partitioned_topics_by_itself() -> None:
     async def work(world: World, broker: Broker) -> None:
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}

@@ -1,5 +1,5 @@
-"""Calls to an etcd cluster: endpoint failover, TLS, authentication. Says of each failed call whether it may have
-happened; knows nothing of nodes.
+"""Calls to an etcd cluster: endpoint failover, authentication, new channels for new certificates. Says of each failed
+call whether it may have happened; knows nothing of nodes.
 
 A call is made to one member at a time, the one that answered last. It moves on to the next member when it certainly
 did not happen: no connection could be made, or the member refused it before proposing it (no leader, overloaded). A
@@ -9,23 +9,23 @@ never sent again from here.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from quire_bookie.env.background import start_background
 from quire_bookie.errors import (
-    ConfigError,
     MetadataError,
     MetadataUnavailableError,
     MetadataUnknownError,
 )
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
+from quire_bookie.metadata.etcd.credentials import EtcdCertificates, user_and_password
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
 from quire_bookie.metadata.stats import MetadataStats
@@ -123,18 +123,50 @@ def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
 
 
 class EtcdConnection:
-    """One channel per member, one of them in use."""
+    """One channel per member, one of them in use. `open` it before its first call."""
 
     def __init__(self, location: EtcdLocation, settings: MetadataSettings, stats: MetadataStats) -> None:
         self._settings = settings
         self._stats = stats
         self._endpoints = location.endpoints
-        credentials = _credentials(settings) if location.tls or settings.ca_path is not None else None
-        self._channels = [_channel(endpoint, credentials) for endpoint in location.endpoints]
+        with_tls = location.tls or settings.ca_path is not None or settings.cert_path is not None
+        self._certificates = EtcdCertificates(settings) if with_tls else None
+        self._channels: list[grpc.aio.Channel] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: set[EtcdStream] = set()
         self._current = 0
         self._token: str | None = None
         self._authenticating = asyncio.Lock()
         self._closed = False
+
+    async def open(self) -> None:
+        """Make the channels, and look after the certificate files from now on. ConfigError for files."""
+        credentials = None if self._certificates is None else await self._certificates.open()
+        self._channels = [_channel(endpoint, credentials) for endpoint in self._endpoints]
+        if self._certificates is not None and self._settings.tls_refresh_s > 0:
+            self._keep(self._follow(self._certificates), "etcd-certificates")
+
+    async def _follow(self, certificates: EtcdCertificates) -> None:
+        while True:
+            await asyncio.sleep(self._settings.tls_refresh_s)
+            credentials = await certificates.changed()
+            if credentials is not None:
+                self._renew(credentials)
+
+    def _renew(self, credentials: grpc.ChannelCredentials) -> None:
+        """Go on over new channels. Calls under way end on the old ones; streams are opened anew by their owners."""
+        old, self._channels = self._channels, [_channel(endpoint, credentials) for endpoint in self._endpoints]
+        self._stats.certificates_renewed += 1
+        _log.info("connecting to etcd anew with new certificates")
+        for stream in list(self._streams):
+            stream.give_up("the certificates for etcd were renewed")
+        for channel in old:
+            self._keep(channel.close(grace=2 * self._settings.operation_timeout_s), "etcd-old-channel")
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = start_background(work, name, _log)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def call(self, method: Method, request: Message, *, timeout_s: float | None = None) -> Any:
         """One call and its response.
@@ -184,11 +216,18 @@ class EtcdConnection:
         call = self._channels[index].stream_stream(
             method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
         )
-        return EtcdStream(call(metadata=self._metadata()), lambda error: self._stream_failed(index, error))
+        stream = EtcdStream(
+            call(metadata=self._metadata()), lambda error: self._stream_failed(index, error), self._streams.discard
+        )
+        self._streams.add(stream)
+        return stream
 
     async def close(self) -> None:
         """Close all channels."""
         self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     def _raise_if_closed(self, method: Method) -> None:
@@ -226,7 +265,8 @@ class EtcdConnection:
         async with self._authenticating:
             if self._token is not None:
                 return  # another call was faster
-            request = rpc.AuthenticateRequest(name=self._settings.username, password=self._settings.password or "")
+            name, password = await user_and_password(self._settings)
+            request = rpc.AuthenticateRequest(name=name, password=password)
             try:
                 answer = await self._unary(index, AUTHENTICATE)(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
@@ -236,7 +276,7 @@ class EtcdConnection:
                     return
                 if classify(error.code(), details) in (Fault.NOT_DONE, Fault.UNKNOWN):
                     raise MetadataUnavailableError(f"etcd did not authenticate: {details}") from error
-                raise UserRefusedError(f"etcd user {self._settings.username!r}: {details}") from error
+                raise UserRefusedError(f"etcd user {name!r}: {details}") from error
             self._token = answer.token
 
     async def _ready(self, deadline: float) -> int:
@@ -260,8 +300,7 @@ class EtcdConnection:
             backoff = min(backoff * 2, backoff_max)
 
     async def _connect(self, index: int, timeout_s: float) -> bool:
-        channel = self._channels[index]
-        state = channel.get_state(try_to_connect=True)
+        state = self._channels[index].get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return True
         try:
@@ -269,8 +308,9 @@ class EtcdConnection:
                 while state is not grpc.ChannelConnectivity.READY:
                     if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
                         return False
-                    await channel.wait_for_state_change(state)
-                    state = channel.get_state(try_to_connect=True)
+                    await self._channels[index].wait_for_state_change(state)
+                    # Looked up again: new certificates bring new channels, and the old one may not be waited for.
+                    state = self._channels[index].get_state(try_to_connect=True)
         except TimeoutError:
             return False
         return True
@@ -293,9 +333,13 @@ class EtcdConnection:
 class EtcdStream:
     """A bidirectional stream. Every failure is MetadataUnavailableError: open another one."""
 
-    def __init__(self, call: Any, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, call: Any, on_failure: Callable[[BaseException], None], on_end: "Callable[[EtcdStream], None]"
+    ) -> None:
         self._call = call
         self._on_failure = on_failure
+        self._given_up = ""
+        call.add_done_callback(lambda _: on_end(self))
 
     async def send(self, request: Message) -> None:
         """Send one message."""
@@ -303,6 +347,9 @@ class EtcdStream:
             await self._call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise self._failed(error) from error
+        except asyncio.CancelledError as error:
+            self._raise_if_given_up(error)
+            raise
 
     async def receive(self) -> Any:
         """The next message. MetadataUnavailableError when the stream ended."""
@@ -310,6 +357,9 @@ class EtcdStream:
             message = await self._call.read()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise self._failed(error) from error
+        except asyncio.CancelledError as error:
+            self._raise_if_given_up(error)
+            raise
         if message is grpc.aio.EOF:
             raise MetadataUnavailableError("etcd ended the stream")
         return message
@@ -317,6 +367,17 @@ class EtcdStream:
     def cancel(self) -> None:
         """Give the stream up."""
         self._call.cancel()
+
+    def give_up(self, reason: str) -> None:
+        """End it from outside: whoever reads gets MetadataUnavailableError with the reason."""
+        self._given_up = reason
+        self._call.cancel()
+
+    def _raise_if_given_up(self, error: BaseException) -> None:
+        """A cancelled call raises what a cancelled reader gets, too: only the latter may look like one."""
+        task = asyncio.current_task()
+        if self._given_up and not (task is not None and task.cancelling()):
+            raise MetadataUnavailableError(self._given_up) from error
 
     def timed_out(self) -> None:
         """Give the stream up because its member does not answer: the next one goes to another."""
@@ -342,19 +403,3 @@ def _channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc
     if credentials is None:
         return grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
     return grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
-
-
-def _credentials(settings: MetadataSettings) -> grpc.ChannelCredentials:
-    def read(path: str | None) -> bytes | None:
-        if path is None:
-            return None
-        try:
-            return Path(path).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"metadata TLS file {path} cannot be read: {error.strerror}") from error
-
-    return grpc.ssl_channel_credentials(
-        root_certificates=read(settings.ca_path),
-        private_key=read(settings.key_path),
-        certificate_chain=read(settings.cert_path),
-    )

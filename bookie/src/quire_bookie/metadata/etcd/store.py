@@ -63,6 +63,7 @@ class EtcdMetadataStore:
         store = cls(location, settings)
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(store._connection.close)
+            await store._connection.open()
             request = rpc.RangeRequest(key=b"/", keys_only=True)
             try:
                 await store._connection.call(RANGE, request, timeout_s=settings.connect_timeout_s)
@@ -136,6 +137,13 @@ class EtcdMetadataStore:
         self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
     ) -> AsyncIterator[list[Node]]:
         """Pages at the revision of the first one."""
+        async for _, page in self.snapshot(prefix, page_keys=page_keys, keys_only=keys_only):
+            yield page
+
+    async def snapshot(
+        self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
+    ) -> AsyncIterator[tuple[int, list[Node]]]:
+        """As `scan`, each page with etcd's revision that all of them are of."""
         start, end = prefix.encode(), prefix_end(prefix.encode())
         revision, limit = 0, page_keys
         while True:
@@ -151,7 +159,7 @@ class EtcdMetadataStore:
                 raise MetadataUnavailableError(f"the listing of {prefix} took too long, begin anew: {error}") from error
             revision = answer.header.revision if revision == 0 else revision
             if answer.kvs:
-                yield [self._node(kv) for kv in answer.kvs]
+                yield revision, [self._node(kv) for kv in answer.kvs]
             if not answer.more:
                 return
             start = answer.kvs[-1].key + b"\0"

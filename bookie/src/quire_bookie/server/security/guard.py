@@ -19,7 +19,7 @@ from quire_bookie.server.security.gate import Gate
 from quire_bookie.server.security.settings import ConnectionLimitSettings
 
 if TYPE_CHECKING:
-    from quire_bookie.server.security.token_files import TokenFile, TokenFileStats
+    from quire_bookie.tokens.files import TokenFile, TokenFileStats
 
 _log = logging.getLogger("quire.server.security")
 

@@ -1,17 +1,24 @@
 """What a failed call means: the table on which every *unknown* depends."""
 
+import asyncio
+from typing import Any, cast
+
 import grpc
+import grpc.aio
 import pytest
 
 from quire_bookie.errors import MetadataError
 from quire_bookie.metadata.etcd.connection import (
     CompactedError,
+    EtcdConnection,
     Fault,
     LeaseGoneError,
     TooLargeError,
     classify,
     refusal,
 )
+from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
+from quire_bookie.metadata.stats import MetadataStats
 
 Code = grpc.StatusCode
 
@@ -62,3 +69,41 @@ def test_each_refusal_has_its_error_with_the_servers_words(
     made = refusal(code, details)
     assert type(made) is error
     assert (details or code.name) in str(made)
+
+
+class _Channel:
+    """Connects when it is told to; once it is closed it may not be waited for, as gRPC has it."""
+
+    def __init__(self) -> None:
+        self.state = grpc.ChannelConnectivity.CONNECTING
+        self.closing = False
+        self.changed = asyncio.Event()
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self.state
+
+    async def wait_for_state_change(self, last: grpc.ChannelConnectivity) -> None:
+        if self.closing:
+            raise grpc.aio.UsageError("Channel is closed.")
+        while self.state is last:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def become(self, state: grpc.ChannelConnectivity) -> None:
+        self.state = state
+        self.changed.set()
+
+
+async def test_who_waits_to_connect_goes_on_over_the_channel_of_new_certificates() -> None:
+    connection = EtcdConnection(EtcdLocation(("etcd:2379",), tls=False), MetadataSettings(), MetadataStats())
+    old, new = _Channel(), _Channel()
+    connection._channels = cast(Any, [old])
+    connecting = asyncio.ensure_future(connection._connect(0, 10))
+    await asyncio.sleep(0)
+    connection._channels, old.closing = cast(Any, [new]), True
+    new.state = grpc.ChannelConnectivity.IDLE
+    old.become(grpc.ChannelConnectivity.IDLE)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    new.become(grpc.ChannelConnectivity.READY)
+    assert await connecting

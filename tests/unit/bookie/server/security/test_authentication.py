@@ -14,8 +14,9 @@ from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.settings import ConnectionLimitSettings
-from quire_bookie.server.security.tokens import SignedTokens, TokenAuthentication, secret_algorithms
+from quire_bookie.server.security.tokens import TokenAuthentication
 from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_bookie.wire import client_v3
 from quire_bookie.wire.client_codec import v2_auth
 from quire_bookie.wire.messages import AddResponse, AuthResponse, ReadResponse, Status

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quire_bookie.server.security.tokens import TokenCheck
+    from quire_bookie.tokens.checks import TokenCheck, TokenGrant
 
 _log = logging.getLogger("quire.server.security")
 
@@ -46,6 +46,11 @@ class TokenFile:
         """See TokenCheck."""
         assert self._check is not None, "opened before it is used"
         return self._check.role_of(token)
+
+    def grant_of(self, token: str) -> "TokenGrant":
+        """See TokenCheck."""
+        assert self._check is not None, "opened before it is used"
+        return self._check.grant_of(token)
 
     async def refresh(self) -> bool:
         """Read anew; whether other tokens may be good now."""

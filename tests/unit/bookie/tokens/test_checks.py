@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.auth import Admitted, Peer, Refused
-from quire_bookie.server.security.key_urls import file_path, inline_data
-from quire_bookie.server.security.tokens import (
+from quire_bookie.server.security.tokens import TokenAuthentication
+from quire_bookie.tokens.checks import (
     OpaqueTokens,
     SignedTokens,
-    TokenAuthentication,
     TokenCheck,
     TokenError,
     parse_tokens,
@@ -26,6 +25,7 @@ from quire_bookie.server.security.tokens import (
     secret_algorithms,
     secret_of,
 )
+from quire_bookie.tokens.key_urls import file_path, inline_data
 
 SECRET = bytes(range(32))
 NOW_S = 1_700_000_000
@@ -92,7 +92,7 @@ def test_a_token_within_its_time_is_taken() -> None:
 
 
 def test_the_algorithm_is_ours_to_choose() -> None:
-    public = SignedTokens(public_key_of(PUBLIC_PEM), public_algorithm("RS256"), Clock())
+    public = SignedTokens(public_key_of(PUBLIC_PEM, "RS256"), public_algorithm("RS256"), Clock())
     assert public.role_of(signed({"sub": "a"}, KEY, "RS256")) == "a"
     for token in (
         signed({"sub": "a"}, KEY, "RS512"),
@@ -111,7 +111,7 @@ def test_a_token_signed_with_another_key_is_refused() -> None:
     with pytest.raises(TokenError, match="InvalidSignatureError"):
         check().role_of(signed({"sub": "a"}, bytes(32)))
     other = rsa.generate_private_key(65537, 2048)
-    public = SignedTokens(public_key_of(PUBLIC_DER), public_algorithm("RS256"), Clock())
+    public = SignedTokens(public_key_of(PUBLIC_DER, "RS256"), public_algorithm("RS256"), Clock())
     with pytest.raises(TokenError):
         public.role_of(signed({"sub": "a"}, other, "RS256"))
 
@@ -119,7 +119,7 @@ def test_a_token_signed_with_another_key_is_refused() -> None:
 def test_an_elliptic_key_works_too() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    public = SignedTokens(public_key_of(pem), public_algorithm("ES256"), Clock())
+    public = SignedTokens(public_key_of(pem, "ES256"), public_algorithm("ES256"), Clock())
     assert public.role_of(signed({"sub": "a"}, key, "ES256")) == "a"
 
 
@@ -180,7 +180,7 @@ def test_keys_that_are_none_are_refused_without_quoting_them() -> None:
         secret_of(b"short")
     for none in (b"", b"nonsense", b"-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----"):
         with pytest.raises(ConfigError) as refusal:
-            public_key_of(none)
+            public_key_of(none, "RS256")
         assert "nonsense" not in str(refusal.value)
     with pytest.raises(ConfigError, match="HS256"):
         public_algorithm("HS256")
@@ -194,3 +194,27 @@ def test_a_key_is_given_as_data_or_as_a_path() -> None:
         inline_data("data:;base64,secret!")
     assert "secret!" not in str(refusal.value)
     assert [file_path(url) for url in ("file:///a/b", "file:/a/b", "/a/b")] == ["/a/b"] * 3
+
+
+@pytest.mark.parametrize("end", [float("inf"), 1e308, 10**400])
+def test_an_end_beyond_all_times_is_one(end: float) -> None:
+    found = check().grant_of(signed({"sub": "a", "exp": end}))
+    assert found.role == "a"
+    assert found.end_ms is not None
+    assert found.end_ms > NOW_S * 1000
+
+
+@pytest.mark.parametrize("checking", [check(), OpaqueTokens({"0123456789abcdef": "a"})], ids=["signed", "opaque"])
+def test_text_that_has_no_bytes_is_refused(checking: TokenCheck) -> None:
+    # Lines of an HTTP head are decoded so that any byte can stand in them.
+    with pytest.raises(TokenError):
+        checking.grant_of("a\udcff.b.c")
+
+
+def test_a_key_of_another_algorithm_is_refused_before_it_is_used() -> None:
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    for data, algorithm in ((pem, "RS256"), (pem, "ES256"), (PUBLIC_PEM, "ES256")):
+        with pytest.raises(ConfigError, match=f"no key for {algorithm}"):
+            public_key_of(data, algorithm)
+    assert public_key_of(pem, "ES384") is not None

@@ -1,0 +1,112 @@
+"""`/api/v1/quire/holdings`: what this bookie holds, whatever the metadata says. For whoever restored the metadata.
+
+    GET /api/v1/quire/holdings?after=&limit=   {"bookie", "ledgers": [{"ledger", "last", "fenced", "limbo"}], "next"}
+    GET /api/v1/quire/holdings/{ledger}        {"ledger", "last", "lac", "length", "lastWriteMs", "fenced", "limbo"}
+    GET /api/v1/quire/cookie                   {"bookie", "cookie": the text of its VERSION file}
+
+`last`: the highest entry held, null when there is none or damage hides it. `length`: payload bytes of the ledger up to
+there. `lastWriteMs`: of the entry log that has the last entry, so not before it was written; null while in memory.
+Deleted ledgers are not held. Changes nothing.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError, integer
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import DamagedError, NoSuchLedgerError, QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.model import ENTRY_HEADER_BYTES, LedgerId
+from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.storage_folders import CURRENT
+from quire_bookie.storage.ledger_states import LedgerInfo
+
+PAGE_LEDGERS_MAX = 20_000
+"""A page goes through the ids of all ledgers, so few large ones cost less."""
+_LENGTH = Struct(">q")
+_LENGTH_OFFSET = 24
+
+
+class HoldingsApi:
+    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+
+    def __init__(self, bookie: Callable[[], RunningBookie], disk: Disk) -> None:
+        self._bookie = bookie
+        self._disk = disk
+
+    def routes(self) -> list[web.RouteDef]:
+        """Path, method and handler of each."""
+        return [
+            web.get("/api/v1/quire/holdings", self._list),
+            web.get("/api/v1/quire/holdings/{ledger:[0-9]+}", self._one),
+            web.get("/api/v1/quire/cookie", self._cookie),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        after = integer(request, "after", -1)
+        limit = max(1, min(integer(request, "limit", PAGE_LEDGERS_MAX), PAGE_LEDGERS_MAX))
+        bookie = self._bookie()
+        ids = [ledger for ledger in await bookie.storage.ledgers() if ledger > after]
+        found = [await self._describe(bookie, ledger) for ledger in ids[:limit]]
+        more = len(ids) > limit
+        return web.json_response(
+            {"bookie": bookie.bookie_id, "ledgers": found, "next": ids[limit - 1] if more else None}
+        )
+
+    async def _describe(self, bookie: RunningBookie, ledger: LedgerId) -> dict[str, Any]:
+        try:
+            info = await bookie.storage.load_ledger(ledger)
+        except DamagedError as error:
+            return {"ledger": ledger, "last": None, "fenced": True, "limbo": False, "problem": str(error)}
+        return _lost(ledger) if info is None else _seen(info)
+
+    async def _one(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["ledger"])
+        if number >= layout.LEDGER_IDS_END:
+            raise RefusedError(400, f"ledger {number}: ids end below {layout.LEDGER_IDS_END}")
+        storage = self._bookie().storage
+        info = await storage.load_ledger(LedgerId(number))
+        if info is None and storage.is_limbo(LedgerId(number)):
+            return web.json_response(_lost(number) | {"lac": -1, "length": None, "lastWriteMs": None})
+        if info is None or info.deleted:
+            raise NoSuchLedgerError(f"ledger {number} is not held here")
+        length = None
+        if info.last_entry >= 0 and not info.last_unproven:
+            try:
+                body = await storage.read(info.ledger_id, info.last_entry)
+            except QuireError:
+                body = b""
+            length = _LENGTH.unpack_from(body, _LENGTH_OFFSET)[0] if len(body) >= ENTRY_HEADER_BYTES else None
+        written_ms = await self._written_ms(info)
+        return web.json_response(_seen(info) | {"lac": info.lac, "length": length, "lastWriteMs": written_ms})
+
+    async def _written_ms(self, info: LedgerInfo) -> int | None:
+        if info.last_entry < 0:
+            return None
+        try:
+            log = await self._bookie().storage.log_of(info.ledger_id, info.last_entry)
+        except QuireError:
+            return None
+        return None if log is None else await self._disk.modified_ms(log)
+
+    async def _cookie(self, _: web.Request) -> web.Response:
+        bookie = self._bookie()
+        text = await self._disk.read_file(f"{bookie.settings.ledger_paths[0]}/{CURRENT}/VERSION")
+        return web.json_response({"bookie": bookie.bookie_id, "cookie": text.decode()})
+
+
+def _lost(ledger: int) -> dict[str, Any]:
+    """Of a bookie in limbo: nobody knows what it had."""
+    return {"ledger": ledger, "last": None, "fenced": True, "limbo": True}
+
+
+def _seen(info: LedgerInfo) -> dict[str, Any]:
+    return {
+        "ledger": info.ledger_id,
+        "last": None if info.last_unproven or info.last_entry < 0 else info.last_entry,
+        "fenced": info.fenced,
+        "limbo": info.limbo,
+    }

@@ -1,0 +1,34 @@
+"""An HTTP server on a socket that was taken before, in clear or over TLS, whose certificates it follows."""
+
+import asyncio
+import logging
+import socket
+
+from aiohttp import web
+
+from quire_bookie.env.background import start_background
+from quire_bookie.env.tls import ServedContext
+
+_log = logging.getLogger("quire.admin")
+
+
+class HttpServing:
+    """Serves what the runner has, from `open` to `close`."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+        self._following: asyncio.Task[None] | None = None
+
+    async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
+        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, listening, ssl_context=None if tls is None else tls.context).start()
+        if tls is not None and tls.refresh_s > 0:
+            self._following = start_background(tls.follow(), "TLS files of the HTTP port", _log)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._runner.cleanup()

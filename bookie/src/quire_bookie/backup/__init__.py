@@ -1,0 +1,1 @@
+"""Backup and restore of the cluster's metadata, and what a restore leaves to a person's word."""

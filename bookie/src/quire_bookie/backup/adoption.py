@@ -1,0 +1,180 @@
+"""Rebuilds the metadata of a ledger from what the bookies hold of it, on a person's word.
+
+What is certain: which entries are held, and by whom. Not known are the ensemble of the time and its quorums, so every
+holder becomes a member of one ensemble, with a write quorum of all and an ack quorum of one: a read finds an entry on
+whoever has it, and a recovery ends the ledger only where all of them say that they have nothing more. Auto-recovery
+then makes each of them whole. Digest and password are not stored by bookies: the digest is tried on an entry, the
+password is the person's to know (Pulsar's is empty).
+
+Fences the ledger: whoever still writes to it has to be stopped before.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from quire_bookie.backup.format import BackupError
+from quire_bookie.backup.holdings import BookieQuestions
+from quire_bookie.backup.review import ADOPTED, missing
+from quire_bookie.client.ledger_reader import LedgerReader
+from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.errors import LedgerError, NoSuchLedgerError, UnauthorizedError
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
+
+_TRIED = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
+"""Without one of none: it fits everything, so a person has to name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is certain about a ledger: who holds which entries, and which ids below the last nobody holds."""
+
+    held: dict[BookieId, list[EntryRange]]
+    last: EntryId
+    absent: list[EntryRange]
+
+
+async def gather_evidence(
+    access: ClusterAccess,
+    questions: BookieQuestions,
+    ledger: LedgerId,
+    without: Collection[BookieId],
+    known: Collection[BookieId],
+) -> Evidence:
+    """Ask all bookies (`known`) but those `without`. BackupError when one does not answer, or none has any of it.
+
+    That none has any is fine for one that the metadata calls open, or empty.
+    """
+    held: dict[BookieId, list[EntryRange]] = {}
+    for bookie in sorted(known):
+        if bookie in without:
+            continue
+        try:
+            ranges = await questions.ranges(bookie, ledger)
+        except LedgerError as error:
+            raise BackupError(
+                f"bookie {bookie} may hold entries of ledger {ledger} and did not answer ({error}); start it, or give "
+                f"--without {bookie} when it is lost for good"
+            ) from error
+        if ranges:
+            held[bookie] = ranges
+    if not held and await _may_be_empty(access, ledger):
+        return Evidence({}, NO_ENTRY, [])  # closed as empty; its topic's later ledgers may be waiting for that
+    if not held:
+        raise BackupError(f"no bookie holds an entry of ledger {ledger}: there is nothing to adopt; drop it")
+    joined = join_ranges(held.values())
+    last = joined[-1][1]
+    return Evidence(held, last, missing(EntryId(0), last, joined))
+
+
+async def _may_be_empty(access: ClusterAccess, ledger: LedgerId) -> bool:
+    try:
+        metadata = (await access.nodes.read(ledger)).value
+    except NoSuchLedgerError:
+        return False
+    return metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0
+
+
+async def adopt(
+    access: ClusterAccess,
+    ledger: LedgerId,
+    evidence: Evidence,
+    backup: str,
+    password: bytes,
+    *,
+    digest: DigestType | None = None,
+    accept_missing: bool = False,
+) -> LedgerMetadata:
+    """Write the metadata, recover the ledger and close it; what it is now. Run it again to go on after an error.
+
+    BackupError: entries are missing and that was not accepted, or no digest fits. QuorumError: a holder went away.
+    """
+    if evidence.absent and not accept_missing:
+        first, last = evidence.absent[0]
+        raise BackupError(
+            f"no bookie holds entries {first} to {last} of ledger {ledger}; give --accept-missing to adopt the rest, "
+            "or bring back the bookies that are away"
+        )
+    created = False
+    try:
+        stored = await access.nodes.read(ledger)
+    except NoSuchLedgerError:
+        digest = digest or await _find_digest(access, ledger, evidence, password)
+        wanted = replace(
+            _rebuilt(tuple(sorted(evidence.held))),
+            digest_type=digest,
+            password=password,
+            custom={ADOPTED: backup.encode()},
+        )
+        stored = await access.nodes.create(ledger, wanted)
+        created = True
+    else:
+        stored = await _refresh(access, ledger, stored, evidence, backup)
+    try:
+        return (await recover_ledger(access.handle(ledger, stored.value), stored)).value
+    except UnauthorizedError as error:
+        if not created:
+            raise
+        await access.nodes.delete(ledger)
+        raise BackupError(f"ledger {ledger} was written with another password; give it with --password-file") from error
+
+
+def _rebuilt(bookies: tuple[BookieId, ...]) -> LedgerMetadata:
+    return LedgerMetadata(len(bookies), len(bookies), 1, (Segment(EntryId(0), bookies),))
+
+
+async def _refresh(
+    access: ClusterAccess, ledger: LedgerId, stored: Versioned[LedgerMetadata], evidence: Evidence, backup: str
+) -> Versioned[LedgerMetadata]:
+    """Name the holders in metadata that is older than they are.
+
+    Where it was closed in the backup it stays so. Where an adoption did that, and a bookie that came later holds more,
+    it is opened once more: nobody else reads it before the release.
+    """
+    value = stored.value
+    closed = value.state is LedgerState.CLOSED
+    if closed and ADOPTED in value.custom:
+        if evidence.last <= value.last_entry:
+            return stored
+        closed = False
+    wanted = value if closed else replace(value, state=LedgerState.OPEN, last_entry=NO_ENTRY, length=0)
+    if evidence.held:
+        rebuilt = _rebuilt(tuple(sorted(evidence.held)))
+        wanted = replace(
+            wanted,
+            ensemble_size=rebuilt.ensemble_size,
+            write_quorum=rebuilt.write_quorum,
+            ack_quorum=rebuilt.ack_quorum,
+            segments=rebuilt.segments,
+        )
+    if not closed:
+        wanted = replace(wanted, custom={**value.custom, ADOPTED: backup.encode()})
+    return stored if wanted == value else await access.nodes.update(ledger, wanted, stored.version)
+
+
+async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Evidence, password: bytes) -> DigestType:
+    """The digest that fits an entry. BackupError when none does with this password."""
+    said = "no bookie answered"
+    for digest in _TRIED:
+        for bookie, ranges in sorted(evidence.held.items()):
+            closed = LedgerMetadata(
+                *(1, 1, 1, (Segment(EntryId(0), (bookie,)),)),
+                state=LedgerState.CLOSED,
+                last_entry=evidence.last,
+                digest_type=digest,
+                password=password,
+            )
+            reader = LedgerReader(access.handle(ledger, closed), closed, evidence.last, 0)
+            try:
+                await reader.read(ranges[0][0], ranges[0][0])
+                return digest
+            except LedgerError as error:
+                said = str(error)  # another digest, or another holder, may do
+            finally:
+                await reader.close()
+    raise BackupError(
+        f"no digest fits ledger {ledger} with this password ({said}); give --password-file, or --digest DUMMY when it "
+        "was written without any"
+    )

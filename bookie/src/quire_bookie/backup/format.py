@@ -1,0 +1,149 @@
+"""What a backup of the metadata looks like: codec of its parts and of its manifest. Pure.
+
+    <place>/<name>/part-00000.gz    gzip of: the line `quire-metadata-backup 1`, then records
+    <place>/<name>/manifest.json    written last: without it, or when its checksum does not fit, it is no backup
+    record (little-endian)          key length u32, value length u32, version i64, key (UTF-8), value
+
+The name is the time of the backup, to the second, in UTC, and four random hexadecimal digits. A part's `sha256` is over
+its bytes as stored. A node's version is kept because some nodes are counters: their version is what counts.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Any, Final
+
+from quire_bookie.errors import QuireError
+from quire_bookie.metadata.store import Node
+
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+_FIRST_LINE = b"quire-metadata-backup 1\n"
+_HEAD = Struct("<IIq")
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
+
+
+class BackupError(QuireError):
+    """A backup, or the place for it, cannot be used. A retry helps only after what the text says was mended."""
+
+
+class DamagedBackupError(BackupError):
+    """A backup is not what its manifest says. Take another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object of a backup. `size_bytes` as stored."""
+
+    name: str
+    nodes: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup holds. `revision`: etcd's, of all nodes alike; None of a store that counts none."""
+
+    name: str
+    created_ms: int
+    instance_id: str
+    revision: int | None
+    quire_version: str
+    nodes: int
+    value_bytes: int
+    ledgers: int
+    left_out: int
+    """Nodes that belonged to sessions (registrations, locks): they are not restored."""
+    roots: Mapping[str, int]
+    """Nodes by the first part of their path."""
+    parts: tuple[Part, ...]
+
+
+def backup_name(now_ms: int, token: bytes) -> str:
+    """The name of a backup taken now; names sort by time."""
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}-{token[:2].hex()}"
+
+
+def is_backup_name(name: str) -> bool:
+    """Whether a folder's name is one of ours."""
+    return _NAME.fullmatch(name) is not None
+
+
+def begun_ms(name: str) -> int:
+    """When the backup of this name was begun."""
+    moment = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def encode_record(node: Node) -> bytes:
+    """One node."""
+    key = node.key.encode()
+    return _HEAD.pack(len(key), len(node.value), node.version) + key + node.value
+
+
+def encode_part(records: Iterable[bytes]) -> bytes:
+    """The bytes of a part. The same nodes give the same bytes."""
+    return gzip.compress(_FIRST_LINE + b"".join(records), compresslevel=6, mtime=0)
+
+
+def decode_part(name: str, data: bytes) -> Iterator[Node]:
+    """The nodes of a part. DamagedBackupError."""
+    try:
+        body = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedBackupError(f"{name} cannot be unpacked: {error}") from error
+    if not body.startswith(_FIRST_LINE):
+        raise DamagedBackupError(f"{name} is of another format than version {FORMAT_VERSION}")
+    at = len(_FIRST_LINE)
+    while at < len(body):
+        if at + _HEAD.size > len(body):
+            raise DamagedBackupError(f"{name} ends within a record")
+        key_bytes, value_bytes, version = _HEAD.unpack_from(body, at)
+        at += _HEAD.size
+        end = at + key_bytes + value_bytes
+        if end > len(body):
+            raise DamagedBackupError(f"{name} ends within a record")
+        try:
+            key = body[at : at + key_bytes].decode()
+        except UnicodeDecodeError as error:
+            raise DamagedBackupError(f"{name} holds a key that is no UTF-8") from error
+        yield Node(key, body[at + key_bytes : end], version)
+        at = end
+
+
+def checksum(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest's file, with a checksum over all of it."""
+    fields = {"format": FORMAT_VERSION, **asdict(manifest)}
+    return json.dumps({**fields, "checksum": checksum(_canonical(fields))}, indent=2).encode() + b"\n"
+
+
+def decode_manifest(name: str, data: bytes) -> Manifest:
+    """The manifest of the backup `name`. DamagedBackupError."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        said = fields.pop("checksum")
+        if fields["format"] != FORMAT_VERSION:
+            raise DamagedBackupError(f"backup {name} is of format {fields['format']}; this is format {FORMAT_VERSION}")
+        if checksum(_canonical(fields)) != said or fields.pop("name") != name:
+            raise DamagedBackupError(f"the manifest of backup {name} does not match its checksum")
+        del fields["format"]
+        parts = tuple(Part(**part) for part in fields.pop("parts"))
+        return Manifest(name=name, parts=parts, **fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedBackupError(f"the manifest of backup {name} cannot be read: {error}") from error
+
+
+def _canonical(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

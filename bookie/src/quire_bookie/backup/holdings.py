@@ -1,0 +1,157 @@
+"""What the bookies hold, asked of each over its admin HTTP, with what each of them holds of one ledger by the wire
+protocol. Only asks.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from quire_bookie.errors import (
+    BookieUnavailableError,
+    LedgerError,
+    MetadataFormatError,
+    NoSuchLedgerError,
+)
+from quire_bookie.metadata.cookies import Cookie, Cookies, decode_cookie
+from quire_bookie.metadata.restoration import returning
+from quire_bookie.metadata.service_info import TLS
+from quire_bookie.model import BookieId, EntryId, LedgerId
+from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
+
+TIMEOUT_S: Final = 60.0
+RANGES_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A ledger at one bookie. `last`: None when nothing is held, or damage hides it."""
+
+    last: EntryId | None
+    fenced: bool
+    limbo: bool
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What all bookies said. `silent`: those that did not, with the reason."""
+
+    of: dict[BookieId, dict[LedgerId, Held]] = field(default_factory=dict)
+    silent: dict[BookieId, str] = field(default_factory=dict)
+
+    def holders(self) -> dict[LedgerId, list[BookieId]]:
+        """By ledger, who has it."""
+        found: dict[LedgerId, list[BookieId]] = {}
+        for bookie, ledgers in sorted(self.of.items()):
+            for ledger in ledgers:
+                found.setdefault(ledger, []).append(bookie)
+        return found
+
+    @property
+    def highest(self) -> LedgerId:
+        """The highest ledger id that any of them holds; -1 without any."""
+        return LedgerId(max((ledger for ledgers in self.of.values() for ledger in ledgers), default=-1))
+
+    @property
+    def highest_short(self) -> LedgerId:
+        """The highest below the long ids; -1 without any."""
+        return LedgerId(max((one for held in self.of.values() for one in held if one < 2**31 - 1), default=-1))
+
+
+class BookieQuestions:
+    """Asks bookies. Open it as an asynchronous context. `tls`: for HTTPS; None: what the system trusts."""
+
+    def __init__(self, access: ClusterAccess, tls: ssl.SSLContext | None = None) -> None:
+        self._access = access
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def known(self) -> list[BookieId]:
+        """All that may hold something: with a cookie, registered, or accepted and not started yet. MetadataError."""
+        store = self._access.metadata
+        return sorted({*await Cookies(store).bookies(), *self._access.registered, *await returning(store)})
+
+    async def holdings(self) -> Holdings:
+        """Ask every bookie that is known. MetadataError."""
+        found = Holdings()
+
+        async def ask(bookie: BookieId) -> None:
+            try:
+                found.of[bookie] = await self._ledgers(bookie)
+            except BookieUnavailableError as error:
+                found.silent[bookie] = str(error)
+
+        await asyncio.gather(*map(ask, await self.known()))
+        return found
+
+    async def details(self, bookie: BookieId, ledger: LedgerId) -> Mapping[str, Any]:
+        """Length and last entry of a ledger at a bookie. BookieUnavailableError, also when it is not held there."""
+        return await self._get(bookie, f"/api/v1/quire/holdings/{ledger}")
+
+    async def cookie(self, bookie: BookieId) -> Cookie:
+        """The cookie in a bookie's own storage. BookieUnavailableError."""
+        answer = await self._get(bookie, "/api/v1/quire/cookie")
+        try:
+            return decode_cookie(str(answer["cookie"]).encode())
+        except (KeyError, MetadataFormatError) as error:
+            raise BookieUnavailableError(f"bookie {bookie} did not tell its cookie: {error}") from error
+
+    async def ranges(self, bookie: BookieId, ledger: LedgerId) -> list[EntryRange]:
+        """The entries held of a ledger; none when the bookie says that it has no such ledger. LedgerError."""
+        try:
+            listed = await self._access.entries_of(ledger, bookie)
+        except NoSuchLedgerError:
+            return []
+        found: list[EntryRange] = []
+        for group in listed.groups:
+            found += group.ranges()
+            if len(found) > RANGES_MAX:
+                raise LedgerError(f"ledger {ledger} at bookie {bookie}: more than {RANGES_MAX} runs of entries")
+        return join_ranges([found])
+
+    async def _ledgers(self, bookie: BookieId) -> dict[LedgerId, Held]:
+        found: dict[LedgerId, Held] = {}
+        after: int | None = -1
+        while after is not None:
+            page = await self._get(bookie, f"/api/v1/quire/holdings?after={after}")
+            for row in page["ledgers"]:
+                last = None if row["last"] is None else EntryId(row["last"])
+                found[LedgerId(row["ledger"])] = Held(last, row["fenced"], row["limbo"])
+            after = page["next"]
+        return found
+
+    async def _get(self, bookie: BookieId, path: str) -> Mapping[str, Any]:
+        assert self._session is not None
+        info = self._access.registry.service_info(bookie) if bookie in self._access.registered else None
+        if info is None:
+            raise BookieUnavailableError(f"bookie {bookie} is not registered: it is stopped, or cannot reach etcd")
+        endpoint = info.http_endpoint
+        if endpoint is None:
+            raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort) to be asked at")
+        url = f"{'https' if TLS in endpoint.extensions else 'http'}://{endpoint.host}:{endpoint.port}{path}"
+        try:
+            async with self._session.get(url) as answer:
+                if answer.status != 200:
+                    raise BookieUnavailableError(f"bookie {bookie} at {url}: HTTP {answer.status} {answer.reason}")
+                found: Mapping[str, Any] = json.loads(await answer.read())
+                return found
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise BookieUnavailableError(f"bookie {bookie} at {url}: {error or 'no answer in time'}") from error

@@ -1,0 +1,171 @@
+"""Takes a backup: all nodes of the store at one revision, without those of sessions, published in one step at its end.
+
+Parts first, the manifest last: a backup that was broken off has no manifest and counts for nobody. Retention removes
+only backups of the same cluster, and only after the new one was read back.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from quire_bookie import __version__
+from quire_bookie.backup.format import (
+    MANIFEST,
+    BackupError,
+    Manifest,
+    Part,
+    backup_name,
+    begun_ms,
+    checksum,
+    encode_manifest,
+    encode_part,
+    encode_record,
+)
+from quire_bookie.backup.places import Place
+from quire_bookie.backup.reading import found_backups, verify
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import MetadataUnavailableError
+from quire_bookie.limits import MIB
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.store import MetadataStore, Node
+
+PART_BYTES: Final = 16 * MIB
+"""Of a part before it is packed."""
+ATTEMPTS_MAX: Final = 3
+ABANDONED_MS: Final = 24 * 3600 * 1000
+"""A backup without a manifest that was begun longer ago is nobody's any more."""
+_log = logging.getLogger("quire.backup")
+
+
+@runtime_checkable
+class Revisions(Protocol):
+    """A store that counts revisions."""
+
+    def snapshot(self, prefix: str) -> AsyncIterator[tuple[int, list[Node]]]:
+        """As `MetadataStore.scan`, with the revision."""
+        ...
+
+
+@dataclass(slots=True)
+class _Collected:
+    parts: list[Part]
+    nodes: int = 0
+    value_bytes: int = 0
+    ledgers: int = 0
+    left_out: int = 0
+    revision: int | None = None
+    instance_id: str | None = None
+
+
+async def take_backup(store: MetadataStore, place: Place, *, clock: WallClock, chance: Chance) -> Manifest:
+    """Write a backup; what it holds. MetadataError: there is none. BackupError: none that counts; parts may be left."""
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        now_ms = clock.now_ms()
+        name = backup_name(now_ms, chance.token(2))
+        try:
+            return await _write(store, place, name, now_ms)
+        except MetadataUnavailableError as error:
+            await _remove(place, name)
+            if attempt == ATTEMPTS_MAX:
+                raise
+            _log.warning("the backup is begun anew: %s", error)
+    raise AssertionError("unreachable")
+
+
+async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> Manifest:
+    found = _Collected([])
+    roots: Counter[str] = Counter()
+    records: list[bytes] = []
+    size_bytes = 0
+    async for revision, page in _pages(store):
+        found.revision = revision
+        for node in page:
+            if node.ephemeral:
+                found.left_out += 1
+                continue
+            if "\ufffd" in node.key:
+                raise BackupError(f"the key {node.key!r} is no UTF-8; remove it first")
+            if node.key == layout.INSTANCE_ID:
+                found.instance_id = node.value.decode("utf-8", "replace")
+            roots["/" + node.key.split("/")[1]] += 1
+            found.ledgers += layout.ledger_of_path(node.key) is not None
+            found.nodes += 1
+            found.value_bytes += len(node.value)
+            records.append(encode_record(node))
+            size_bytes += len(records[-1])
+        if size_bytes >= PART_BYTES:
+            found.parts.append(await _put_part(place, name, len(found.parts), records))
+            records, size_bytes = [], 0
+    if found.instance_id is None:
+        raise BackupError(f"the metadata store holds no cluster ({layout.INSTANCE_ID} is missing): nothing to back up")
+    if records:
+        found.parts.append(await _put_part(place, name, len(found.parts), records))
+    manifest = Manifest(
+        name=name,
+        created_ms=now_ms,
+        instance_id=found.instance_id,
+        revision=found.revision,
+        quire_version=__version__,
+        nodes=found.nodes,
+        value_bytes=found.value_bytes,
+        ledgers=found.ledgers,
+        left_out=found.left_out,
+        roots=dict(sorted(roots.items())),
+        parts=tuple(found.parts),
+    )
+    await place.put(f"{name}/{MANIFEST}", encode_manifest(manifest))
+    return manifest
+
+
+async def _pages(store: MetadataStore) -> AsyncIterator[tuple[int | None, list[Node]]]:
+    if isinstance(store, Revisions):
+        async for revision, page in store.snapshot("/"):
+            yield revision, page
+        return
+    async for page in store.scan("/"):
+        yield None, page
+
+
+async def _put_part(place: Place, name: str, number: int, records: list[bytes]) -> Part:
+    data = encode_part(records)
+    part = Part(f"part-{number:05d}.gz", len(records), len(data), checksum(data))
+    await place.put(f"{name}/{part.name}", data)
+    return part
+
+
+async def keep_newest(place: Place, taken: Manifest, keep: int, clock: WallClock) -> list[str]:
+    """Remove what is more than `keep` backups of this cluster, after the new one was read back; what was removed.
+
+    What was broken off a day ago goes as well. One that says it was taken after the new one stays and is not counted:
+    a clock was wrong, and nobody knows which. DamagedBackupError: the new one is bad, and nothing was removed.
+    """
+    await verify(place, taken)
+    backups = await found_backups(place)
+    whole = [each.manifest for each in backups if each.manifest is not None]
+    own = sorted((each for each in whole if each.instance_id == taken.instance_id), key=_age)
+    later = [each.name for each in own if _age(each) > _age(taken)]
+    if later:
+        _log.warning("%d backups are of a later time than this one and stay, from %s on", len(later), later[0])
+    doomed = [each.name for each in own[: len(own) - len(later)][:-keep]]
+    doomed += [
+        each.name
+        for each in backups
+        if each.manifest is None and not each.has_manifest and clock.now_ms() - begun_ms(each.name) > ABANDONED_MS
+    ]
+    for name in doomed:
+        await _remove(place, name)
+    return doomed
+
+
+def _age(backup: Manifest) -> tuple[int, str]:
+    return backup.created_ms, backup.name
+
+
+async def _remove(place: Place, name: str) -> None:
+    """The manifest first: half a backup must not look like a whole one."""
+    await place.delete(f"{name}/{MANIFEST}")
+    for each in await place.names(name):
+        await place.delete(each)

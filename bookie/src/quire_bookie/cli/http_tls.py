@@ -1,0 +1,21 @@
+"""The TLS context of an admin HTTP port, out of its settings. Reads the files."""
+
+from functools import partial
+
+from quire_bookie import limits
+from quire_bookie.cli.security_settings import path_of
+from quire_bookie.config.http_server import HttpServerConfig
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.tls import ServedContext, TlsContext, TlsFiles, server_context
+
+
+async def http_tls(config: HttpServerConfig) -> ServedContext | None:
+    """With its certificate loaded; None: the port speaks in clear. ConfigError names the file that is wrong."""
+    if not config.http_tls:
+        return None
+    certificate, key = path_of(config.http_certificate_path), path_of(config.http_key_path)
+    files = TlsFiles(certificate, key or certificate, trust=path_of(config.http_trust_path))
+    make = partial(server_context, client_certificates=bool(files.trust))
+    served = ServedContext(TlsContext(files, make, limits.TLS_REFRESH_S, SystemClock()))
+    await served.open()
+    return served

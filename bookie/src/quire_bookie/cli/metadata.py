@@ -1,0 +1,192 @@
+"""`quire metadata ...`: backups of the cluster's metadata, and what follows a restore.
+
+Owns arguments, tables and exit codes. With `--json` each command prints one JSON value on one line, also when it fails,
+for a CronJob's log. Speaks to etcd and to the bookies itself: after a restore no other process may run yet.
+"""
+
+import json
+import os
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.cli.tables import print_table
+from quire_bookie.errors import QuireError
+
+if TYPE_CHECKING:
+    from quire_bookie.backup.format import Manifest
+    from quire_bookie.backup.places import Place
+    from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+    from quire_bookie.metadata.store import MetadataStore
+
+AsJson = Annotated[bool, typer.Option("--json", help="One line for programs, also of a failure.")]
+Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
+From = Annotated[str, typer.Option("--from", help="Where backups are: s3://bucket/prefix or file:///folder.")]
+Backup = Annotated[str | None, typer.Option("--backup", help="Name of a backup. [the newest]")]
+Endpoint = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3 service. [AWS_ENDPOINT_URL, or AWS]")]
+
+
+def register(commands: Commands) -> None:
+    """Add `quire metadata`."""
+    app = new_app("Back up and restore the cluster's metadata.")
+    commands.app.add_typer(app, name="metadata")
+    _add_backup(commands, app)
+    _add_looking(app)
+    from quire_bookie.cli import metadata_restore  # here and not above: it takes its options from this module
+
+    metadata_restore.register(commands, app)
+
+
+def _add_backup(commands: Commands, app: typer.Typer) -> None:
+    @app.command()
+    def backup(
+        to: Annotated[str, typer.Option("--to", help="Where: s3://bucket/prefix or file:///folder.")],
+        keep: Annotated[int | None, typer.Option(min=1, help="Remove older backups of this cluster.")] = None,
+        metadata: Metadata = None,
+        endpoint: Endpoint = None,
+        as_json: AsJson = False,
+        config: ConfigFile = None,
+        set_: Settings = None,
+    ) -> None:
+        """Write everything that etcd holds of the cluster, at one revision, but for what belongs to sessions."""
+
+        async def work() -> None:
+            from quire_bookie.backup.taking import keep_newest, take_backup
+            from quire_bookie.env.chance import SystemChance
+            from quire_bookie.env.clock import SystemClock
+            from quire_bookie.metadata.restoration import RESTORATION
+
+            place = place_of(to, endpoint)
+            clock = SystemClock()
+            settings = settings_of(commands, metadata, config, set_)
+            store = await store_of(settings)
+            try:
+                manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
+                # While a person looks at a restore, older backups may be the better ones: none of them goes.
+                reviewing = await store.get(RESTORATION) is not None
+            finally:
+                await store.close()
+            removed = [] if keep is None or reviewing else await keep_newest(place, manifest, keep, clock)
+            row = row_of(manifest) | {
+                "to": to,
+                "removed": removed,
+                "milliseconds": clock.now_ms() - manifest.created_ms,
+            }
+            said = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
+            said += "" if manifest.revision is None else f", at revision {manifest.revision}"
+            tell(as_json, row, said + (f"; removed {', '.join(removed)}" if removed else ""))
+
+        run(as_json, work)
+
+
+def _add_looking(app: typer.Typer) -> None:
+    @app.command("list")
+    def list_(from_: From, endpoint: Endpoint = None, as_json: AsJson = False) -> None:
+        """List backups, the oldest first."""
+
+        async def work() -> None:
+            from quire_bookie.backup.reading import found_backups
+
+            found = await found_backups(place_of(from_, endpoint))
+            if as_json:
+                rows = [row_of(each.manifest) if each.manifest is not None else {"name": each.name} for each in found]
+                print(json.dumps([row | {"problem": each.problem} for row, each in zip(rows, found, strict=True)]))
+            elif found:
+                print_table(
+                    ("backup", "revision", "nodes", "ledgers", "bytes", "cluster", "state"),
+                    [
+                        (each.name, None, None, None, None, None, each.problem)
+                        if (manifest := each.manifest) is None
+                        else (
+                            *(each.name, manifest.revision, manifest.nodes, manifest.ledgers, stored_bytes(manifest)),
+                            *(manifest.instance_id, "complete"),
+                        )
+                        for each in found
+                    ],
+                )
+            else:
+                typer.echo(f"there are no backups in {from_}", err=True)
+
+        run(as_json, work)
+
+    @app.command()
+    def verify(from_: From, backup: Backup = None, endpoint: Endpoint = None, as_json: AsJson = False) -> None:
+        """Read all of a backup and compare it with its checksums. Exit code 1: it cannot be used."""
+
+        async def work() -> None:
+            from quire_bookie.backup import reading
+
+            place = place_of(from_, endpoint)
+            manifest = await reading.choose_backup(place, backup)
+            await reading.verify(place, manifest)
+            tell(
+                as_json,
+                row_of(manifest) | {"verified": True},
+                f"backup {manifest.name} is whole: {manifest.nodes} nodes",
+            )
+
+        run(as_json, work)
+
+
+def run(as_json: bool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a command; its error is told on standard output too when a program reads that."""
+    import asyncio  # help does without
+
+    try:
+        asyncio.run(work())
+    except QuireError as error:
+        if as_json:
+            print(json.dumps({"error": str(error)}))
+        raise
+
+
+def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
+    """One line, for a program or for a person."""
+    print(json.dumps(row, ensure_ascii=False) if as_json else text)
+
+
+def place_of(url: str, endpoint: str | None) -> "Place":
+    """Where backups are kept."""
+    from quire_bookie.backup.places import open_place
+
+    return open_place(url, os.environ, endpoint)
+
+
+def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any) -> "AutoRecoveryProcessConfig":
+    """How to reach etcd and the bookies: the settings of an auto-recovery process, which reaches both."""
+    from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+
+    return load_settings(commands, AutoRecoveryProcessConfig, {"metadata": metadata}, config, set_).config
+
+
+async def store_of(config: "AutoRecoveryProcessConfig") -> "MetadataStore":
+    """The cluster's etcd; the caller closes it."""
+    from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
+    from quire_bookie.metadata.opening import open_metadata_store
+
+    url = shared_metadata_url(config.metadata, "metadataServiceUri")
+    return await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
+
+
+def row_of(manifest: "Manifest") -> dict[str, Any]:
+    """A backup for programs."""
+    return {
+        "name": manifest.name,
+        "created": datetime.fromtimestamp(manifest.created_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "cluster": manifest.instance_id,
+        "revision": manifest.revision,
+        "nodes": manifest.nodes,
+        "ledgers": manifest.ledgers,
+        "leftOut": manifest.left_out,
+        "bytes": stored_bytes(manifest),
+        "roots": dict(manifest.roots),
+    }
+
+
+def stored_bytes(manifest: "Manifest") -> int:
+    """What its parts take."""
+    return sum(part.size_bytes for part in manifest.parts)

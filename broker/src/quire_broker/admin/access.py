@@ -1,0 +1,120 @@
+"""Who may call which path of the admin API, as stock Pulsar has it. What is not listed here is for super users.
+
+/healthz and metrics      everybody: they hold names and counts, no message
+a topic                   its lookup, stats and partitions: who produces or consumes; its subscriptions and last
+                          message: who consumes; all else: admins of the tenant
+a namespace               its topics: who consumes; all else: admins of the tenant
+clusters, tenants, rest   super users; admins of a tenant see its namespaces, everybody sees the clusters' names
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
+
+from aiohttp import web
+
+from quire_bookie.env.tls import common_name
+from quire_broker.admin.answers import failure
+from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
+from quire_broker.errors import AuthenticationError, AuthorizationError
+from quire_broker.security.authorization import Action, Authorization
+
+log = logging.getLogger("quire.broker.security")
+
+
+class Need(Enum):
+    """What a request needs of its role."""
+
+    NOTHING = auto()
+    A_ROLE = auto()
+    LOOK_UP = auto()
+    CONSUME = auto()
+    LIST = auto()
+    TENANT = auto()
+    SUPER_USER = auto()
+
+
+_OPEN = frozenset({"/healthz", "/metrics", "/metrics/"})
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+_TOPIC_READS = frozenset({"", "/partitions", "/stats", "/partitioned-stats", "/internalStats"})
+
+
+def needed(method: str, path: str) -> Need:
+    """By the pattern of the route."""
+    if path in _OPEN:
+        return Need.NOTHING
+    if path in ("/admin/v2/clusters", "/admin/v2/brokers/version", "/admin/brokers/version") and method == "GET":
+        return Need.A_ROLE
+    if path.startswith(("/lookup/v2/topic/", "/admin/v2/schemas/")):
+        return Need.LOOK_UP
+    if path.startswith("/admin/v2/namespaces/{tenant}"):
+        return Need.LIST if method == "GET" and path == f"{_NAMESPACE}/topics" else Need.TENANT
+    if path.startswith(("/admin/v2/{domain}/", "/admin/v2/persistent/")):
+        return _of_topics(method, path)
+    if path == "/admin/quire/namespaces/{tenant}/{namespace}" and method == "GET":
+        return Need.TENANT
+    return Need.SUPER_USER
+
+
+def _of_topics(method: str, path: str) -> Need:
+    _, topic, rest = path.partition("{topic}")
+    if not topic:
+        return Need.LIST if method == "GET" else Need.TENANT
+    if rest in _TOPIC_READS and method == "GET":
+        return Need.LOOK_UP
+    consumes = rest.startswith("/subscription") or (rest == "/lastMessageId" and method == "GET")
+    return Need.CONSUME if consumes else Need.TENANT
+
+
+@web.middleware
+async def authorized(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """401 for who does not prove who it is, 403 for who may not do this; without authentication all may do all."""
+    broker = broker_of(request)
+    authentication = broker.access.authentication
+    if authentication is None:
+        return await handler(request)
+    resource = request.match_info.route.resource
+    need = Need.SUPER_USER if resource is None else needed(_method(request), resource.canonical)
+    if need is Need.NOTHING:
+        return await handler(request)
+    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
+    try:
+        client = authentication.admit_http(request.headers.get("Authorization", ""), common_name(certificate))
+    except AuthenticationError as error:
+        broker.parts.stats.authentications_failed += 1
+        log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
+        refused = failure(401, f"HTTP 401 Unauthorized: {error}")
+        refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
+    if broker.authorization is not None:
+        await _require(broker.authorization, client.role, need, request)
+    return await handler(request)
+
+
+def _method(request: web.Request) -> str:
+    return "GET" if request.method == "HEAD" else request.method
+
+
+async def _require(authorization: Authorization, role: str, need: Need, request: web.Request) -> None:
+    """AuthorizationError when the role may not."""
+    if not await _may(authorization, role, need, request):
+        path = request.rel_url.raw_path  # as it came: decoded it could begin a line of its own in the log
+        log.warning("%s %s of %s, role %r: not authorized", request.method, path, request.remote, role)
+        raise AuthorizationError(f"role {role!r} is not authorized to {request.method} {request.path}")
+
+
+async def _may(authorization: Authorization, role: str, need: Need, request: web.Request) -> bool:
+    found: Mapping[str, str] = request.match_info
+    if need is Need.A_ROLE or authorization.is_super_user(role):
+        return True
+    if need is Need.TENANT:
+        return await authorization.is_admin(role, found["tenant"])
+    if need is Need.LIST:
+        return await authorization.may_in_namespace(role, Action.CONSUME, namespace_of(request))
+    if need is Need.LOOK_UP:
+        return await authorization.may_look_up(role, topic_name_of(request))
+    if need is Need.CONSUME:
+        return await authorization.may_subscribe(role, topic_name_of(request), found.get("subscription", ""))
+    return False

@@ -1,0 +1,102 @@
+"""GET /admin/quire/namespaces/{tenant}/{namespace}: a whole namespace in one answer, for the operator. Loads no topic.
+
+    {"policies": {...}, "broker": "host:port", "bookies": {"writable": n}, "partitioned": {"local": n},
+     "topics": {"local": {"loaded", "owner", "position", "entries", "size", "cursors": {name: backlog or null}}}}
+
+A topic that is not loaded here has the counts of its closed ledgers, no position, and backlogs of null.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer
+from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.managed_ledger.stored_view import StoredView, stored_view
+from quire_broker.ownership.owners import Bundle
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topic_names import PERSISTENT, TopicName
+
+if TYPE_CHECKING:
+    from quire_broker.server.broker import RunningBroker
+
+READS_AT_ONCE = 16
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The route of this module."""
+    router.add_get("/admin/quire/namespaces/{tenant}/{namespace}", overview)
+
+
+async def overview(request: web.Request) -> web.Response:
+    """The answer; 404 when there is no such namespace."""
+    broker, namespace = broker_of(request), namespace_of(request)
+    policies = await broker.policies.policies(namespace)
+    if policies is None:
+        raise NotFoundError("Namespace does not exist")
+    partitioned = {}
+    async for name in broker.policies.partitioned_topics(namespace, PERSISTENT):
+        partitioned[name.local] = await broker.policies.partitions(name)
+    names = [name for name in await broker.topics.list(namespace) if not name.is_system]
+    owners = await _owners(broker, names)
+    gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(name: TopicName) -> dict[str, Any]:
+        topic = broker.topics.find(name)
+        if topic is not None:
+            return _loaded(topic)
+        async with gate:
+            return _stored(await stored_view(broker.metadata, name.ledger_name))
+
+    found = await asyncio.gather(*(one(name) for name in names))
+    topics = {name.local: {**each, "owner": owners[name]} for name, each in zip(names, found, strict=True)}
+    return answer(
+        {
+            "policies": policies,
+            "broker": broker.broker_id,
+            "bookies": {"writable": len(broker.ledger_client.writable_bookies)},
+            "partitioned": partitioned,
+            "topics": topics,
+        }
+    )
+
+
+async def _owners(broker: "RunningBroker", names: list[TopicName]) -> dict[TopicName, str | None]:
+    """host:port of the broker that has each topic's bundle; None while nobody has it. Takes none."""
+    bundles = {name: await broker.owners.bundle_of(name) for name in names}
+    by_bundle = {bundle: await _owner(broker, bundle) for bundle in set(bundles.values())}
+    return {name: by_bundle[bundle] for name, bundle in bundles.items()}
+
+
+async def _owner(broker: "RunningBroker", bundle: Bundle) -> str | None:
+    try:
+        owner = await broker.owners.owner_of(bundle, take=False)
+    except ServiceNotReadyError:
+        return None  # it is between two brokers
+    return None if owner is None else urlsplit(owner.urls.web).netloc
+
+
+def _loaded(topic: Topic) -> dict[str, Any]:
+    last = topic.ledger.last_confirmed
+    return {
+        "loaded": True,
+        "position": f"{last.ledger_id}:{last.entry_id}",
+        "entries": topic.ledger.entries,
+        "size": topic.ledger.size_bytes,
+        "cursors": {name: found.cursor.backlog for name, found in topic.subscriptions.items() if found.durable},
+    }
+
+
+def _stored(view: StoredView | None) -> dict[str, Any]:
+    """None: a partition that nobody used yet."""
+    view = view or StoredView()
+    return {
+        "loaded": False,
+        "position": None,
+        "entries": view.entries,
+        "size": view.size_bytes,
+        "cursors": dict.fromkeys(view.cursors),
+    }

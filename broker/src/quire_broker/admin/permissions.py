@@ -1,0 +1,154 @@
+"""Permissions of namespaces, topics and subscriptions, at Pulsar's paths. They stand in the namespace's policies.
+
+Brokers read policies anew every few seconds: a grant is in force here at once, at another broker within that time.
+What a revoked role has open stays open until it connects anew.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, body_of, done, failure
+from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
+from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.ownership.policies import Json
+from quire_broker.security.authorization import NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
+
+AUTH_POLICIES = "auth_policies"
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    root = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
+    router.add_get(root, of_namespace)
+    router.add_get(root + "/subscription", of_subscriptions)
+    router.add_post(root + "/subscription/{subscription}", grant_on_subscription)
+    router.add_delete(root + "/subscription/{subscription}/{role}", revoke_on_subscription)
+    router.add_post(root + "/{role}", grant_on_namespace)
+    router.add_delete(root + "/{role}", revoke_on_namespace)
+    root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/permissions"
+    router.add_get(root, of_topic)
+    router.add_post(root + "/{role}", grant_on_topic)
+    router.add_delete(root + "/{role}", revoke_on_topic)
+
+
+async def _read(request: web.Request) -> Json:
+    policies = await broker_of(request).policies.policies(namespace_of(request))
+    if policies is None:
+        raise NotFoundError("Namespace does not exist")
+    found = policies.get(AUTH_POLICIES)
+    return found if isinstance(found, dict) else {}
+
+
+async def _change(request: web.Request, change: Callable[[Json], None]) -> None:
+    """Compare-and-set on the part with the permissions."""
+
+    def on_policies(policies: Json) -> None:
+        if not isinstance(policies.get(AUTH_POLICIES), dict):
+            policies[AUTH_POLICIES] = {}
+        change(policies[AUTH_POLICIES])
+
+    await broker_of(request).policies.update_policies(namespace_of(request), on_policies)
+
+
+def _part(auth: Json, *keys: str) -> dict[str, Any]:
+    """A part of the permissions, made where it is missing."""
+    found = auth
+    for key in keys:
+        if not isinstance(found.get(key), dict):
+            found[key] = {}
+        found = found[key]
+    return found
+
+
+async def _texts(request: web.Request, what: str) -> list[str]:
+    found = await body_of(request)
+    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+        raise NotAllowedError(f"the body is a JSON list of {what}")
+    return list(dict.fromkeys(found))
+
+
+async def _actions(request: web.Request) -> list[str]:
+    found = await _texts(request, "actions")
+    known = [action.value for action in Action]
+    unknown = [action for action in found if action not in known]
+    if unknown:
+        raise NotAllowedError(f"there is no action {unknown[0]!r}; there are {', '.join(known)}")
+    return found
+
+
+async def of_namespace(request: web.Request) -> web.Response:
+    """`{role: [action]}`."""
+    return answer((await _read(request)).get(NAMESPACE_KEY) or {})
+
+
+async def grant_on_namespace(request: web.Request) -> web.Response:
+    """A role may do these, and nothing else, with every topic."""
+    role, actions = request.match_info["role"], await _actions(request)
+    await _change(request, lambda auth: _part(auth, NAMESPACE_KEY).update({role: actions}))
+    return done()
+
+
+async def revoke_on_namespace(request: web.Request) -> web.Response:
+    """A role may do nothing more by its rights in the namespace."""
+    role = request.match_info["role"]
+    await _change(request, lambda auth: _forget(_part(auth, NAMESPACE_KEY), role))
+    return done()
+
+
+def _forget(part: dict[str, Any], key: str) -> None:
+    part.pop(key, None)
+
+
+async def of_subscriptions(request: web.Request) -> web.Response:
+    """`{subscription: [role]}`; a subscription that is not there is for everybody who consumes."""
+    return answer((await _read(request)).get(SUBSCRIPTION_KEY) or {})
+
+
+async def grant_on_subscription(request: web.Request) -> web.Response:
+    """These roles, and no others, may use a subscription."""
+    subscription, roles = request.match_info["subscription"], await _texts(request, "roles")
+    await _change(request, lambda auth: _part(auth, SUBSCRIPTION_KEY).update({subscription: roles}))
+    return done()
+
+
+async def revoke_on_subscription(request: web.Request) -> web.Response:
+    """A role may not use a subscription any more; without any role left it is everybody's who consumes."""
+    subscription, role = request.match_info["subscription"], request.match_info["role"]
+
+    def change(auth: Json) -> None:
+        part = _part(auth, SUBSCRIPTION_KEY)
+        left = [one for one in part.get(subscription) or () if one != role]
+        part.pop(subscription, None)
+        if left:
+            part[subscription] = left
+
+    await _change(request, change)
+    return done()
+
+
+async def of_topic(request: web.Request) -> web.Response:
+    """`{role: [action]}`, with what the namespace grants."""
+    auth = await _read(request)
+    own = (auth.get(TOPIC_KEY) or {}).get(str(topic_name_of(request))) or {}
+    found = {role: list(actions) for role, actions in (auth.get(NAMESPACE_KEY) or {}).items()}
+    for role, actions in own.items():
+        found[role] = list(dict.fromkeys([*found.get(role, ()), *actions]))
+    return answer(found)
+
+
+async def grant_on_topic(request: web.Request) -> web.Response:
+    """A role may do these with a topic, and with its partitions."""
+    role, actions, name = request.match_info["role"], await _actions(request), str(topic_name_of(request))
+    await _change(request, lambda auth: _part(auth, TOPIC_KEY, name).update({role: actions}))
+    return done()
+
+
+async def revoke_on_topic(request: web.Request) -> web.Response:
+    """A role may do nothing more by its rights on the topic; 412 when it has none."""
+    role, name = request.match_info["role"], str(topic_name_of(request))
+    if role not in ((await _read(request)).get(TOPIC_KEY) or {}).get(name, {}):
+        return failure(412, "Permissions are not set at the topic level")
+    await _change(request, lambda auth: _forget(_part(auth, TOPIC_KEY, name), role))
+    return done()

@@ -1,0 +1,55 @@
+"""Maps what a person configured about a broker's security to its settings. Pure: reads no file."""
+
+from quire_bookie.cli.security_settings import path_of
+from quire_bookie.env.tls import TlsFiles
+from quire_bookie.tokens.settings import TokenSettings
+from quire_broker.config_security import BrokerSecurityConfig
+from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ServerTlsSettings
+
+
+def access_settings(config: BrokerSecurityConfig) -> AccessSettings:
+    """Who may use a broker, for what, and over what."""
+    return AccessSettings(
+        tls=_tls(config) if config.serves_tls else None,
+        authentication=_authentication(config) if config.authentication_enabled else None,
+        authorization=config.authorization_enabled,
+        super_users=frozenset(config.super_user_roles),
+    )
+
+
+def _tls(config: BrokerSecurityConfig) -> ServerTlsSettings:
+    asked = ClientCertificates.NONE
+    if config.tls_require_client_certificate:
+        asked = ClientCertificates.REQUIRED
+    elif config.tls_trust_certs_file_path and config.authentication_enabled and config.takes_certificates:
+        asked = ClientCertificates.TAKEN
+    return ServerTlsSettings(
+        TlsFiles(
+            certificate=path_of(config.tls_certificate_file_path),
+            key=path_of(config.tls_key_file_path),
+            trust=path_of(config.tls_trust_certs_file_path),
+            protocols=tuple(config.tls_protocols),
+            ciphers=config.tls_ciphers,
+        ),
+        asked,
+        refresh_s=float(config.tls_refresh_seconds),
+    )
+
+
+def _authentication(config: BrokerSecurityConfig) -> AuthenticationSettings:
+    token = None
+    if config.takes_tokens:
+        token = TokenSettings(
+            secret_key=config.token_secret_key,
+            public_key=config.token_public_key,
+            algorithm=config.token_public_alg,
+            claim=config.token_auth_claim,
+            audience_claim=config.token_audience_claim,
+            audience=config.token_audience,
+        )
+    return AuthenticationSettings(
+        token=token,
+        certificates=config.takes_certificates,
+        anonymous_role=config.anonymous_user_role,
+        check_interval_s=float(config.authentication_refresh_check_seconds),
+    )

@@ -1,0 +1,156 @@
+"""The settings of a broker's TLS, authentication and authorization, under Pulsar's key names."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from quire_bookie import limits as bookie_limits
+from quire_bookie.config.bookie_security import TextList
+from quire_bookie.config.sources import SECRET, ProcessConfig
+from quire_broker.limits import CREDENTIALS_CHECK_S
+
+TOKEN_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderToken", "token")
+TLS_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderTls", "tls")
+AUTHORIZATION_PROVIDER = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+
+
+def _none_of_empty(value: Any) -> Any:
+    """Pulsar writes an unset port as nothing."""
+    return None if value == "" else value
+
+
+OptionalPort = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeValidator(_none_of_empty)]
+
+
+class BrokerSecurityConfig(ProcessConfig):
+    """Who may use a broker, for what, and over what."""
+
+    broker_port_tls: OptionalPort = Field(
+        None,
+        alias="brokerServicePortTls",
+        description="port of the Pulsar protocol over TLS; empty: none",
+    )
+    http_port_tls: OptionalPort = Field(
+        None,
+        alias="webServicePortTls",
+        description="port of REST, health and metrics over TLS; empty: none",
+    )
+    tls_certificate_file_path: str = Field(
+        "", alias="tlsCertificateFilePath", description="the broker's certificate and its chain, PEM"
+    )
+    tls_key_file_path: str = Field("", alias="tlsKeyFilePath", description="the private key of the certificate, PEM")
+    tls_trust_certs_file_path: str = Field(
+        "", alias="tlsTrustCertsFilePath", description="certificates that a client's must lead to, PEM"
+    )
+    tls_require_client_certificate: bool = Field(
+        False,
+        alias="tlsRequireTrustedClientCertOnConnect",
+        description="only clients with a certificate that tlsTrustCertsFilePath vouches for",
+    )
+    tls_allow_insecure_connection: bool = Field(
+        False, alias="tlsAllowInsecureConnection", description="only false: a client's certificate is always checked"
+    )
+    tls_protocols: TextList = Field([], alias="tlsProtocols", description="of TLSv1.2,TLSv1.3; empty: both")
+    tls_ciphers: str = Field("", alias="tlsCiphers", description="for TLSv1.2, OpenSSL's names, joined by colons")
+    tls_refresh_seconds: int = Field(
+        int(bookie_limits.TLS_REFRESH_S),
+        alias="tlsCertRefreshCheckDurationSec",
+        ge=0,
+        description="look for changed certificate files so many seconds apart; 0: never",
+    )
+    authentication_enabled: bool = Field(
+        False, alias="authenticationEnabled", description="clients must prove who they are"
+    )
+    authentication_providers: TextList = Field(
+        [],
+        alias="authenticationProviders",
+        description="AuthenticationProviderToken, AuthenticationProviderTls (with Pulsar's package), or token, tls",
+    )
+    authentication_refresh_check_seconds: int = Field(
+        int(CREDENTIALS_CHECK_S),
+        alias="authenticationRefreshCheckSeconds",
+        ge=1,
+        description="between two looks for tokens that ran out on open connections, and for a changed key",
+    )
+    anonymous_user_role: str = Field(
+        "", alias="anonymousUserRole", description="role of clients without any proof; empty: they are refused"
+    )
+    token_secret_key: str = Field(
+        "",
+        alias="tokenSecretKey",
+        description="secret that signs tokens: a path, file:// or data:;base64, URL",
+        json_schema_extra=SECRET,
+    )
+    token_public_key: str = Field(
+        "", alias="tokenPublicKey", description="public key of the tokens' signer, PEM or DER: as tokenSecretKey"
+    )
+    token_public_alg: str = Field("RS256", alias="tokenPublicAlg", description="signature algorithm of tokenPublicKey")
+    token_auth_claim: str = Field("sub", alias="tokenAuthClaim", description="claim of a token that names the role")
+    token_audience_claim: str = Field("aud", alias="tokenAudienceClaim", description="claim that names the audience")
+    token_audience: str = Field("", alias="tokenAudience", description="audience that a token must name; empty: any")
+    authorization_enabled: bool = Field(
+        False, alias="authorizationEnabled", description="roles may do what was granted to them, and nothing else"
+    )
+    authorization_provider: str = Field(
+        AUTHORIZATION_PROVIDER, alias="authorizationProvider", description="taken for Pulsar's sake; there is this one"
+    )
+    authorization_wildcards: bool = Field(
+        False, alias="authorizationAllowWildcardsMatching", description="only false: roles are matched as they are"
+    )
+    super_user_roles: TextList = Field([], alias="superUserRoles", description="roles that may do everything")
+    proxy_roles: TextList = Field([], alias="proxyRoles", description="must be empty: proxies are not served yet")
+
+    @property
+    def serves_tls(self) -> bool:
+        """Whether there is a port with TLS."""
+        return self.broker_port_tls is not None or self.http_port_tls is not None
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether tokens prove who a client is."""
+        return any(name in TOKEN_PROVIDERS for name in self.authentication_providers)
+
+    @property
+    def takes_certificates(self) -> bool:
+        """Whether certificates prove who a client is."""
+        return any(name in TLS_PROVIDERS for name in self.authentication_providers)
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> "BrokerSecurityConfig":
+        if self.serves_tls and not (self.tls_certificate_file_path and self.tls_key_file_path):
+            raise ValueError("ports with TLS need tlsCertificateFilePath and tlsKeyFilePath")
+        if self.tls_require_client_certificate and not self.tls_trust_certs_file_path:
+            raise ValueError("tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath")
+        if self.tls_allow_insecure_connection:
+            raise ValueError("tlsAllowInsecureConnection is not offered: certificates of clients are always checked")
+        return self
+
+    @model_validator(mode="after")
+    def _authentication_fits(self) -> "BrokerSecurityConfig":
+        unknown = [n for n in self.authentication_providers if n not in (*TOKEN_PROVIDERS, *TLS_PROVIDERS)]
+        if unknown:
+            raise ValueError(
+                f"authenticationProviders {unknown[0]} is not known; there are {TOKEN_PROVIDERS[0]} "
+                f"and {TLS_PROVIDERS[0]}"
+            )
+        if self.authentication_enabled and not self.authentication_providers:
+            raise ValueError(f"authenticationEnabled needs authenticationProviders, e.g. {TOKEN_PROVIDERS[0]}")
+        keys = [key for key in (self.token_secret_key, self.token_public_key) if key]
+        if self.authentication_enabled and self.takes_tokens and len(keys) != 1:
+            raise ValueError(f"tokens need exactly one of tokenSecretKey and tokenPublicKey; {len(keys)} are set")
+        has_trust = self.serves_tls and self.tls_trust_certs_file_path
+        if self.authentication_enabled and self.takes_certificates and not has_trust:
+            raise ValueError(f"{TLS_PROVIDERS[0]} needs a port with TLS and tlsTrustCertsFilePath")
+        return self
+
+    @model_validator(mode="after")
+    def _authorization_fits(self) -> "BrokerSecurityConfig":
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ValueError("authorizationEnabled needs authenticationEnabled: nobody would have a role")
+        if self.authorization_provider != AUTHORIZATION_PROVIDER:
+            raise ValueError(f"authorizationProvider {self.authorization_provider} is not known; use the default")
+        if self.authorization_wildcards:
+            raise ValueError("authorizationAllowWildcardsMatching is not offered: grant to each role")
+        if self.proxy_roles:
+            raise ValueError("proxyRoles: Pulsar's proxy is not served yet; let clients connect to the brokers")
+        return self

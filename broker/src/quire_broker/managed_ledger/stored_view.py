@@ -1,0 +1,38 @@
+"""A managed ledger that nobody here has open, as its nodes in the metadata store have it. Reads only, opens nothing.
+
+The ledger that is (or may be) written counts as empty: what is in it only its writer and the bookies know.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import unquote_plus
+
+from quire_bookie.metadata.store import MetadataStore
+from quire_broker.managed_ledger.cursors import BROKER_CURSORS
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.node_codec import decode_list
+
+
+@dataclass(frozen=True, slots=True)
+class StoredView:
+    """What is known without opening it."""
+
+    entries: int = 0
+    """In closed ledgers."""
+    size_bytes: int = 0
+    cursors: tuple[str, ...] = ()
+    """Durable ones of subscribers, by name."""
+
+
+async def stored_view(store: MetadataStore, name: str) -> StoredView | None:
+    """The view; None when there is no such managed ledger. MetadataError."""
+    path = node_path(name)
+    node = await store.get(path)
+    if node is None:
+        return None
+    ledgers = decode_list(node.value).ledgers
+    cursors = {unquote_plus(encoded) for encoded in await store.children(path)} - BROKER_CURSORS
+    return StoredView(
+        sum(record.entries for record in ledgers),
+        sum(record.size_bytes for record in ledgers),
+        tuple(sorted(cursors)),
+    )

@@ -1,0 +1,1 @@
+"""Who may use a broker and for what: TLS, tokens and certificates, permissions of namespaces and topics."""

@@ -1,0 +1,92 @@
+"""Who a client is: from what it shows to a role, and whether that is still good. No socket, no wait.
+
+Never logs a token, nor says anything of one: a refusal names the kind of fault.
+"""
+
+from dataclasses import dataclass, field
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.tokens.checks import TokenCheck, TokenError
+from quire_broker.errors import AuthenticationError
+from quire_broker.security.settings import AuthenticationSettings
+
+TOKEN = "token"
+CERTIFICATE = "tls"
+ANONYMOUS = "anonymous"
+_BEARER = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who was let in, by which method, and until when, in ms since the epoch. None: as long as it is connected."""
+
+    role: str
+    method: str
+    end_ms: int | None = None
+    token: str = field(default="", repr=False)
+
+
+class Authentication:
+    """What it takes to be let in."""
+
+    def __init__(self, settings: AuthenticationSettings, tokens: TokenCheck | None, clock: WallClock) -> None:
+        self._settings = settings
+        self._tokens = tokens
+        self._clock = clock
+
+    def admit(self, method: str, data: bytes, common_name: str) -> Client:
+        """The client of a connection, by the method that it names. AuthenticationError says what is wrong.
+
+        `common_name`: of its certificate, which was checked; empty without one.
+        """
+        if method == TOKEN and self._tokens is not None:
+            try:
+                return self._of_token(data.decode())
+            except UnicodeDecodeError:
+                raise AuthenticationError("the token is no text") from None
+        if method == CERTIFICATE and self._settings.certificates:
+            return self._of_certificate(common_name)
+        return self._anonymous(f"no proof that this broker takes: it asks for {self._methods()}")
+
+    def admit_http(self, header: str, common_name: str) -> Client:
+        """The client of a request, by its header `Authorization`, else by its certificate. AuthenticationError."""
+        if header[: len(_BEARER)].lower() == _BEARER and self._tokens is not None:
+            return self._of_token(header[len(_BEARER) :].strip())
+        if header:
+            raise AuthenticationError("the header Authorization must be: Bearer, and a token")
+        if common_name and self._settings.certificates:
+            return self._of_certificate(common_name)
+        return self._anonymous(f"no proof that this broker takes: it asks for {self._methods()}")
+
+    def is_good(self, client: Client, *, keys_changed: bool) -> bool:
+        """Whether what a client showed is good still. `keys_changed`: other tokens may be good than were before."""
+        if client.end_ms is not None and self._clock.now_ms() >= client.end_ms:
+            return False
+        if not keys_changed or client.method != TOKEN or self._tokens is None:
+            return True
+        try:
+            return self._tokens.role_of(client.token) == client.role
+        except TokenError:
+            return False
+
+    def _of_token(self, token: str) -> Client:
+        assert self._tokens is not None, "asked for by the callers"
+        try:
+            grant = self._tokens.grant_of(token)
+        except TokenError as error:
+            raise AuthenticationError(str(error)) from None
+        return Client(grant.role, TOKEN, grant.end_ms, token)
+
+    def _of_certificate(self, common_name: str) -> Client:
+        if not common_name:
+            raise AuthenticationError("no certificate that this broker trusts, with a CN, came with the connection")
+        return Client(common_name, CERTIFICATE)
+
+    def _anonymous(self, reason: str) -> Client:
+        if not self._settings.anonymous_role:
+            raise AuthenticationError(reason)
+        return Client(self._settings.anonymous_role, ANONYMOUS)
+
+    def _methods(self) -> str:
+        asked = [TOKEN] if self._tokens is not None else []
+        return " or ".join([*asked, CERTIFICATE] if self._settings.certificates else asked)

@@ -1,0 +1,119 @@
+"""What a role may do, by the permissions in the policies of namespaces, as stock Pulsar keeps and reads them.
+
+    /admin/policies/<t>         adminRoles: may do everything in the tenant
+    /admin/policies/<t>/<ns>    auth_policies: namespace_auth {role: [action]},
+                                destination_auth {topic: {role: [action]}},
+                                subscription_auth_roles {subscription: [role]}
+
+Super users may do everything. Where the policies cannot be read nothing is allowed: the error goes up.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from quire_broker.errors import AuthorizationError, NotFoundError
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.topic.topic_names import NamespaceName, TopicName
+
+NAMESPACE_KEY = "namespace_auth"
+TOPIC_KEY = "destination_auth"
+SUBSCRIPTION_KEY = "subscription_auth_roles"
+
+
+class Action(StrEnum):
+    """What can be granted. Brokers here act on the first two; the others are kept."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    FUNCTIONS = "functions"
+    SOURCES = "sources"
+    SINKS = "sinks"
+    PACKAGES = "packages"
+
+
+class Authorization:
+    """Answers from the policies, which are cached for a few seconds."""
+
+    def __init__(self, policies: PolicyStore, super_users: frozenset[str]) -> None:
+        self._policies = policies
+        self._super_users = super_users
+
+    def is_super_user(self, role: str) -> bool:
+        """Whether it may do everything."""
+        return role in self._super_users
+
+    async def is_admin(self, role: str, tenant: str) -> bool:
+        """Whether it may do everything in a tenant."""
+        if self.is_super_user(role):
+            return True
+        try:
+            info = await self._policies.read_tenant(tenant)
+        except NotFoundError:
+            return False
+        return role in _listed(info.get("adminRoles"))
+
+    async def may(self, role: str, action: Action, topic: TopicName) -> bool:
+        """Whether a role may do this with a topic: by the namespace, the topic, or the topic it is a partition of."""
+        if await self.is_admin(role, topic.namespace.tenant):
+            return True
+        auth = await self._auth_policies(topic.namespace)
+        topics = auth.get(TOPIC_KEY) or {}
+        granted = (auth.get(NAMESPACE_KEY), topics.get(str(topic)), topics.get(str(topic.partitioned)))
+        return any(action in _listed((grants or {}).get(role)) for grants in granted)
+
+    async def may_look_up(self, role: str, topic: TopicName) -> bool:
+        """Whether a role may ask where a topic is: who produces or consumes must."""
+        return await self.may(role, Action.PRODUCE, topic) or await self.may(role, Action.CONSUME, topic)
+
+    async def may_subscribe(self, role: str, topic: TopicName, subscription: str) -> bool:
+        """Whether a role may use a subscription; one that has roles of its own is for those only."""
+        if await self.is_admin(role, topic.namespace.tenant):
+            return True
+        roles = ((await self._auth_policies(topic.namespace)).get(SUBSCRIPTION_KEY) or {}).get(subscription)
+        return (not roles or role in _listed(roles)) and await self.may(role, Action.CONSUME, topic)
+
+    async def may_in_namespace(self, role: str, action: Action, namespace: NamespaceName) -> bool:
+        """Whether a role may do this with all topics of a namespace."""
+        if await self.is_admin(role, namespace.tenant):
+            return True
+        return action in _listed(((await self._auth_policies(namespace)).get(NAMESPACE_KEY) or {}).get(role))
+
+    async def _auth_policies(self, namespace: NamespaceName) -> Mapping[str, Any]:
+        policies = await self._policies.policies(namespace)
+        return (policies or {}).get("auth_policies") or {}
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """A list of names. Anything else has none: in a text, `in` would find each part of a name."""
+    return value if isinstance(value, list) else ()
+
+
+class Rights:
+    """What one client may do; everything without authorization. Every refusal is an AuthorizationError."""
+
+    def __init__(self, authorization: Authorization | None, role: str) -> None:
+        self._authorization = authorization
+        self.role = role
+
+    async def require_produce(self, topic: TopicName) -> None:
+        """To publish to a topic."""
+        if self._authorization is not None and not await self._authorization.may(self.role, Action.PRODUCE, topic):
+            raise AuthorizationError(f"Client is not authorized to Produce: {self.role!r} on {topic}")
+
+    async def require_subscribe(self, topic: TopicName, subscription: str) -> None:
+        """To consume by a subscription."""
+        found = self._authorization
+        if found is not None and not await found.may_subscribe(self.role, topic, subscription):
+            raise AuthorizationError(f"Client is not authorized to subscribe: {self.role!r} on {topic}")
+
+    async def require_look_up(self, topic: TopicName) -> None:
+        """To learn where a topic is, and how many partitions it has."""
+        if self._authorization is not None and not await self._authorization.may_look_up(self.role, topic):
+            raise AuthorizationError(f"Client is not authorized to Lookup: {self.role!r} on {topic}")
+
+    async def require_list(self, namespace: NamespaceName) -> None:
+        """To learn the names of a namespace's topics."""
+        found = self._authorization
+        if found is not None and not await found.may_in_namespace(self.role, Action.CONSUME, namespace):
+            raise AuthorizationError(f"Client is not authorized to list topics: {self.role!r} in {namespace}")

@@ -1,0 +1,49 @@
+"""How a broker's ports are secured. Values only; what contradicts itself is refused by the configuration."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from quire_bookie import limits as bookie_limits
+from quire_bookie.env.tls import TlsFiles
+from quire_bookie.tokens.settings import TokenSettings
+from quire_broker import limits
+
+
+class ClientCertificates(Enum):
+    """Whether clients are asked for certificates. One that is shown must be trusted in any case."""
+
+    NONE = auto()
+    TAKEN = auto()
+    REQUIRED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTlsSettings:
+    """Certificates of the TLS ports; the files are looked at every `refresh_s`, 0: never again."""
+
+    files: TlsFiles
+    client_certificates: ClientCertificates = ClientCertificates.NONE
+    refresh_s: float = bookie_limits.TLS_REFRESH_S
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSettings:
+    """How clients prove who they are. `certificates`: the CN of a trusted certificate is a role.
+
+    `anonymous_role`: of clients that give no proof; empty: they are refused.
+    """
+
+    token: TokenSettings | None = None
+    certificates: bool = False
+    anonymous_role: str = ""
+    check_interval_s: float = limits.CREDENTIALS_CHECK_S
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """All of it. Without `authentication` everybody may do everything: nobody has a role for `authorization`."""
+
+    tls: ServerTlsSettings | None = None
+    authentication: AuthenticationSettings | None = None
+    authorization: bool = False
+    super_users: frozenset[str] = field(default_factory=frozenset)

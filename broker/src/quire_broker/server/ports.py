@@ -1,0 +1,98 @@
+"""The ports of a broker: the Pulsar protocol and HTTP, each in clear, over TLS, or both. Taken first, served later."""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire_bookie import limits as bookie_limits
+from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.errors import StartupError
+from quire_broker.ownership.owners import BrokerUrls
+
+
+@dataclass(frozen=True, slots=True)
+class PortSettings:
+    """None: there is no such port; 0: a free one."""
+
+    listen: str
+    advertise: str
+    port: int | None
+    port_tls: int | None
+    http_port: int | None
+    http_port_tls: int | None
+
+
+class Ports:
+    """`open` takes the ports, so that their numbers are known; nobody is answered before `serve`."""
+
+    def __init__(self, settings: PortSettings) -> None:
+        self._settings = settings
+        self._servers: list[asyncio.Server] = []
+        self.port = self.port_tls = self.http_port = self.http_port_tls = 0
+        self.web: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        """Taken for HTTP; the context of those with TLS."""
+
+    @property
+    def urls(self) -> BrokerUrls:
+        """Where clients reach it. Empty: not that way."""
+        return BrokerUrls(
+            self._url("pulsar", self.port),
+            self._url("http", self.http_port),
+            self._url("pulsar+ssl", self.port_tls),
+            self._url("https", self.http_port_tls),
+        )
+
+    def _url(self, scheme: str, port: int) -> str:
+        return f"{scheme}://{self._settings.advertise}:{port}" if port else ""
+
+    async def open(self, accept: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:
+        """Take them all. StartupError for one that is taken; `close` gives back those before it."""
+        settings = self._settings
+        if settings.port is not None:
+            self.port = await self._listen(accept, settings.port, None)
+        if settings.port_tls is not None:
+            self.port_tls = await self._listen(accept, settings.port_tls, tls)
+        if settings.http_port is not None:
+            self.http_port = self._listen_http(settings.http_port, None)
+        if settings.http_port_tls is not None:
+            self.http_port_tls = self._listen_http(settings.http_port_tls, tls)
+
+    async def _listen(self, accept: Callable[[], asyncio.Protocol], port: int, tls: ssl.SSLContext | None) -> int:
+        where = self._settings.listen
+        patience = None if tls is None else bookie_limits.TLS_HANDSHAKE_TIMEOUT_S
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                accept, where, port, start_serving=False, ssl=tls, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise StartupError(
+                f"port {port} on {where} cannot be listened on: {reason}; "
+                "stop the other process or choose another --broker-port"
+            ) from error
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def _listen_http(self, port: int, tls: ssl.SSLContext | None) -> int:
+        taken = listen(self._settings.listen, port)
+        self.web.append((taken, tls))
+        return port_of(taken)
+
+    async def serve(self) -> None:
+        """Answer on the ports of the Pulsar protocol."""
+        for server in self._servers:
+            await server.start_serving()
+
+    def stop_listening(self) -> None:
+        """Take no more connections of the Pulsar protocol."""
+        for server in self._servers:
+            server.close()
+
+    def close(self) -> None:
+        """Give all ports back."""
+        self.stop_listening()
+        for taken, _ in self.web:
+            taken.close()

@@ -1,0 +1,238 @@
+"""Backups: what they hold, when they count, which are removed."""
+
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.backup.format import MANIFEST, BackupError, DamagedBackupError, backup_name, begun_ms, decode_manifest
+from quire_bookie.backup.places import Place, open_place
+from quire_bookie.backup.reading import choose_backup, found_backups, nodes_of, verify
+from quire_bookie.backup.taking import keep_newest, take_backup
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.errors import ConfigError, MetadataUnavailableError
+from quire_bookie.metadata.initialise import initialise
+from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.metadata.store import MetadataStore, Node, Put
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class SetClock:
+    """A clock that a test sets."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now = now_ms
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class BrokenPlace:
+    """A place whose writes end at some number."""
+
+    def __init__(self, place: Place, writes: int) -> None:
+        self._place = place
+        self._writes = writes
+        self.url = place.url
+        self.names, self.get, self.delete = place.names, place.get, place.delete
+
+    async def put(self, name: str, data: bytes) -> None:
+        if self._writes == 0:
+            raise BackupError("the place broke")
+        self._writes -= 1
+        await self._place.put(name, data)
+
+
+def place_in(folder: Path) -> Place:
+    return open_place(f"file://{folder}", {})
+
+
+async def a_cluster(folder: Path) -> LocalMetadataStore:
+    store = await LocalMetadataStore.open(str(folder / "store"))
+    await initialise(store, SystemChance())
+    await store.put("/ledgers/00/0000/L0007", b"seven")
+    await store.put("/managed-ledgers/public/default/persistent/topic", bytes(range(256)))
+    await store.put("/ledgers/available/gone", b"here", ephemeral=True)
+    for _ in range(5):
+        await store.put("/ledgers/idgen", b"")
+    return store
+
+
+async def nodes_in(place: Place) -> list[Node]:
+    return [node async for nodes in nodes_of(place, await choose_backup(place, None)) for node in nodes]
+
+
+async def test_a_backup_holds_every_node_with_its_version_but_those_of_sessions(tmp_path: Path) -> None:
+    store, place = await a_cluster(tmp_path), place_in(tmp_path)
+    manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    kept = {node.key: node for node in await nodes_in(place)}
+    there = {node.key: node async for page in store.scan("/") for node in page if not node.ephemeral}
+    assert kept == there
+    assert kept["/ledgers/idgen"].version == 4
+    assert (manifest.nodes, manifest.ledgers, manifest.left_out) == (len(there), 1, 1)
+    assert manifest.roots == {"/ledgers": 6, "/managed-ledgers": 1}
+    assert await choose_backup(place, manifest.name) == manifest
+    await store.close()
+
+
+async def test_many_nodes_go_into_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, place = await a_cluster(tmp_path), place_in(tmp_path)
+    monkeypatch.setattr("quire_bookie.backup.taking.PART_BYTES", 1)
+    for start in range(0, 1500, 100):
+        await store.transact([], [Put(f"/admin/n{number:04d}", b"x") for number in range(start, start + 100)])
+    manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    assert len(manifest.parts) == 2
+    await verify(place, manifest)
+    assert len(await nodes_in(place)) == manifest.nodes == 1507
+    await store.close()
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+async def test_a_backup_that_was_broken_off_is_none(tmp_path: Path, writes: int) -> None:
+    store, place = await a_cluster(tmp_path), place_in(tmp_path)
+    whole = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    with pytest.raises(BackupError, match="broke"):
+        await take_backup(store, BrokenPlace(place, writes), clock=SetClock(1_700_000_100_000), chance=SystemChance())
+    assert await choose_backup(place, None) == whole
+    assert [bool(each.problem) for each in await found_backups(place)] == [False, True][: 1 + writes]
+    await store.close()
+
+
+async def test_damage_anywhere_is_found(tmp_path: Path) -> None:
+    store, place = await a_cluster(tmp_path), place_in(tmp_path)
+    manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    part = tmp_path / manifest.name / manifest.parts[0].name
+    data = part.read_bytes()
+    for damaged in (data[:-1], bytes([data[0] ^ 1]) + data[1:], data + b"x"):
+        part.write_bytes(damaged)
+        with pytest.raises(DamagedBackupError, match="not what was written"):
+            await verify(place, manifest)
+    part.unlink()
+    with pytest.raises(DamagedBackupError, match="missing"):
+        await verify(place, manifest)
+    file = tmp_path / manifest.name / MANIFEST
+    text = file.read_bytes()
+    for at in range(0, len(text), 7):
+        with pytest.raises(DamagedBackupError):
+            decode_manifest(manifest.name, text[:at] + bytes([text[at] ^ 16]) + text[at + 1 :])
+    with pytest.raises(BackupError, match="no complete backup"):
+        await choose_backup(place, "20200101T000000Z-0000")
+    await store.close()
+
+
+async def test_only_the_newest_of_the_same_cluster_are_kept(tmp_path: Path) -> None:
+    store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
+    taken = []
+    for _ in range(4):
+        clock.now += 1000
+        taken.append(await take_backup(store, place, clock=clock, chance=SystemChance()))
+    (tmp_path / "20230101T000000Z-beef").mkdir()
+    (tmp_path / "20230101T000000Z-beef" / "part-00000.gz").write_bytes(b"broken off")
+    (tmp_path / "20230101T000000Z-notes.txt").write_text("not ours")
+    removed = await keep_newest(place, taken[3], 2, clock)
+    assert sorted(removed) == sorted([taken[0].name, taken[1].name, "20230101T000000Z-beef"])
+    assert not any((tmp_path / name).exists() for name in removed)
+    assert [each.manifest for each in await found_backups(place)] == taken[2:]
+    assert (tmp_path / "20230101T000000Z-notes.txt").exists()
+    await store.close()
+
+
+async def test_a_clock_that_went_back_costs_no_backup_of_before(tmp_path: Path) -> None:
+    store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
+    before = await take_backup(store, place, clock=clock, chance=SystemChance())
+    clock.now -= 30 * DAY_MS
+    taken = []
+    for _ in range(3):
+        clock.now += 1000
+        taken.append(await take_backup(store, place, clock=clock, chance=SystemChance()))
+        await keep_newest(place, taken[-1], 2, clock)
+    assert [each.manifest for each in await found_backups(place)] == [*taken[1:], before]
+    await store.close()
+
+
+async def test_backups_of_another_cluster_in_the_same_place_stay(tmp_path: Path) -> None:
+    first, place, clock = await a_cluster(tmp_path / "a"), place_in(tmp_path), SetClock()
+    second = await a_cluster(tmp_path / "b")
+    kept = await take_backup(first, place, clock=clock, chance=SystemChance())
+    clock.now += DAY_MS
+    newest = await take_backup(second, place, clock=clock, chance=SystemChance())
+    assert await keep_newest(place, newest, 1, clock) == []
+    assert [each.manifest for each in await found_backups(place)] == [kept, newest]
+    with pytest.raises(BackupError, match=f"several clusters; .* {kept.name} .1 ledgers., {newest.name}"):
+        await choose_backup(place, None)
+    assert await choose_backup(place, kept.name) == kept
+    await first.close()
+    await second.close()
+
+
+async def test_a_new_backup_that_is_damaged_takes_no_other_with_it(tmp_path: Path) -> None:
+    store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
+    await take_backup(store, place, clock=clock, chance=SystemChance())
+    clock.now += 1000
+    newest = await take_backup(store, place, clock=clock, chance=SystemChance())
+    (tmp_path / newest.name / newest.parts[0].name).write_bytes(b"")
+    with pytest.raises(DamagedBackupError):
+        await keep_newest(place, newest, 1, clock)
+    assert len(await found_backups(place)) == 2
+    await store.close()
+
+
+class Compacted:
+    """A store whose listing breaks off a few times."""
+
+    def __init__(self, store: MetadataStore, failures: int) -> None:
+        self._store = store
+        self.failures = failures
+
+    async def snapshot(self, prefix: str):  # type: ignore[no-untyped-def]
+        async for page in self._store.scan(prefix):
+            if self.failures:
+                self.failures -= 1
+                raise MetadataUnavailableError("compacted")
+            yield 42, page
+
+
+async def test_a_listing_that_breaks_off_is_begun_anew_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    store, place = await a_cluster(tmp_path), place_in(tmp_path)
+    manifest = await take_backup(Compacted(store, 2), place, clock=SetClock(), chance=SystemChance())  # type: ignore[arg-type]
+    assert manifest.revision == 42
+    assert [each.manifest for each in await found_backups(place)] == [manifest]
+    with pytest.raises(MetadataUnavailableError):
+        await take_backup(Compacted(store, 3), place, clock=SetClock(), chance=SystemChance())  # type: ignore[arg-type]
+    await store.close()
+
+
+async def test_an_empty_store_is_no_cluster(tmp_path: Path) -> None:
+    store = await LocalMetadataStore.open(str(tmp_path / "store"))
+    with pytest.raises(BackupError, match="holds no cluster"):
+        await take_backup(store, place_in(tmp_path), clock=SetClock(), chance=SystemChance())
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://user:secret@bucket/x",
+        "s3://",
+        "file://host/folder",
+        "file:relative",
+        "file:///",
+        "http://host/x",
+        "s3://bucket/x?key=secret",
+        "/folder",
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_place(url, {})
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(BackupError, match="the folder does not exist"):
+        await found_backups(place_in(tmp_path / "missing"))
+
+
+def test_the_name_of_a_backup_says_when_it_was_begun() -> None:
+    assert backup_name(1_700_000_000_123, b"\x01\x02") == "20231114T221320Z-0102"
+    assert begun_ms("20231114T221320Z-0102") == 1_700_000_000_000

@@ -1,0 +1,56 @@
+"""Where commands follow a redirect with their token, and where they do not."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
+
+import pytest
+
+from quire_bookie.cli import rest
+
+
+class _Server(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == "/away":
+            self.send_response(307)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/here")  # type: ignore[attr-defined]
+            self.end_headers()
+            return
+        body = json.dumps({"token": self.headers.get("Authorization")}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def http() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_redirect_is_followed_with_the_token(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIRE_TOKEN", "abc")
+    assert rest.get(http, "/away") == {"token": "Bearer abc"}
+    assert list(rest.lines(http, "/here")) == [{"token": "Bearer abc"}]
+
+
+@pytest.mark.parametrize("ask", [rest.get, rest.lines])
+def test_a_redirect_from_tls_to_a_port_in_clear_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def redirected(self: OpenerDirector, request: Request, timeout: float) -> Any:
+        (handler,) = (one for one in self.handlers if isinstance(one, HTTPRedirectHandler))  # type: ignore[attr-defined]
+        return handler.redirect_request(request, None, 307, "", {}, "http://b:1/here")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OpenerDirector, "open", redirected)
+    with pytest.raises(rest.RefusedError, match="in clear"):
+        ask("https://a:1", "/away")

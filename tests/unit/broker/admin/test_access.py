@@ -1,0 +1,76 @@
+"""What each path asks of a role: the table, and that what nobody thought of is for super users."""
+
+import pytest
+from aiohttp import web
+
+from quire_broker.admin import (
+    brokers,
+    clusters,
+    ledgers,
+    namespaces,
+    overview,
+    permissions,
+    schemas,
+    status,
+    subscriptions,
+    topics,
+)
+from quire_broker.admin.access import Need, needed
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "need"),
+    [
+        ("GET", "/healthz", Need.NOTHING),
+        ("GET", "/metrics", Need.NOTHING),
+        ("GET", "/", Need.SUPER_USER),
+        ("GET", "/admin/v2/clusters", Need.A_ROLE),
+        ("PUT", "/admin/v2/clusters/{cluster}", Need.SUPER_USER),
+        ("GET", "/admin/v2/tenants", Need.SUPER_USER),
+        ("PUT", "/admin/v2/tenants/{tenant}", Need.SUPER_USER),
+        ("GET", "/admin/v2/namespaces/{tenant}", Need.TENANT),
+        ("PUT", NAMESPACE, Need.TENANT),
+        ("GET", f"{NAMESPACE}/topics", Need.LIST),
+        ("POST", f"{NAMESPACE}/permissions/{{role}}", Need.TENANT),
+        ("GET", f"{NAMESPACE}/permissions", Need.TENANT),
+        ("GET", "/admin/v2/{domain}/{tenant}/{namespace}", Need.LIST),
+        ("PUT", TOPIC, Need.TENANT),
+        ("DELETE", TOPIC, Need.TENANT),
+        ("GET", f"{TOPIC}/partitions", Need.LOOK_UP),
+        ("PUT", f"{TOPIC}/partitions", Need.TENANT),
+        ("GET", f"{TOPIC}/stats", Need.LOOK_UP),
+        ("GET", f"{TOPIC}/lastMessageId", Need.CONSUME),
+        ("POST", f"{TOPIC}/permissions/{{role}}", Need.TENANT),
+        ("PUT", f"{TOPIC}/subscription/{{subscription}}", Need.CONSUME),
+        ("POST", f"{TOPIC}/subscription/{{subscription}}/skip_all", Need.CONSUME),
+        ("POST", f"{TOPIC}/terminate", Need.TENANT),
+        ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
+        ("GET", "/admin/quire/ledgers/{ledger}", Need.SUPER_USER),
+        ("GET", "/something/new", Need.SUPER_USER),
+    ],
+)
+def test_a_path_asks_of_a_role(method: str, path: str, need: Need) -> None:
+    assert needed(method, path) is need
+
+
+def test_every_route_that_asks_for_a_name_has_it_in_its_path() -> None:
+    app = web.Application()
+    for part in (brokers, clusters, permissions, namespaces, topics, subscriptions, schemas, ledgers, overview, status):
+        part.add_routes(app.router)
+    names = {
+        Need.TENANT: ("tenant",),
+        Need.LIST: ("tenant", "namespace"),
+        Need.LOOK_UP: ("tenant", "namespace", "topic"),
+        Need.CONSUME: ("tenant", "namespace", "topic"),
+    }
+    seen = set()
+    for route in app.router.routes():
+        assert route.resource is not None
+        path = route.resource.canonical
+        need = needed("GET" if route.method == "HEAD" else route.method, path)
+        seen.add(need)
+        assert all(f"{{{name}}}" in path for name in names.get(need, ())), (route.method, path, need)
+    assert seen == set(Need)

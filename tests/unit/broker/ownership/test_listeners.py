@@ -1,0 +1,51 @@
+"""Further addresses of brokers: as they are written, as they stand in nodes, as clients get them."""
+
+import random
+
+import pytest
+
+from quire_broker.errors import ServiceNotReadyError
+from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of, parse_listeners
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.topic.topic_names import NamespaceName
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+TEXT = "external:pulsar://broker.shop.com:6650, external:pulsar+ssl://broker.shop.com:6651,vpn:pulsar://10.0.0.1:1"
+LISTENERS = (
+    Listener("external", "pulsar://broker.shop.com:6650", "pulsar+ssl://broker.shop.com:6651"),
+    Listener("vpn", "pulsar://10.0.0.1:1"),
+)
+
+
+def test_listeners_are_read_and_come_back_from_nodes() -> None:
+    assert parse_listeners(TEXT) == LISTENERS
+    assert parse_listeners("") == ()
+    assert listeners_of(listeners_json(LISTENERS)) == LISTENERS
+    assert listeners_json(LISTENERS)["vpn"] == {"brokerServiceUrl": "pulsar://10.0.0.1:1"}
+    assert listeners_of({"old": None}) == listeners_of(None) == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["pulsar://h:1", "a:http://h:1", "a:pulsar://h", "a:pulsar://h:x", "a:pulsar://h:1,a:pulsar://i:1"]
+)
+def test_what_is_no_listener_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"listener|[Pp]ort"):
+        parse_listeners(wrong)
+
+
+async def test_others_learn_the_listeners_of_an_owner() -> None:
+    server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+    ours = BrokerUrls("pulsar://a:1", "http://a:2", listeners=LISTENERS)
+    bundle = Bundle(NamespaceName("public", "default"), "0x00000000_0xffffffff")
+    told = []
+    for urls in (ours, BrokerUrls("pulsar://b:1", "http://b:2")):
+        session = SimMetadataStore(server)
+        owner = await Owners(session, PolicyStore(session, "c1"), urls).owner_of(bundle)
+        assert owner is not None
+        told.append(owner.urls)
+    assert told == [ours, ours]
+    assert told[1].of_listener("external").clients == "pulsar://broker.shop.com:6650"
+    assert told[1].of_listener("") == ours
+    with pytest.raises(ServiceNotReadyError, match="other"):
+        told[1].of_listener("other")

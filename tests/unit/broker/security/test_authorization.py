@@ -1,0 +1,124 @@
+"""What a role may do, by the permissions in a namespace's policies, in the form in which stock Pulsar keeps them."""
+
+import random
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import MetadataUnavailableError
+from quire_broker.errors import AuthorizationError
+from quire_broker.ownership.policies import Json, PolicyStore
+from quire_broker.security.authorization import Action, Authorization, Rights
+from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+NAMESPACE = NamespaceName("acme", "orders")
+TOPIC, PARTITION, OTHER = (
+    parse_topic(f"persistent://acme/orders/{name}") for name in ("one", "one-partition-3", "other")
+)
+GRANTS: dict[str, Any] = {
+    "namespace_auth": {"writer": ["produce"], "reader": ["consume"], "none": []},
+    "destination_auth": {str(TOPIC): {"app": ["produce", "consume"]}},
+    "subscription_auth_roles": {"private": ["reader"], "free": []},
+}
+
+
+async def authorization(grants: Json | None = None) -> tuple[Authorization, SimMetadataStore]:
+    metadata = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
+    store = PolicyStore(metadata, "c1")
+    await store.create_tenant("acme", {"adminRoles": ["boss"], "allowedClusters": ["c1"]})
+    await store.create_namespace(NAMESPACE, {"auth_policies": GRANTS if grants is None else grants})
+    return Authorization(store, frozenset({"root"})), metadata
+
+
+@pytest.mark.parametrize(
+    ("role", "produces", "consumes"),
+    [
+        ("root", True, True),
+        ("boss", True, True),
+        ("writer", True, False),
+        ("reader", False, True),
+        ("app", True, True),
+        ("none", False, False),
+        ("stranger", False, False),
+        ("", False, False),
+    ],
+)
+async def test_a_role_may_do_what_namespace_or_topic_grant(role: str, produces: bool, consumes: bool) -> None:
+    found, _ = await authorization()
+    for topic in (TOPIC, PARTITION):
+        assert await found.may(role, Action.PRODUCE, topic) is produces
+        assert await found.may(role, Action.CONSUME, topic) is consumes
+        assert await found.may_look_up(role, topic) is (produces or consumes)
+
+
+async def test_a_grant_on_a_topic_is_none_on_another_nor_on_the_namespace() -> None:
+    found, _ = await authorization()
+    assert not await found.may("app", Action.PRODUCE, OTHER)
+    assert not await found.may_in_namespace("app", Action.CONSUME, NAMESPACE)
+    assert await found.may_in_namespace("reader", Action.CONSUME, NAMESPACE)
+
+
+async def test_a_subscription_with_roles_is_for_those_and_one_without_for_all_who_consume() -> None:
+    found, _ = await authorization()
+    assert await found.may_subscribe("reader", TOPIC, "private")
+    assert not await found.may_subscribe("app", TOPIC, "private")
+    assert await found.may_subscribe("app", TOPIC, "free")
+    assert await found.may_subscribe("app", TOPIC, "another")
+    assert not await found.may_subscribe("writer", TOPIC, "free")
+    assert await found.may_subscribe("boss", TOPIC, "private")
+
+
+@pytest.mark.parametrize("grants", [{}, {"namespace_auth": None, "destination_auth": None}])
+async def test_policies_without_permissions_permit_nothing(grants: Json) -> None:
+    found, _ = await authorization(grants)
+    assert not await found.may("app", Action.PRODUCE, TOPIC)
+    assert not await found.may_subscribe("app", TOPIC, "s")
+
+
+async def test_a_namespace_or_tenant_that_is_not_there_permits_nothing() -> None:
+    found, _ = await authorization()
+    assert not await found.may("writer", Action.PRODUCE, parse_topic("persistent://acme/nowhere/t"))
+    assert not await found.may("boss", Action.PRODUCE, parse_topic("persistent://nobody/nowhere/t"))
+
+
+async def test_without_authorization_everybody_may_and_with_it_a_refusal_names_role_and_topic() -> None:
+    await Rights(None, "").require_produce(TOPIC)
+    found, _ = await authorization()
+    await Rights(found, "writer").require_produce(TOPIC)
+    for refused in (
+        Rights(found, "reader").require_produce(TOPIC),
+        Rights(found, "writer").require_subscribe(TOPIC, "s"),
+        Rights(found, "stranger").require_look_up(TOPIC),
+        Rights(found, "writer").require_list(NAMESPACE),
+    ):
+        with pytest.raises(AuthorizationError, match="not authorized"):
+            await refused
+
+
+async def test_while_policies_cannot_be_read_nothing_is_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, metadata = await authorization()
+
+    async def away(key: str) -> None:
+        raise MetadataUnavailableError("away")
+
+    monkeypatch.setattr(metadata, "get", away)
+    with pytest.raises(MetadataUnavailableError):
+        await found.may("writer", Action.PRODUCE, TOPIC)
+
+
+async def test_names_that_are_no_list_grant_nothing_to_who_is_called_like_a_part_of_them() -> None:
+    grants: Json = {
+        "namespace_auth": {"app": "produce,consume", "reader": ["consume"], "read": ["consume"]},
+        "destination_auth": {str(TOPIC): {"app": "consume"}},
+        "subscription_auth_roles": {"private": "reader"},
+    }
+    found, metadata = await authorization(grants)
+    store = PolicyStore(metadata, "c1")
+    await store.update_tenant("acme", {"adminRoles": "administrator"})
+    assert not await found.is_admin("admin", "acme")
+    assert not await found.may("app", Action.PRODUCE, TOPIC)
+    assert not await found.may("app", Action.CONSUME, TOPIC)
+    assert not await found.may_in_namespace("app", Action.CONSUME, NAMESPACE)
+    for role in ("read", "reader"):
+        assert not await found.may_subscribe(role, TOPIC, "private")

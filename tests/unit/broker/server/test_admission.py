@@ -1,0 +1,199 @@
+"""Sessions of clients that must prove who they are: what counts before CONNECT, and how long it stays good."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jwt
+import pytest
+
+from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
+from quire_broker import limits
+from quire_broker.security.authentication import Authentication
+from quire_broker.security.settings import AuthenticationSettings
+from quire_broker.server.budget import PublishBudget
+from quire_broker.server.connection import Connection
+from quire_broker.server.parts import ServerStats, SessionSettings
+from quire_broker.server.session import Session
+from quire_broker.wire.frames import FrameDecoder, encode
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.sim.loop import SimLoop, simulate
+from tests.unit.broker.server.test_connection import Transport
+
+NOW_S = 1_700_000_000
+SECRET = b"s" * 32
+
+
+class Clock:
+    """Is set."""
+
+    now_s = NOW_S
+
+    def now_ms(self) -> int:
+        return self.now_s * 1000
+
+
+class Scene:
+    """One connection of a broker that asks for tokens."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        check = SignedTokens(SECRET, secret_algorithms(), self.clock)
+        parts: Any = SimpleNamespace(
+            settings=SessionSettings(),
+            stats=ServerStats(),
+            authentication=Authentication(AuthenticationSettings(), check, self.clock),
+            authorization=None,
+        )
+        self.sessions: list[Session] = []
+
+        def session(connection: Connection) -> Session:
+            self.sessions.append(Session(parts, connection, self.sessions.remove))
+            return self.sessions[-1]
+
+        frame_bytes = SessionSettings().frame_bytes_max
+        self.connection = Connection(PublishBudget(1 << 20), frame_bytes, 1e6, 10, session)
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def send(self, **command: Any) -> None:
+        self.connection.data_received(encode(pb.BaseCommand(**command)))
+
+    def connect(self, token: str, *, refreshes: bool = True, **more: Any) -> None:
+        hello = pb.CommandConnect(
+            client_version="t",
+            protocol_version=19,
+            auth_method_name="token",
+            auth_data=token.encode(),
+            feature_flags=pb.FeatureFlags(supports_auth_refresh=refreshes),
+            **more,
+        )
+        self.send(type=Kind.CONNECT, connect=hello)
+
+    def respond(self, token: str) -> None:
+        data = pb.AuthData(auth_method_name="token", auth_data=token.encode())
+        self.send(type=Kind.AUTH_RESPONSE, auth_response=pb.CommandAuthResponse(response=data))
+
+    def look(self) -> None:
+        for session in list(self.sessions):
+            session.check_credentials(keys_changed=False)
+
+    @property
+    def heard(self) -> list[int]:
+        frames: list[Any] = FrameDecoder(1 << 20).feed(bytes(self.transport.sent))
+        return [frame.type for frame in frames]
+
+
+def token(role: str = "app", **claims: object) -> str:
+    return jwt.encode({"sub": role, **claims}, SECRET)
+
+
+def play(work: Callable[[Scene], Awaitable[None]]) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        await work(Scene())
+
+    simulate(scenario, seed=1)
+
+
+def test_nothing_but_a_good_token_opens_a_session() -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token())
+        scene.send(type=Kind.PING, ping=pb.CommandPing())
+        assert (scene.heard, scene.transport.closed) == ([Kind.CONNECTED, Kind.PONG], False)
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"type": Kind.PING, "ping": pb.CommandPing()},
+        {"type": Kind.LOOKUP, "lookup": pb.CommandLookupTopic(topic="t", request_id=1)},
+        {"type": Kind.AUTH_RESPONSE, "auth_response": pb.CommandAuthResponse()},
+        {"type": Kind.GET_SCHEMA, "get_schema": pb.CommandGetSchema(topic="t", request_id=1)},
+    ],
+)
+def test_what_comes_before_connect_is_not_answered(command: dict[str, Any]) -> None:
+    async def work(scene: Scene) -> None:
+        scene.send(**command)
+        assert (scene.heard, scene.transport.closed) == ([], True)
+
+    play(work)
+
+
+def test_what_follows_a_refused_connect_in_the_same_buffer_is_not_looked_at() -> None:
+    async def work(scene: Scene) -> None:
+        hello = pb.CommandConnect(client_version="t", auth_method_name="token", auth_data=b"no")
+        more = encode(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
+        scene.connection.data_received(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)) + more)
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+
+    play(work)
+
+
+def test_who_comes_for_another_is_refused_whatever_it_shows() -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token(), original_principal="admin")
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+
+    play(work)
+
+
+def test_frames_are_small_until_the_client_is_known() -> None:
+    async def work(scene: Scene) -> None:
+        large = (limits.UNAUTHENTICATED_FRAME_BYTES_MAX + 1).to_bytes(4, "big") + (4).to_bytes(4, "big")
+        stranger = Scene()
+        stranger.connection.data_received(large)
+        assert stranger.transport.closed, "before so much is kept for it"
+        scene.connect(token())
+        scene.connection.data_received(large)
+        assert not scene.transport.closed
+
+    play(work)
+
+
+def test_who_says_nothing_is_disconnected() -> None:
+    async def work(scene: Scene) -> None:
+        await asyncio.sleep(limits.UNAUTHENTICATED_S - 1)
+        assert not scene.transport.closed
+        await asyncio.sleep(2)
+        assert scene.transport.closed
+
+    play(work)
+
+
+def test_a_token_that_runs_out_is_asked_for_anew_and_only_of_the_same_role() -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token(exp=NOW_S + 5))
+        scene.look()
+        assert scene.heard == [Kind.CONNECTED]
+        scene.clock.now_s += 5
+        scene.look()
+        assert scene.heard == [Kind.CONNECTED, Kind.AUTH_CHALLENGE]
+        scene.respond(token(exp=NOW_S + 60))
+        scene.look()
+        assert not scene.transport.closed
+        scene.respond(token("admin"))  # unasked: not even looked at
+        assert not scene.transport.closed
+        scene.clock.now_s += 60
+        scene.look()
+        scene.respond(token("admin"))
+        assert scene.heard[2:] == [Kind.AUTH_CHALLENGE, Kind.ERROR]
+        assert scene.transport.closed
+
+    play(work)
+
+
+@pytest.mark.parametrize("refreshes", [True, False])
+def test_who_has_no_other_token_is_disconnected(refreshes: bool) -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token(exp=NOW_S + 5), refreshes=refreshes)
+        scene.clock.now_s += 5
+        scene.look()
+        assert scene.transport.closed is not refreshes
+        scene.look()
+        assert scene.transport.closed
+
+    play(work)
