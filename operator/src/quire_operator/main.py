@@ -9,7 +9,8 @@ import sys
 
 from quire_operator import __version__
 from quire_operator.errors import OperatorError
-from quire_operator.running.process import OperatorSettings, run_operator
+from quire_operator.running.lease import LeaseLostError
+from quire_operator.running.process import Images, OperatorSettings, run_operator
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -19,23 +20,50 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="quire-operator", description="Quire's Kubernetes operator.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True)
-    run = commands.add_parser("run", help="look after Bookie resources until SIGINT or SIGTERM")
+    run = commands.add_parser("run", help="look after the resources until SIGINT or SIGTERM")
     run.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="file; default: the account of the pod")
     run.add_argument("--namespace", default=None, help="where the lease is; default: the namespace of the pod")
     run.add_argument("--watch-namespace", default=None, help="only resources in it; default: everywhere")
     run.add_argument("--identity", default=socket.gethostname(), help="what the lease names; default: the host name")
-    run.add_argument("--image", required=True, help="image of pods whose resource names none")
+    run.add_argument("--bookie-image", required=True, help="image of bookies whose resource names none")
+    run.add_argument("--broker-image", required=True, help="image of brokers whose resource names none")
+    run.add_argument("--metrics-port", type=int, default=8080, help="HTTP port of probes and metrics; 0: any. [8080]")
+    text = "certificates of resources that name no Secret: made by this operator, or none, in clear. [none]"
+    run.add_argument("--tls", default="none", choices=["generated", "none"], help=text)
+    run.add_argument("--etcd-certificates", metavar="NAME", help="keep those of the chart's etcd of this name")
+    text = "where else its clients' Secret is wanted; may be given several times"
+    run.add_argument("--etcd-client-namespace", action="append", default=[], metavar="NAMESPACE", help=text)
     run.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     given = parser.parse_args(words)
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     namespace = given.namespace or _own_namespace()
     try:
-        settings = OperatorSettings(given.kubeconfig, namespace, given.identity, given.image, given.watch_namespace)
-        asyncio.run(run_operator(settings))
+        images = Images(given.bookie_image, given.broker_image)
+        settings = OperatorSettings(
+            *(given.kubeconfig, namespace, given.identity, images, given.watch_namespace),
+            metrics_port=given.metrics_port,
+            generated_tls=given.tls == "generated",
+            etcd=given.etcd_certificates,
+            etcd_client_namespaces=tuple(given.etcd_client_namespace),
+        )
+        _run(settings)
     except OperatorError as error:
         print(f"quire-operator: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _run(settings: OperatorSettings) -> None:
+    """Until it is ended. A lost lease ends everything that acts, and it begins anew as one who waits for the lease.
+
+    In this process: Kubernetes would let a container that ends again and again wait for minutes, just when the API
+    server is slow and much is to be done.
+    """
+    while True:
+        try:
+            return asyncio.run(run_operator(settings))
+        except LeaseLostError as error:
+            logging.getLogger("quire.operator").warning("%s: nothing is done until it is held again", error)
 
 
 def _own_namespace() -> str:

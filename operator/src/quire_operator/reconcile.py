@@ -1,14 +1,26 @@
-"""One pass over a pool from end to end: look, plan, do, write the status. Nothing is kept between two passes."""
+"""One pass over a resource from end to end: look, plan, do, write the status. Nothing is kept between two passes."""
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 from quire_operator.api.bookie import Bookie, BookieStatus
-from quire_operator.cluster.applied import Applied
+from quire_operator.api.managed_ledger import ManagedLedger, ManagedLedgerStatus
+from quire_operator.builders.effective import effective_bookie, effective_managed_ledger
+from quire_operator.certificates.keeping import CertificateSecrets
+from quire_operator.certificates.users import keep_bookie, keep_managed_ledger
 from quire_operator.cluster.applying import PoolActions
 from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.ledger_applying import LedgerActions
+from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import observe_pool
-from quire_operator.cluster.paths import bookie_path
-from quire_operator.plan.actions import SetFinalizer
+from quire_operator.cluster.observing_ledger import observe_managed_ledger
+from quire_operator.cluster.paths import bookie_path, managed_ledger_path
+from quire_operator.errors import ConflictError, KubeError, RefusedError
+from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas
 from quire_operator.plan.bookie import plan_bookie
+from quire_operator.plan.managed_ledger import plan_managed_ledger
 
 
 async def reconcile_bookie(
@@ -19,27 +31,91 @@ async def reconcile_bookie(
     *,
     default_image: str,
     now_s: float,
-    applied: Applied | None = None,
+    memory: Memory | None = None,
+    certificates: CertificateSecrets | None = None,
 ) -> float | None:
     """Seconds until the next pass; None when the resource is gone.
 
-    `applied`: what former passes of this process applied; without it every child is applied anew. The status is
+    `memory`: of former passes of this process; without it every child is applied anew. `certificates`: keeps
+    those that the operator makes; None: it makes none. The status is
     written under the resourceVersion that was read. ConflictError then: what was done was right for what was seen, and
     the next pass sees more. OperatorError for what else went wrong.
     """
-    seen = await observe_pool(kube, http, namespace, name, now_s)
+    memory, path = memory or Memory(), bookie_path(namespace, name)
+    seen = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
     if seen is None:
+        memory.paces.forget(path)
         return None
+    fault = None if certificates is None else await keep_bookie(certificates, seen.resource, now_s)
+    effective = effective_bookie(seen.resource, certificates is not None)
+    seen = replace(seen, resource=effective, certificate_fault=fault)
     found = plan_bookie(seen, default_image)
-    await PoolActions(kube, http, seen.resource, seen.hosts, now_s, applied or Applied()).perform(found.actions)
-    if any(isinstance(action, SetFinalizer) for action in found.actions):
+    await PoolActions(kube, http, seen.resource, seen.hosts, now_s, memory.applied).perform(found.actions)
+    if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
         return 0.0  # that moved the resourceVersion; the status is written in the pass that begins now
     if found.status != seen.resource.status:
         await _write_status(kube, seen.resource, found.status)
-    return found.requeue_s
+    # An operation waits for what no watch tells of.
+    quiet = found.status == seen.resource.status and found.status.operation is None and _only_applies(found.actions)
+    return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 
-async def _write_status(kube: Kube, resource: Bookie, status: BookieStatus) -> None:
+async def reconcile_managed_ledger(
+    kube: Kube,
+    brokers: BrokerRest,
+    namespace: str,
+    name: str,
+    *,
+    default_image: str,
+    now_s: float,
+    memory: Memory | None = None,
+    certificates: CertificateSecrets | None = None,
+) -> float | None:
+    """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised."""
+    memory, path = memory or Memory(), managed_ledger_path(namespace, name)
+    looked = await observe_managed_ledger(
+        kube, brokers, namespace, name, now_s, memory, generated=certificates is not None
+    )
+    if looked is None:
+        memory.paces.forget(path)
+        return None
+    seen, door = looked
+    fault = None if certificates is None else await keep_managed_ledger(certificates, seen.resource, now_s)
+    seen = replace(
+        seen,
+        resource=effective_managed_ledger(seen.resource, certificates is not None),
+        pool=None if seen.pool is None else effective_bookie(seen.pool, certificates is not None),
+        certificate_fault=fault,
+    )
+    found = plan_managed_ledger(seen, default_image)
+    refusal: KubeError | RefusedError | None = None
+    try:
+        actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
+        await actions.perform(found.actions)
+    except ConflictError:
+        raise
+    except (KubeError, RefusedError) as error:
+        refusal = error
+        found = plan_managed_ledger(replace(seen, refused=str(error)), default_image)
+    if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
+        return 0.0
+    if found.status != seen.resource.status:
+        await _write_status(kube, seen.resource, found.status)
+    if refusal is not None:
+        raise refusal
+    quiet = found.status == seen.resource.status and _only_applies(found.actions)
+    return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
+
+
+def _only_applies(actions: Iterable[object]) -> bool:
+    """Nothing was asked for but the children, as in every pass."""
+    return all(isinstance(action, Apply) for action in actions)
+
+
+async def _write_status(
+    kube: Kube, resource: Bookie | ManagedLedger, status: BookieStatus | ManagedLedgerStatus
+) -> None:
     """All of it, so that what only the former status had goes; the API server does not look at the spec in it."""
-    path = f"{bookie_path(resource.meta.namespace, resource.meta.name)}/status"
+    at = bookie_path if isinstance(resource, Bookie) else managed_ledger_path
+    path = f"{at(resource.meta.namespace, resource.meta.name)}/status"
     await kube.replace(path, resource.model_copy(update={"status": status}).plain())

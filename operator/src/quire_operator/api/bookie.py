@@ -20,6 +20,7 @@ class Phase(StrEnum):
     UPDATING = "Updating"
     SCALING = "Scaling"
     EXPANDING = "Expanding"
+    REPLACING = "Replacing"
     DEGRADED = "Degraded"
     INVALID = "Invalid"
     PAUSED = "Paused"
@@ -34,6 +35,7 @@ class BookieState(StrEnum):
     READ_ONLY = "ReadOnly"
     DRAINING = "Draining"
     DRAINED = "Drained"
+    FAILING = "Failing"
     UNREACHABLE = "Unreachable"
     LOST = "Lost"
 
@@ -47,6 +49,9 @@ class Capacity(ApiModel):
     days_to_full: Whole | None = Field(
         default=None, description="At the rate of the last days; absent: not growing, or too new."
     )
+    bytes_per_day: int | None = Field(default=None, description="That rate; absent: too new.")
+    sampled_at: Timestamp | None = Field(default=None, description="When the rate was last looked at.")
+    sampled_used: Whole = Field(default=0, description="Bytes that were used then.")
 
 
 class UnderReplicated(ApiModel):
@@ -87,6 +92,13 @@ class BookieStatusRow(ApiModel):
     drain: DrainProgress | None = Field(default=None, description="Only while it is drained.")
 
 
+class LostBookie(ApiModel):
+    """A bookie of the pool that is gone for good and not forgotten yet."""
+
+    id: Label = Field(description="Its id.")
+    pod: Label = Field(description="The pod in which it was; another bookie is there now, or will be.")
+
+
 class BookieStatus(ApiModel):
     """What the operator found and does."""
 
@@ -108,6 +120,7 @@ class BookieStatus(ApiModel):
     )
     last_scrub: LastScrub | None = Field(default=None, description="Checks of everything stored.")
     operation: Operation | None = Field(default=None, description="What is under way; the operator goes on from here.")
+    lost_bookies: tuple[LostBookie, ...] = keyed("id", 64, "Bookies that were replaced, while ledgers still name them.")
     bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "Each bookie.")
     conditions: tuple[Condition, ...] = conditions_field()
 

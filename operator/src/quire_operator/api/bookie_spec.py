@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from quire_operator.api.bookie_storage import Storage, Watermarks
-from quire_operator.api.fields import ApiModel, Duration, Label, Percent, Quantity, Rule, names, section
+from quire_operator.api.fields import ApiModel, Duration, Label, Quantity, Rule, names, section
 from quire_operator.api.shared import (
     IMAGE_HELP,
     RESOURCES_HELP,
@@ -28,6 +28,7 @@ ZONE_KEY = "topology.kubernetes.io/zone"
 
 RESERVED_SETTINGS = (
     *("metadataServiceUri", "bookiePort", "httpServerPort", "advertisedAddress", "listeningAddress", "data"),
+    *("bookieRack", "bookieRackAnnotation", "bookieRackAnnotationsFile"),
     *("journalDirectories", "ledgerDirectories", "indexDirectories", "allowStorageExpansion", "acceptLostVolumes"),
     *("journalSyncData", "journalWriteData", "acknowledgeDataLossRisk", "forceReadOnlyBookie"),
 )
@@ -73,12 +74,52 @@ class Durability(ApiModel):
     acknowledge_data_loss_risk: bool = Field(False, description="Accepts what NoSync and Disabled can lose.")
 
 
+def at_least(section: str, bounds: dict[str, str], measure: str) -> tuple[Rule, ...]:
+    """What the processes refuse to start with is refused here. `measure`: `quantity` or `duration`."""
+    judged = {
+        "quantity": "quantity(self.{0}).compareTo(quantity('{1}')) >= 0",
+        "duration": "duration(self.{0}) >= duration('{1}')",
+    }
+    return tuple(
+        Rule(judged[measure].format(name, least), f"{section}: {name} must be {least} or more", f".{name}")
+        for name, least in bounds.items()
+    )
+
+
+COMPACTION_LEAST = {"bytesPerSecond": "1"}
+ENGINE_LEAST = {"writeCache": "24Mi", "indexCache": "1Mi", "journalFileSize": "32Mi", "entryLogSize": "11Mi"}
+ENGINE_LEAST_TIMES = {"flushInterval": "10ms", "gcInterval": "100ms"}
+ENTRY_LOG_MOST = "1Gi"
+SCRUB_LEAST = {"bytesPerSecond": "1Ki"}
+
+_ONE_KIND = (
+    "self.minorThreshold == 0 || self.majorThreshold == 0 || "
+    "duration(self.minorInterval) == duration('0s') || duration(self.majorInterval) == duration('0s')"
+)
+Threshold = Annotated[int, Field(ge=0, le=99)]
+"""Per cent of a log that live; 0: never."""
+
+
 class Compaction(ApiModel):
     """How space is won back from half-dead entry logs."""
 
-    minor_threshold: Percent = Field(20, description="A minor one rewrites logs of which less lives, in per cent.")
+    RULES = (
+        *at_least("compaction", COMPACTION_LEAST, "quantity"),
+        Rule(
+            f"self.minorThreshold < self.majorThreshold || {_ONE_KIND}",
+            "compaction: minorThreshold must be below majorThreshold",
+            ".minorThreshold",
+        ),
+        Rule(
+            f"duration(self.minorInterval) < duration(self.majorInterval) || {_ONE_KIND}",
+            "compaction: minorInterval must be below majorInterval",
+            ".minorInterval",
+        ),
+    )
+
+    minor_threshold: Threshold = Field(20, description="A minor one rewrites logs of which less lives, in per cent.")
     minor_interval: Duration = Field("1h", description="Pause between minor compactions.")
-    major_threshold: Percent = Field(80, description="A major one rewrites logs of which less lives, in per cent.")
+    major_threshold: Threshold = Field(80, description="A major one rewrites logs of which less lives, in per cent.")
     major_interval: Duration = Field("24h", description="Pause between major compactions.")
     bytes_per_second: Quantity = Field("16Mi", description="Living bytes that are moved in a second.")
 
@@ -86,7 +127,16 @@ class Compaction(ApiModel):
 class Engine(ApiModel):
     """Caches, files and budgets of a bookie."""
 
-    RULES = (settings_rule(RESERVED_SETTINGS),)
+    RULES = (
+        settings_rule(RESERVED_SETTINGS),
+        *at_least("engine", ENGINE_LEAST, "quantity"),
+        *at_least("engine", ENGINE_LEAST_TIMES, "duration"),
+        Rule(
+            f"quantity(self.entryLogSize).compareTo(quantity('{ENTRY_LOG_MOST}')) <= 0",
+            f"engine: entryLogSize must be {ENTRY_LOG_MOST} or less",
+            ".entryLogSize",
+        ),
+    )
 
     write_cache: Quantity = Field("128Mi", description="Both halves of the write cache together.")
     read_cache: Quantity = Field("64Mi", description="Read cache.")
@@ -115,6 +165,8 @@ class AutoRecovery(ApiModel):
 
 class Scrub(ApiModel):
     """Reading everything from time to time, so that damage is found while other replicas are there."""
+
+    RULES = at_least("scrub", SCRUB_LEAST, "quantity")
 
     interval: Duration = Field("168h", description="Pause between two rounds; 0s: never.")
     bytes_per_second: Quantity = Field("8Mi", description="How fast entry logs are read.")

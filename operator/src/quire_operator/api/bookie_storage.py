@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from quire_operator.api.fields import ApiModel, Label, Percent, Quantity, Rule
+from quire_operator.api.fields import ApiModel, Label, Quantity, Rule
 
 _IMMUTABLE_CLASS = Rule(
     "has(self.storageClassName) == has(oldSelf.storageClassName) && "
@@ -62,6 +62,13 @@ class ReclaimPolicy(StrEnum):
     DELETE = "Delete"
 
 
+class LostVolumePolicy(StrEnum):
+    """What becomes of a bookie whose volumes cannot come back."""
+
+    AFTER_REPLICATION = "AfterReplication"
+    MANUAL = "Manual"
+
+
 class AutoExpand(ApiModel):
     """Larger ledger volumes before they are full, where the storage class allows expansion."""
 
@@ -102,7 +109,17 @@ class Storage(ApiModel):
         ReclaimPolicy.RETAIN,
         description="Retain keeps the claims of a drained bookie and of a deleted pool; Delete removes them.",
     )
+    lost_volume_policy: LostVolumePolicy = Field(
+        LostVolumePolicy.AFTER_REPLICATION,
+        description="A bookie whose node is gone with its local volumes. AfterReplication: once everything on it has "
+        "its replicas elsewhere, it is replaced by a new bookie on empty volumes. Manual: only when a person annotates "
+        "its pod with quire.dev/replace.",
+    )
     auto_expand: AutoExpand | None = Field(None, description="Let ledger volumes grow by themselves. Default: never.")
+
+
+Watermark = Annotated[int, Field(ge=1, le=99)]
+"""Per cent of a disk."""
 
 
 class Watermarks(ApiModel):
@@ -113,6 +130,6 @@ class Watermarks(ApiModel):
         Rule("self.warn <= self.full", "watermarks: warn must not be above full", ".warn"),
     )
 
-    warn: Percent = Field(90, description="Above: no major compaction.")
-    full: Annotated[int, Field(ge=1, le=99)] = Field(95, description="Above in all folders: read-only.")
-    low: Percent = Field(90, description="Below: taken back.")
+    warn: Watermark = Field(90, description="Above: no major compaction.")
+    full: Watermark = Field(95, description="Above in all folders: read-only.")
+    low: Watermark = Field(90, description="Below: taken back.")

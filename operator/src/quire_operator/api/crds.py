@@ -1,6 +1,7 @@
 """The CRDs, generated from the models: `python -m quire_operator.api.crds --check|--write [FOLDER]`.
 
-The files in `operator/crds` are committed; a test says when they are stale. Nothing is written by hand there.
+The files in `operator/crds`, and their copy in the chart, are committed; a test says when they are stale. Nothing is
+written by hand there.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.structural import structural_schema
 
 FOLDER = Path(__file__).resolve().parents[3] / "crds"
+CHART_FOLDER = FOLDER.parents[1] / "charts" / "quire" / "files" / "crds"
+"""The chart can only read files of its own: a copy."""
 _HEAD = "# Generated from quire_operator.api by `python -m quire_operator.api.crds --write`; do not edit.\n"
 
 
@@ -72,6 +75,8 @@ KINDS = (
             Column("Lacking", "integer", ".status.underReplicated.count", help="Ledgers that lack a replica."),
             Column("Unreadable", "integer", ".status.unrecoverable", help="Ledgers of which no replica can be read."),
             Column("Used%", "integer", ".status.capacity.usedPercent"),
+            Column("Lost", "integer", ".status.lost", 1, help="Bookies whose volumes are gone."),
+            Column("Days", "integer", ".status.capacity.daysToFull", 1, help="Until it is full at the present rate."),
             Column("Operation", "string", ".status.operation.type", 1),
             Column("Step", "string", ".status.operation.step", 1),
             Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
@@ -162,12 +167,13 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="exit code 1 when a file is not what the models say")
     what.add_argument("--write", action="store_true", help="write the files")
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    parser.add_argument("folder", nargs="?", type=Path, help="default: operator/crds and the chart's copy")
     given = parser.parse_args(arguments)
-    wanted = files(given.folder)
+    folders = [FOLDER, CHART_FOLDER] if given.folder is None else [given.folder]
+    wanted = {path: text for folder in folders for path, text in files(folder).items()}
     if given.write:
-        given.folder.mkdir(parents=True, exist_ok=True)
         for path, text in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return 0
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]

@@ -35,7 +35,17 @@ _NAMESPACE_STAYS = Rule(
 )
 
 RESERVED_BROKER_SETTINGS = (
-    *("metadataStoreUrl", "brokerServicePort", "webServicePort", "advertisedAddress", "bindAddress", "clusterName"),
+    *(
+        "brokerServicePortTls",
+        "webServicePortTls",
+        "metadataStoreUrl",
+        "brokerServicePort",
+        "webServicePort",
+        "advertisedAddress",
+        "advertisedListeners",
+        "bindAddress",
+        "clusterName",
+    ),
     *("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"),
 )
 
@@ -65,6 +75,31 @@ class AdvertisedListener(ApiModel):
     port: Port = Field(6650, description="Port.")
 
 
+class TokenKeyType(StrEnum):
+    """What tells whether a token is good."""
+
+    SECRET = "Secret"
+    PUBLIC = "Public"
+
+
+class Authentication(ApiModel):
+    """Clients show a token, and do what their role may. Roles get rights by the brokers' admin REST."""
+
+    token_key_secret: Name = Field(
+        description="Secret with token.key (`quire tokens create-secret-key`, or the public key of a pair) and "
+        "operator.token: a token of the role quire-operator, by which the operator asks the brokers."
+    )
+    key_type: TokenKeyType = Field(
+        TokenKeyType.SECRET, description="Secret: token.key signs and checks tokens. Public: it checks them."
+    )
+    algorithm: Annotated[str, StringConstraints(pattern=r"^(RS|PS|ES)(256|384|512)$", max_length=5)] = Field(
+        "RS256", description="Signature algorithm of a public key."
+    )
+    super_user_roles: tuple[Label, ...] = Field(
+        (), max_length=64, description="Roles that may do everything, beside quire-operator."
+    )
+
+
 class Brokers(ApiModel):
     """The processes that serve the namespace."""
 
@@ -83,7 +118,10 @@ class Brokers(ApiModel):
     service: ClientService = section(ClientService, "The Service for clients.")
     advertised_listeners: tuple[AdvertisedListener, ...] = keyed("name", 16, "Further addresses for clients.")
     cache: Quantity = Field("64Mi", description="Cache of recent entries for tail reads.")
-    tls: Tls | None = Field(None, description="TLS of the brokers' ports. Default: none.")
+    tls: Tls | None = Field(
+        None, description="TLS of the brokers' ports, 6651 and 8443. Default: with generated certificates, or none."
+    )
+    authentication: Authentication | None = Field(None, description="Default: everybody may do everything.")
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
     settings: dict[Label, SettingValue] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description=SETTINGS_HELP

@@ -13,6 +13,7 @@ class OperationType(StrEnum):
     DRAIN = "Drain"
     ROLL = "Roll"
     EXPAND = "Expand"
+    REPLACE = "Replace"
 
 
 class Step(StrEnum):
@@ -29,6 +30,8 @@ class Step(StrEnum):
     RESIZING_CLAIMS = "ResizingClaims"
     ORPHANING = "Orphaning"
     RECREATING = "Recreating"
+    UNBINDING = "Unbinding"
+    REJOINING = "Rejoining"
 
 
 class Operation(ApiModel):
@@ -42,6 +45,10 @@ class Operation(ApiModel):
     pod: Label | None = Field(default=None, description="The pod it is about.")
     bookie: Label | None = Field(default=None, description="The id of the bookie it is about.")
     target: Label | None = Field(
-        default=None, description="What it leads to: a number of replicas, a revision, a size."
+        default=None, description="What it leads to: a number of replicas, a revision; Copied: volumes without data."
     )
+    uids: tuple[Label, ...] = Field(
+        default=(), max_length=64, description="The pod and the claims that go; others under their names stay."
+    )
+    late: bool = Field(default=False, description="It was reported that it takes longer than its deadline.")
     message: Message | None = Field(default=None, description="What it waits for, in a sentence.")

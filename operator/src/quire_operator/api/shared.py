@@ -33,6 +33,14 @@ class SecretRef(ApiModel):
     secret_name: Name = Field(description="Name of the Secret.")
 
 
+class MetadataTls(SecretRef):
+    """TLS towards etcd."""
+
+    client_certificate: bool = Field(
+        True, description="The Secret has tls.crt and tls.key too, and etcd is shown them. Off: it has ca.crt only."
+    )
+
+
 class MetadataStore(ApiModel):
     """Where the cluster's metadata is. All resources with the same endpoints are one cluster."""
 
@@ -42,10 +50,8 @@ class MetadataStore(ApiModel):
         description="etcd members as host:port.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
-    tls: SecretRef | None = Field(
-        None, description="Secret with ca.crt, and tls.crt and tls.key where etcd asks for a certificate."
-    )
-    auth: SecretRef | None = Field(None, description="Secret with username and password.")
+    tls: MetadataTls | None = Field(None, description="Secret with ca.crt, tls.crt and tls.key. Default: in clear.")
+    auth: SecretRef | None = Field(None, description="Secret with username and password of a user of etcd.")
 
 
 class Resources(ApiModel):
@@ -74,12 +80,13 @@ class PodTemplate(ApiModel):
 class TlsMode(StrEnum):
     """Whether clients may speak in clear."""
 
+    DISABLED = "Disabled"
     OFFERED = "Offered"
     REQUIRED = "Required"
 
 
 class Tls(ApiModel):
-    """TLS of the port that clients use."""
+    """TLS of the ports that clients use, and of the HTTP port."""
 
     RULES = (
         Rule(
@@ -89,12 +96,30 @@ class Tls(ApiModel):
         ),
     )
 
-    secret_name: Name = Field(description="Secret with tls.crt, tls.key and ca.crt, as cert-manager makes it.")
-    mode: TlsMode = Field(TlsMode.REQUIRED, description="Offered: clients choose. Required: nothing in clear.")
+    secret_name: Name | None = Field(
+        None,
+        description="Secret with tls.crt, tls.key and ca.crt, as cert-manager makes it. Default: one that the operator "
+        "makes, where it runs with --tls generated.",
+    )
+    mode: TlsMode = Field(
+        TlsMode.REQUIRED, description="Disabled: no TLS. Offered: clients choose. Required: nothing in clear."
+    )
     client_authentication: bool = Field(False, description="Only clients with a certificate that ca.crt vouches for.")
     authorized_roles: tuple[Label, ...] = Field(
         (), max_length=64, description="Roles (OU of the certificate) that may connect. Empty: every trusted one."
     )
+
+
+def effective_tls(wanted: Tls | None, generated: str | None) -> Tls | None:
+    """What is served: the wish with the Secret that counts, `generated` where it names none. None: everything in clear.
+
+    A wish without any Secret stays as it is: `plan.spec_checks` says so.
+    """
+    if wanted is not None and wanted.mode is TlsMode.DISABLED:
+        return None
+    if wanted is None:
+        return None if generated is None else Tls.model_validate({"secretName": generated})
+    return wanted if wanted.secret_name is not None else wanted.model_copy(update={"secret_name": generated})
 
 
 class Monitoring(ApiModel):

@@ -3,10 +3,10 @@
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.shared import PodTemplate
 from quire_operator.builders import Manifest
-from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
+from quire_operator.builders.bookie import CONFIG_HEAD, https_secret, pod_monitor
 from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, child, child_name, selector
 from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
-from quire_operator.builders.settings import RECOVERY_HTTP_PORT, recovery_settings
+from quire_operator.builders.settings import RECOVERY_HTTP_PORT, is_https_only, recovery_settings
 from quire_operator.builders.toml import toml_text
 
 GRACE_S = 30
@@ -16,7 +16,8 @@ def recovery_children(resource: Bookie, default_image: str, pod_monitors: bool) 
     """Configuration and Deployment; they stay with 0 replicas, so that the switch is one field."""
     found = [config_map(resource), deployment(resource, default_image)]
     if pod_monitors and resource.spec.monitoring.enabled:
-        found.append(pod_monitor("Bookie", resource.meta, AUTO_RECOVERY, resource.spec.monitoring))
+        secret = https_secret(resource)
+        found.append(pod_monitor("Bookie", resource.meta, AUTO_RECOVERY, resource.spec.monitoring, secret=secret))
     return found
 
 
@@ -37,7 +38,8 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
     meta, spec = resource.meta, resource.spec
     arguments = ["autorecovery", "--name", "$(POD_NAME)"]
     image = spec.image or default_image
-    main = container(image, arguments, {"http": RECOVERY_HTTP_PORT}, spec.auto_recovery.resources, "/readyz")
+    ports, https = {"http": RECOVERY_HTTP_PORT}, is_https_only(spec.tls)
+    main = container(image, arguments, ports, spec.auto_recovery.resources, "/readyz", tls=https)
     account = child_name(meta.name, BOOKIE)
     pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
     match, wishes = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)

@@ -15,7 +15,9 @@ from quire_operator.builders.settings import (
     BOOKIE_HTTP_PORT,
     BOOKIE_PORT,
     DATA_ROOT,
+    PODINFO_FOLDER,
     bookie_settings,
+    is_https_only,
 )
 from quire_operator.builders.toml import toml_text
 
@@ -50,7 +52,8 @@ def bookie_children(resource: Bookie, facts: BookieFacts) -> list[Manifest]:
         disruption_budget(resource, facts),
     ]
     if facts.pod_monitors and resource.spec.monitoring.enabled:
-        found.append(pod_monitor("Bookie", meta, BOOKIE, resource.spec.monitoring))
+        secret = https_secret(resource)
+        found.append(pod_monitor("Bookie", meta, BOOKIE, resource.spec.monitoring, secret=secret))
     return found
 
 
@@ -101,14 +104,16 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     meta, spec = resource.meta, resource.spec
     name, match = child_name(meta.name, BOOKIE), selector(meta.name, BOOKIE)
     arguments = ["bookie", "start", "--advertise", bookie_host(meta, "$(POD_NAME)")]
-    ports = {"bookie": BOOKIE_PORT, "http": BOOKIE_HTTP_PORT}
-    main = container(spec.image or facts.default_image, arguments, ports, spec.resources, "/readyz")
+    ports, https = {"bookie": BOOKIE_PORT, "http": BOOKIE_HTTP_PORT}, is_https_only(spec.tls)
+    main = container(spec.image or facts.default_image, arguments, ports, spec.resources, "/readyz", tls=https)
     claims = volume_claims(resource, facts)
     mounts = [{"name": claim["metadata"]["name"], "mountPath": _mount(claim)} for claim in claims]
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]
     pod = pod_spec(main, name, name, GRACE_S)
     pod |= spread(match, spec.placement.topology_keys, spec.placement.min_zones, spec.placement.enforce)
     pod = with_secrets(pod, spec.metadata, spec.tls)
+    if spec.placement.topology_keys:
+        pod = with_annotations(pod)
     return child("StatefulSet", "apps/v1", "Bookie", meta, BOOKIE) | {
         "spec": {
             "serviceName": name,
@@ -122,6 +127,15 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
             "volumeClaimTemplates": claims,
         }
     }
+
+
+def with_annotations(pod: Manifest) -> Manifest:
+    """The pod's annotations as a file that follows them: the zone comes once there is a node."""
+    main = dict(pod["containers"][0])
+    main["volumeMounts"] = [*main["volumeMounts"], {"name": "podinfo", "mountPath": PODINFO_FOLDER, "readOnly": True}]
+    items = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
+    volume = {"name": "podinfo", "downwardAPI": {"items": items}}
+    return pod | {"containers": [main], "volumes": [*pod["volumes"], volume]}
 
 
 def volume_claims(resource: Bookie, facts: BookieFacts) -> list[Manifest]:
@@ -169,13 +183,27 @@ def disruption_budget(resource: Bookie, facts: BookieFacts) -> Manifest:
     }
 
 
-def pod_monitor(owner_kind: str, meta: Metadata, part: str, monitoring: Monitoring) -> Manifest:
-    """What Prometheus' operator scrapes."""
+def https_secret(resource: Bookie) -> str | None:
+    """The Secret that vouches for the HTTP ports of a pool; None: they are in clear."""
+    return resource.spec.tls.secret_name if resource.spec.tls and is_https_only(resource.spec.tls) else None
+
+
+def pod_monitor(
+    owner_kind: str, meta: Metadata, part: str, monitoring: Monitoring, *, port: str = "http", secret: str | None = None
+) -> Manifest:
+    """What Prometheus' operator scrapes; over TLS with the ca.crt of `secret`, for the name of the Service."""
     found = child("PodMonitor", "monitoring.coreos.com/v1", owner_kind, meta, part)
+    endpoint: Manifest = {"port": port, "path": "/metrics", "interval": monitoring.interval}
+    if secret is not None:
+        name = f"{child_name(meta.name, part)}.{meta.namespace}.svc"
+        endpoint |= {
+            "scheme": "https",
+            "tlsConfig": {"ca": {"secret": {"name": secret, "key": "ca.crt"}}, "serverName": name},
+        }
     found["metadata"] = found["metadata"] | {"labels": {**monitoring.labels, **found["metadata"]["labels"]}}
     return found | {
         "spec": {
             "selector": {"matchLabels": selector(meta.name, part)},
-            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "interval": monitoring.interval}],
+            "podMetricsEndpoints": [endpoint],
         }
     }

@@ -1,14 +1,24 @@
 """Children of a `ManagedLedger`: broker StatefulSet, Services, configuration, disruption budget. Pure."""
 
+import re
 from dataclasses import dataclass
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
 from quire_operator.builders.naming import BROKER, child, child_name, selector
-from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
-from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_PORT, broker_settings
+from quire_operator.builders.pods import (
+    CONFIG_FILE,
+    container,
+    pod_spec,
+    pod_template,
+    spread,
+    with_secret,
+    with_secrets,
+)
+from quire_operator.builders.settings import BROKER_TLS_FOLDER, BROKER_TOKEN_FOLDER, broker_ports, broker_settings
 from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
@@ -37,7 +47,12 @@ def broker_children(resource: ManagedLedger, facts: BrokerFacts) -> list[Manifes
         disruption_budget(resource),
     ]
     if facts.pod_monitors and resource.spec.monitoring.enabled:
-        found.append(pod_monitor("ManagedLedger", resource.meta, BROKER, resource.spec.monitoring))
+        port = "http" if "http" in broker_ports(resource.spec.brokers) else "https"
+        tls = resource.spec.brokers.tls
+        secret = tls.secret_name if tls is not None and port == "https" else None
+        found.append(
+            pod_monitor("ManagedLedger", resource.meta, BROKER, resource.spec.monitoring, port=port, secret=secret)
+        )
     return found
 
 
@@ -58,11 +73,9 @@ def service_account(resource: ManagedLedger) -> Manifest:
     return head | {"automountServiceAccountToken": False}
 
 
-def _ports() -> list[Manifest]:
-    return [
-        {"name": "pulsar", "port": BROKER_PORT, "targetPort": "pulsar"},
-        {"name": "http", "port": BROKER_HTTP_PORT, "targetPort": "http"},
-    ]
+def _ports(resource: ManagedLedger) -> list[Manifest]:
+    found = broker_ports(resource.spec.brokers)
+    return [{"name": name, "port": port, "targetPort": name} for name, port in found.items()]
 
 
 def client_service(resource: ManagedLedger) -> Manifest:
@@ -71,7 +84,9 @@ def client_service(resource: ManagedLedger) -> Manifest:
     found = child("Service", "v1", "ManagedLedger", meta, BROKER)
     if wanted.annotations:
         found["metadata"] = found["metadata"] | {"annotations": dict(wanted.annotations)}
-    return found | {"spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": _ports()}}
+    return found | {
+        "spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": _ports(resource)}
+    }
 
 
 def headless_service(resource: ManagedLedger) -> Manifest:
@@ -84,15 +99,30 @@ def headless_service(resource: ManagedLedger) -> Manifest:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": selector(meta.name, BROKER),
-            "ports": _ports(),
+            "ports": _ports(resource),
         }
     }
+
+
+def broker_hosts(resource: ManagedLedger) -> str:
+    """A regular expression of the hosts that the brokers advertise."""
+    name, meta = child_name(resource.meta.name, BROKER), resource.meta
+    domain = re.escape(f".{child_name(meta.name, HEADLESS)}.{meta.namespace}.svc")
+    return f"{re.escape(name)}-[0-9]+{domain}"
 
 
 def service_url(resource: ManagedLedger) -> str:
     """Where clients inside the cluster connect."""
     meta = resource.meta
-    return f"pulsar://{child_name(meta.name, BROKER)}.{meta.namespace}.svc:{BROKER_PORT}"
+    ports, host = broker_ports(resource.spec.brokers), f"{child_name(meta.name, BROKER)}.{meta.namespace}.svc"
+    if "pulsar-tls" in ports:
+        return f"pulsar+ssl://{host}:{ports['pulsar-tls']}"
+    return f"pulsar://{host}:{ports['pulsar']}"
+
+
+def broker_host(meta: Metadata, pod: str) -> str:
+    """The name that a broker tells clients."""
+    return f"{pod}.{child_name(meta.name, HEADLESS)}.{meta.namespace}.svc"
 
 
 def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
@@ -101,12 +131,17 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     name, match = child_name(meta.name, BROKER), selector(meta.name, BROKER)
     headless = child_name(meta.name, HEADLESS)
     arguments = ["broker", "start", "--advertise", f"$(POD_NAME).{headless}.{meta.namespace}.svc"]
-    ports = {"pulsar": BROKER_PORT, "http": BROKER_HTTP_PORT}
-    main = container(spec.brokers.image or facts.default_image, arguments, ports, spec.brokers.resources, "/healthz")
+    ports, image = broker_ports(spec.brokers), spec.brokers.image or facts.default_image
+    main = container(image, arguments, ports, spec.brokers.resources, "/healthz", tls="http" not in ports)
     # Its health is the metadata store's: to be killed because etcd is away would help nobody.
-    main["livenessProbe"] = {"tcpSocket": {"port": "pulsar"}, "periodSeconds": 10, "failureThreshold": 6}
+    main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
     pod = pod_spec(main, name, name, GRACE_S) | spread(match, (), 1, enforce=False)
     pod = with_secrets(pod, pool.metadata, pool.tls)
+    tls, authentication = spec.brokers.tls, spec.brokers.authentication
+    if tls is not None and tls.secret_name is not None and "https" in ports:
+        pod = with_secret(pod, "broker-tls", tls.secret_name, BROKER_TLS_FOLDER)
+    if authentication is not None:
+        pod = with_secret(pod, "broker-token", authentication.token_key_secret, BROKER_TOKEN_FOLDER)
     return child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER) | {
         "spec": {
             "serviceName": headless,

@@ -7,6 +7,8 @@ from quire_operator.builders import Manifest
 FIELD_MANAGER = "quire-operator"
 CONFIG_HASH = f"{GROUP}/config-hash"
 ZONE_ANNOTATION = f"{GROUP}/zone"
+REPLACE_ANNOTATION = f"{GROUP}/replace"
+"""Of a pod: a person's word that its volumes are lost; any value."""
 CONTAINER = "quire"
 
 BOOKIE, BROKER, AUTO_RECOVERY = "bookie", "broker", "autorecovery"
@@ -25,6 +27,11 @@ def pod_name(owner: str, part: str, ordinal: int) -> str:
 def ordinal_of(pod: str) -> int:
     """3 of `pool-bookie-3`. ValueError when the name ends in no number."""
     return int(pod.rsplit("-", 1)[-1])
+
+
+def tls_secret_name(owner: str, part: str) -> str:
+    """`pool-bookie-tls`: the certificates that the operator makes for a part."""
+    return f"{child_name(owner, part)}-tls"
 
 
 def selector(owner: str, part: str) -> dict[str, str]:

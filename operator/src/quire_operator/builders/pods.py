@@ -7,7 +7,7 @@ from quire_operator.api.shared import MetadataStore, PodTemplate, Resources, Tls
 from quire_operator.builders import Manifest
 from quire_operator.builders.merging import merged
 from quire_operator.builders.naming import CONFIG_HASH, CONTAINER, labels
-from quire_operator.builders.settings import METADATA_TLS_FOLDER, TLS_FOLDER
+from quire_operator.builders.settings import METADATA_AUTH_FOLDER, METADATA_TLS_FOLDER, TLS_FOLDER
 
 CONFIG_FOLDER = "/etc/quire/config"
 CONFIG_FILE = "quire.toml"
@@ -22,10 +22,11 @@ def config_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def probe(path: str, period_s: int, failures: int) -> Manifest:
-    """A GET on the HTTP port."""
+def probe(path: str, port: str, period_s: int, failures: int, *, tls: bool) -> Manifest:
+    """A GET on an HTTP port; kubelets do not look at certificates."""
+    where = {"path": path, "port": port} | ({"scheme": "HTTPS"} if tls else {})
     return {
-        "httpGet": {"path": path, "port": "http"},
+        "httpGet": where,
         "periodSeconds": period_s,
         "failureThreshold": failures,
         "timeoutSeconds": 5,
@@ -33,9 +34,10 @@ def probe(path: str, period_s: int, failures: int) -> Manifest:
 
 
 def container(
-    image: str, arguments: list[str], ports: dict[str, int], resources: Resources, ready_path: str
+    image: str, arguments: list[str], ports: dict[str, int], resources: Resources, ready_path: str, *, tls: bool = False
 ) -> Manifest:
-    """The main container: nothing is writable but what is mounted, nothing may be gained."""
+    """The main container: nothing is writable but what is mounted, nothing may be gained. `tls`: of its HTTP port."""
+    http = "http" if "http" in ports else "https"
     found: Manifest = {
         "name": CONTAINER,
         "image": image,
@@ -45,9 +47,11 @@ def container(
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
-        "startupProbe": probe("/healthz", STARTUP_PERIOD_S, STARTUP_PERIODS),
-        "livenessProbe": probe("/healthz", 10, 6),
-        "readinessProbe": probe(ready_path, 5, 2),
+        "startupProbe": probe("/healthz", http, STARTUP_PERIOD_S, STARTUP_PERIODS, tls=tls),
+        "livenessProbe": probe("/healthz", http, 10, 6, tls=tls),
+        "readinessProbe": probe(ready_path, http, 5, 2, tls=tls),
+        # Why a process refuses to start is its last line: the status of the resource shows it.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -89,20 +93,23 @@ def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int
 def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Manifest:
     """Mount the Secrets with certificates. Links in a mounted Secret are followed, so rotation needs no restart."""
     secrets = []
-    if tls is not None:
+    if tls is not None and tls.secret_name is not None:
         secrets.append(("tls", tls.secret_name, TLS_FOLDER))
     if metadata.tls is not None:
         secrets.append(("metadata-tls", metadata.tls.secret_name, METADATA_TLS_FOLDER))
-    main = dict(spec["containers"][0])
+    if metadata.auth is not None:
+        secrets.append(("metadata-auth", metadata.auth.secret_name, METADATA_AUTH_FOLDER))
     for name, secret, folder in secrets:
-        spec = spec | {
-            "volumes": [*spec["volumes"], {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}]
-        }
-        main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
-    if metadata.tls is not None:
-        roots = {"name": "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "value": f"{METADATA_TLS_FOLDER}/ca.crt"}
-        main["env"] = [*main["env"], roots]
-    return spec | {"containers": [main]}
+        spec = with_secret(spec, name, secret, folder)
+    return spec
+
+
+def with_secret(spec: Manifest, name: str, secret: str, folder: str) -> Manifest:
+    """One more Secret, mounted in a folder."""
+    main = dict(spec["containers"][0])
+    main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
+    volume = {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
+    return spec | {"volumes": [*spec["volumes"], volume], "containers": [main]}
 
 
 def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: PodTemplate) -> Manifest:

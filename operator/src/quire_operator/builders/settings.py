@@ -4,20 +4,29 @@ The operator may not import the bookie or the broker; a unit test gives what is 
 """
 
 from quire_operator.api.bookie_spec import BookieSpec, JournalMode
-from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
+from quire_operator.api.managed_ledger_spec import Brokers, ManagedLedgerSpec, TokenKeyType
 from quire_operator.api.quantities import duration_ms, duration_s, quantity_bytes, quantity_mib
 from quire_operator.api.shared import MetadataStore, Tls, TlsMode
+from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.builders.toml import Value
 
 BOOKIE_PORT, BOOKIE_HTTP_PORT = 3181, 8000
 BROKER_PORT, BROKER_HTTP_PORT = 6650, 8080
+BROKER_TLS_PORT, BROKER_HTTPS_PORT = 6651, 8443
 RECOVERY_HTTP_PORT = 8000
 DATA_ROOT = "/var/lib/quire"
 TLS_FOLDER = "/etc/quire/tls"
+BROKER_TLS_FOLDER = "/etc/quire/broker-tls"
+BROKER_TOKEN_FOLDER = "/etc/quire/broker-token"
+PODINFO_FOLDER = "/etc/quire/podinfo"
 METADATA_TLS_FOLDER = "/etc/quire/metadata-tls"
+METADATA_AUTH_FOLDER = "/etc/quire/metadata-auth"
 CLUSTER_NAME = "quire"
+OPERATOR_ROLE = "quire-operator"
+"""The role of the token by which the operator asks brokers."""
 
 _TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+_TOKEN_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
 _ROLES_FACTORY = "org.apache.bookkeeper.tls.BookieAuthZFactory"
 
 Settings = dict[str, Value]
@@ -27,6 +36,75 @@ def metadata_url(store: MetadataStore) -> str:
     """`etcd://host:port,...`, with https in front of each member where it has TLS."""
     scheme = "https://" if store.tls is not None else ""
     return "etcd://" + ",".join(f"{scheme}{endpoint}" for endpoint in store.endpoints)
+
+
+def metadata_access(store: MetadataStore) -> Settings:
+    """As whom a process comes to etcd; the files are of mounted Secrets, which are followed."""
+    found: Settings = {}
+    if store.tls is not None:
+        found["metadataTlsTrustCertsFilePath"] = f"{METADATA_TLS_FOLDER}/ca.crt"
+        if store.tls.client_certificate:
+            found["metadataTlsCertificateFilePath"] = f"{METADATA_TLS_FOLDER}/tls.crt"
+            found["metadataTlsKeyFilePath"] = f"{METADATA_TLS_FOLDER}/tls.key"
+    if store.auth is not None:
+        found["metadataUsername"] = f"file://{METADATA_AUTH_FOLDER}/username"
+        found["metadataPassword"] = f"file://{METADATA_AUTH_FOLDER}/password"
+    return found
+
+
+def is_https_only(tls: Tls | None) -> bool:
+    """The HTTP port of bookies and auto-recovery cannot offer both: in clear unless TLS is required."""
+    return tls is not None and tls.secret_name is not None and tls.mode is TlsMode.REQUIRED
+
+
+def _http_tls(tls: Tls | None) -> Settings:
+    """The HTTP port of a bookie or of auto-recovery behind TLS; probes have no certificate, so none is asked for."""
+    if not is_https_only(tls):
+        return {}
+    return {
+        "httpServerTlsEnable": True,
+        "httpServerKeystorePath": f"{TLS_FOLDER}/tls.crt",
+        "httpServerKeyPath": f"{TLS_FOLDER}/tls.key",
+    }
+
+
+def broker_ports(brokers: Brokers) -> dict[str, int]:
+    """Ports of a broker by their names: in clear, over TLS, or both."""
+    tls = brokers.tls
+    found: dict[str, int] = {}
+    if not is_https_only(tls):
+        found |= {"pulsar": BROKER_PORT, "http": BROKER_HTTP_PORT}
+    if tls is not None and tls.secret_name is not None and tls.mode is not TlsMode.DISABLED:
+        found |= {"pulsar-tls": BROKER_TLS_PORT, "https": BROKER_HTTPS_PORT}
+    return found
+
+
+def _broker_security(brokers: Brokers) -> Settings:
+    """The brokers' own TLS and authentication."""
+    ports = broker_ports(brokers)
+    found: Settings = {}
+    found["brokerServicePort"] = ports.get("pulsar", "")
+    found["webServicePort"] = ports.get("http", "")
+    if brokers.tls is not None and "https" in ports:
+        found |= {
+            "brokerServicePortTls": BROKER_TLS_PORT,
+            "webServicePortTls": BROKER_HTTPS_PORT,
+            "tlsCertificateFilePath": f"{BROKER_TLS_FOLDER}/tls.crt",
+            "tlsKeyFilePath": f"{BROKER_TLS_FOLDER}/tls.key",
+            "tlsTrustCertsFilePath": f"{BROKER_TLS_FOLDER}/ca.crt",
+        }
+    wanted = brokers.authentication
+    if wanted is not None:
+        key = "tokenSecretKey" if wanted.key_type is TokenKeyType.SECRET else "tokenPublicKey"
+        found |= {
+            "authenticationEnabled": True,
+            "authenticationProviders": [_TOKEN_PROVIDER],
+            key: f"file://{BROKER_TOKEN_FOLDER}/token.key",
+            "tokenPublicAlg": wanted.algorithm,
+            "authorizationEnabled": True,
+            "superUserRoles": list(dict.fromkeys([OPERATOR_ROLE, *wanted.super_user_roles])),
+        }
+    return found
 
 
 def folders(kind: str, volumes: int, per_volume: int) -> list[str]:
@@ -40,6 +118,11 @@ def folders(kind: str, volumes: int, per_volume: int) -> list[str]:
 
 def bookie_settings(spec: BookieSpec) -> Settings:
     """Everything that a bookie is told in its file; its own host name is an argument of the process."""
+    return bookie_settings_of_fields(spec) | spec.engine.settings
+
+
+def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
+    """What follows from the fields of the spec; `engine.settings` may say none of it."""
     storage, engine = spec.storage, spec.engine
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
@@ -69,13 +152,17 @@ def bookie_settings(spec: BookieSpec) -> Settings:
         "scrubIntervalSeconds": duration_s(spec.scrub.interval),
         "scrubBytesPerSecond": quantity_bytes(spec.scrub.bytes_per_second),
     }
+    if spec.placement.topology_keys:
+        # A bookie says where it stands before it registers; the operator annotates its pod once that has a node.
+        found["bookieRackAnnotationsFile"] = f"{PODINFO_FOLDER}/annotations"
+        found["bookieRackAnnotation"] = ZONE_ANNOTATION
     if storage.index is not None:
         found["indexDirectories"] = folders("index", 1, 1)
     if spec.durability.journal is not JournalMode.SYNC:
         found["acknowledgeDataLossRisk"] = spec.durability.acknowledge_data_loss_risk
     if spec.tls is not None:
-        found |= _bookie_tls(spec.tls)
-    return found | engine.settings
+        found |= _bookie_tls(spec.tls) | _http_tls(spec.tls)
+    return found | metadata_access(spec.metadata)
 
 
 def _bookie_tls(tls: Tls) -> Settings:
@@ -114,16 +201,19 @@ def recovery_settings(spec: BookieSpec) -> Settings:
         "lostBookieRecoveryDelay": round(duration_s(spec.auto_recovery.lost_bookie_delay)),
         "replicationRateByBytes": quantity_bytes(spec.auto_recovery.bytes_per_second),
     }
-    return found | client_tls(spec.tls)
+    return found | metadata_access(spec.metadata) | client_tls(spec.tls) | _http_tls(spec.tls)
 
 
 def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
     """Of the brokers of a namespace, on the cluster of a pool."""
+    return broker_settings_of_fields(spec, pool) | spec.brokers.settings
+
+
+def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
+    """What follows from the fields of both specs; `brokers.settings` may say none of it but whether roles count."""
     found: Settings = {
         "metadataStoreUrl": metadata_url(pool.metadata),
         "clusterName": CLUSTER_NAME,
-        "brokerServicePort": BROKER_PORT,
-        "webServicePort": BROKER_HTTP_PORT,
         "managedLedgerDefaultEnsembleSize": spec.replication.ensemble,
         "managedLedgerDefaultWriteQuorum": spec.replication.write_quorum,
         "managedLedgerDefaultAckQuorum": spec.replication.ack_quorum,
@@ -133,7 +223,11 @@ def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
         "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
         "managedLedgerCacheSizeMB": quantity_mib(spec.brokers.cache),
     }
-    return found | client_tls(pool.tls) | spec.brokers.settings
+    if spec.brokers.advertised_listeners:
+        scheme = "pulsar" if "pulsar" in broker_ports(spec.brokers) else "pulsar+ssl"
+        listeners = [f"{one.name}:{scheme}://{one.host}:{one.port}" for one in spec.brokers.advertised_listeners]
+        found["advertisedListeners"] = ",".join(listeners)
+    return found | _broker_security(spec.brokers) | metadata_access(pool.metadata) | client_tls(pool.tls)
 
 
 def _minutes(duration: str) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from quire_operator.api.bookie import Bookie
+from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
@@ -36,19 +37,28 @@ class PoolActions:
         match action:
             case act.Apply(manifest):
                 if not self._applied.is_fresh(manifest, self._now_s):
-                    await self._kube.apply(manifest)
-                    self._applied.note(manifest, self._now_s)
-            case act.DeletePod(name, uid):
-                await self._kube.delete(object_path("v1", "Pod", namespace, name), uid)
+                    answer = await self._kube.apply(manifest)
+                    self._applied.note(manifest, answer, self._now_s)
+            case act.DeletePod(name, uid, force):
+                await self._kube.delete(object_path("v1", "Pod", namespace, name), uid, force=force)
+            case act.AnnotateZone(name, uid, zone):
+                metadata = {"uid": uid, "annotations": {ZONE_ANNOTATION: zone}}
+                await self._kube.merge(object_path("v1", "Pod", namespace, name), {"metadata": metadata})
+            case act.SetReplicas(replicas):
+                patch = {"metadata": {"resourceVersion": self._meta.resource_version}, "spec": {"replicas": replicas}}
+                await self._kube.merge(bookie_path(namespace, self._meta.name), patch)
             case act.DeleteStatefulSet(name, uid, orphan):
-                await self._kube.delete(object_path("apps/v1", "StatefulSet", namespace, name), uid, orphan=orphan)
+                path = object_path("apps/v1", "StatefulSet", namespace, name)
+                self._applied.lost(path)
+                await self._kube.delete(path, uid, orphan=orphan)
             case act.ResizeClaim(name, size):
                 path = object_path("v1", "PersistentVolumeClaim", namespace, name)
                 await self._kube.merge(path, {"spec": {"resources": {"requests": {"storage": size}}}})
             case act.ReleaseClaim():
                 await self._release(action)
             case act.SetFinalizer(present):
-                await self._set_finalizer(present)
+                path = bookie_path(namespace, self._meta.name)
+                await self._kube.set_finalizer(path, self._meta, FINALIZER, present)
             case act.Emit():
                 await self._emit(action)
             case act.Decommission() | act.CancelDrain() | act.SetLostBookieDelay():
@@ -58,7 +68,9 @@ class PoolActions:
         """The volume is set to be retained before its claim goes: the other way round a crash would lose it."""
         if claim.keep_volume and claim.volume is not None:
             path = object_path("v1", "PersistentVolume", None, claim.volume)
-            await self._kube.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+            # One that is gone is why the claim goes: there is nothing to keep.
+            if await self._kube.get(path) is not None:
+                await self._kube.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
         path = object_path("v1", "PersistentVolumeClaim", self._meta.namespace, claim.name)
         await self._kube.delete(path, claim.uid)
 
@@ -77,12 +89,6 @@ class PoolActions:
             except UnreachableError as error:
                 last = error
         raise last
-
-    async def _set_finalizer(self, present: bool) -> None:
-        others = [one for one in self._meta.finalizers if one != FINALIZER]
-        finalizers = [*others, FINALIZER] if present else others
-        metadata = {"finalizers": finalizers, "resourceVersion": self._meta.resource_version}
-        await self._kube.merge(bookie_path(self._meta.namespace, self._meta.name), {"metadata": metadata})
 
     async def _emit(self, event: act.Emit) -> None:
         now = rfc3339(self._now_s)

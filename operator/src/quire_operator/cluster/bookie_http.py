@@ -1,11 +1,14 @@
 """The HTTP ports of bookies and auto-recovery: what they say of themselves and of the cluster, and wishes to them."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from quire_operator.builders.settings import BOOKIE_HTTP_PORT
+from quire_operator.cluster.judges import Judge, trusting_anybody
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
 
@@ -27,16 +30,51 @@ class BookieHttp:
     def __init__(self, session: aiohttp.ClientSession, port: int = BOOKIE_HTTP_PORT) -> None:
         self._session = session
         self._port = port
+        self._judges: dict[str, Judge] = {}
+        self._of_pool: dict[str, dict[str, Judge]] = {}
+
+    def judge(self, pool: str, hosts: Iterable[str], judges: Mapping[str, Judge]) -> None:
+        """By what the hosts of a pool are judged from now on; those without a judge speak in clear.
+
+        Addresses that its pods had before are forgotten, unless they are another pool's by now.
+        """
+        for host, former in self._of_pool.pop(pool, {}).items():
+            if self._judges.get(host) is former:
+                del self._judges[host]
+        for host in hosts:
+            self._judges.pop(host, None)
+        self._judges.update(judges)
+        if judges:
+            self._of_pool[pool] = dict(judges)
 
     async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Said:
-        """One request. UnreachableError."""
-        timeout = aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)
-        url = f"http://{host}:{self._port}{path}"
+        """One request, over TLS where the host has a judge. UnreachableError.
+
+        A pod that was made before TLS was turned on or off speaks the other way until it is replaced, which only goes
+        on while the operator can ask it: so the other way is tried too. A certificate that the judge refuses is final.
+        """
+        judge = self._judges.get(host)
+        ways = [judge, None] if judge is not None else [None, Judge(trusting_anybody(), "")]
         try:
-            async with self._session.request(method, url, json=body, timeout=timeout) as answer:
-                return Said(answer.status, await answer.json(content_type=None))
+            return await self._ask(ways[0], host, path, method, body)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise UnreachableError(f"{method} {path} of {host}: {error}") from error
+        except (aiohttp.ClientConnectorSSLError, aiohttp.ServerDisconnectedError, aiohttp.ClientResponseError) as first:
+            try:
+                return await self._ask(ways[1], host, path, method, body)
+            except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+                raise UnreachableError(f"{method} {path} of {host}: {first}") from first
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise UnreachableError(f"{method} {url}: {error or 'no answer in time'}") from error
+            raise UnreachableError(f"{method} {path} of {host}: {error or 'no answer in time'}") from error
+
+    async def _ask(self, judge: Judge | None, host: str, path: str, method: str, body: object) -> Said:
+        timeout = aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)
+        url = f"{'http' if judge is None else 'https'}://{host}:{self._port}{path}"
+        tls = True if judge is None else judge.context
+        name = None if judge is None else judge.name or None
+        asked = self._session.request(method, url, json=body, timeout=timeout, ssl=tls, server_hostname=name)
+        async with asked as answer:
+            return Said(answer.status, await answer.json(content_type=None))
 
     async def bookie(self, host: str, bookie_id: str) -> BookieSeen:
         """What a bookie says of itself. UnreachableError, also while it starts."""
@@ -44,14 +82,8 @@ class BookieHttp:
         space = await self.ask(host, "/api/v1/bookie/info")
         if state.status != 200 or space.status != 200:
             raise UnreachableError(f"{host} is not up: {state.body}")
-        return BookieSeen(
-            bookie_id,
-            writable=bool(state.body["running"]) and not state.body["readOnly"],
-            read_only_reasons=tuple(state.body["readOnlyReasons"]),
-            in_limbo=bool(state.body["inLimbo"]),
-            total_bytes=int(space.body["totalSpace"]),
-            free_bytes=int(space.body["freeSpace"]),
-        )
+        with _understood(host):
+            return _bookie(bookie_id, state, space)
 
     async def addresses(self, host: str) -> dict[str, str]:
         """host:port by the id of each registered bookie. UnreachableError."""
@@ -60,7 +92,8 @@ class BookieHttp:
             said = await self.ask(host, f"/api/v1/bookie/list_bookies?type={kind}&print_hostnames=true")
             if said.status != 200:
                 raise UnreachableError(f"{host} cannot list bookies: {said.body}")
-            found |= {bookie: address or "" for bookie, address in said.body.items()}
+            with _understood(host):
+                found |= {bookie: address or "" for bookie, address in said.body.items()}
         return found
 
     async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
@@ -75,17 +108,18 @@ class BookieHttp:
         answers = (unrecoverable, writable, reading, enabled, drains)
         if any(said.status != 200 for said in answers) or marks.status not in (200, 404):
             raise UnreachableError(f"{host} cannot ask the metadata store")
-        registered = frozenset(writable.body) | frozenset(reading.body)
-        known = [one for one in sorted(also - registered) if await self._is_known(host, one)]
-        return ClusterSeen(
-            under_replicated=0 if marks.status == 404 else len(marks.body),
-            unrecoverable=len(unrecoverable.body),
-            known=registered | frozenset(known),
-            writable=frozenset(writable.body),
-            auditor=auditor.body.get("Auditor") if auditor.status == 200 else None,
-            recovery_enabled=bool(enabled.body["enabled"]),
-            drains=tuple(_drain(one) for one in drains.body if one["state"] != "cancelling"),
-        )
+        with _understood(host):
+            registered = frozenset(writable.body) | frozenset(reading.body)
+            known = [one for one in sorted(also - registered) if await self._is_known(host, one)]
+            return ClusterSeen(
+                under_replicated=0 if marks.status == 404 else len(marks.body),
+                unrecoverable=len(unrecoverable.body),
+                known=registered | frozenset(known),
+                writable=frozenset(writable.body),
+                auditor=auditor.body.get("Auditor") if auditor.status == 200 else None,
+                recovery_enabled=bool(enabled.body["enabled"]),
+                drains=tuple(_drain(one) for one in drains.body if one["state"] != "cancelling"),
+            )
 
     async def _is_known(self, host: str, bookie: str) -> bool:
         said = await self.ask(host, f"/api/v1/quire/drains/{bookie}")
@@ -113,6 +147,28 @@ class BookieHttp:
         said = await self.ask(host, path, method, body)
         if said.status not in fine:
             raise UnreachableError(f"{method} {path} was not taken ({said.status}): {said.body}")
+
+
+@contextmanager
+def _understood(host: str) -> Iterator[None]:
+    """An answer that is none of ours, of another version or another program, is no answer. UnreachableError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreachableError(f"{host} answers something else ({error!r}): another version?") from error
+
+
+def _bookie(bookie_id: str, state: Said, space: Said) -> BookieSeen:
+    return BookieSeen(
+        bookie_id,
+        writable=bool(state.body["running"]) and not state.body["readOnly"],
+        read_only_reasons=tuple(state.body["readOnlyReasons"]),
+        in_limbo=bool(state.body["inLimbo"]),
+        total_bytes=int(space.body["totalSpace"]),
+        free_bytes=int(space.body["freeSpace"]),
+        scrub_ended_s=int(state.body.get("scrubEndedMs", 0)) / 1000 or None,
+        scrub_damages=int(state.body.get("scrubDamages", 0)),
+    )
 
 
 def _drain(one: dict[str, Any]) -> DrainSeen:

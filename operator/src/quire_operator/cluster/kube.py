@@ -4,7 +4,8 @@ Objects stay dicts: generated classes would drop the fields that they do not kno
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -14,15 +15,23 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config.config_exception import ConfigException
 
+from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import FIELD_MANAGER
 from quire_operator.cluster.paths import manifest_path
-from quire_operator.errors import ConflictError, KubeError, OperatorError, UnreachableError
+from quire_operator.errors import ConflictError, GoneError, KubeError, OperatorError, UnreachableError
 
 REQUEST_TIMEOUT_S = 20.0
+CONNECT_TIMEOUT_S = 10.0
 PAGE_ITEMS = 500
+WATCH_BYTES_MAX = 8 * 1024 * 1024
+"""Of one event: more than the API server's largest object."""
+_JSON = "application/json"
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-_NOT_FOUND, _CONFLICT = 404, 409
+_PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""Only the metadata of objects: a tenth of their size."""
+_NOT_FOUND, _CONFLICT, _GONE = 404, 409, 410
+_KINDS = {_CONFLICT: ConflictError, _GONE: GoneError}
 
 
 class Kube:
@@ -32,6 +41,10 @@ class Kube:
         """Use `open`."""
         self._client: Any = client  # its own annotations end here
         self._configuration = client.configuration
+        self.requests = 0
+        """Since it was opened."""
+        self.before_writing: Callable[[], None] = lambda: None
+        """May raise OperatorError: then nothing is sent. For who may act only for a while."""
 
     @classmethod
     async def open(cls, kubeconfig: str | None = None) -> "Kube":
@@ -65,15 +78,50 @@ class Kube:
 
     async def list(self, path: str, selector: str = "") -> list[Manifest]:
         """All objects of a collection, page by page. KubeError, UnreachableError."""
+        found, _ = await self.listed(path, selector)
+        return [*found]
+
+    async def listed(
+        self, path: str, selector: str = "", *, metadata_only: bool = False
+    ) -> tuple[Sequence[Manifest], str]:
+        """The same with the resourceVersion that a watch goes on from."""
         found: list[Manifest] = []
         query = {"limit": str(PAGE_ITEMS)} | ({"labelSelector": selector} if selector else {})
+        accept = _PARTIAL.format("List") if metadata_only else _JSON
         while True:
-            page = await self._ask("GET", path, query=query)
-            found += page.get("items", [])
-            token = page.get("metadata", {}).get("continue")
-            if not token:
-                return found
-            query["continue"] = token
+            page = await self._ask("GET", path, query=query, accept=accept)
+            found += page.get("items") or ()
+            metadata = page.get("metadata", {})
+            if not metadata.get("continue"):
+                return found, str(metadata.get("resourceVersion", ""))
+            query["continue"] = metadata["continue"]
+
+    async def watch(
+        self, path: str, version: str, selector: str = "", *, metadata_only: bool = False, for_s: int = 240
+    ) -> AsyncGenerator[Manifest, None]:
+        """Events of a collection behind a resourceVersion: `{"type", "object"}`, bookmarks too; ends after `for_s`.
+
+        GoneError: the version is too old; KubeError, UnreachableError: also when the connection breaks.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(for_s),
+        }
+        query |= {"labelSelector": selector} if selector else {}
+        accept = _PARTIAL.format("") if metadata_only else _JSON
+        # The server ends it after `for_s`; one that hangs is given up somewhat later.
+        timeout = aiohttp.ClientTimeout(total=for_s + REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._asking("GET", path, None, _JSON, query, accept, timeout) as answer:
+            if answer.status >= 300:
+                raise _refusal(answer.status, f"GET {path}", await answer.read())
+            async for line in _lines(answer):
+                event = _decoded(line)
+                if event.get("type") == "ERROR":
+                    status = event.get("object", {})
+                    raise _refusal(int(status.get("code", 500)), f"watch of {path}", json.dumps(status).encode())
+                yield event
 
     async def apply(self, manifest: ReadManifest) -> Manifest:
         """Server-side apply; fields that others changed are taken back. KubeError, UnreachableError."""
@@ -92,9 +140,23 @@ class Kube:
         """POST to a collection. ConflictError when the name is taken."""
         return await self._ask("POST", path, manifest)
 
-    async def delete(self, path: str, uid: str, *, orphan: bool = False) -> None:
-        """Delete the object with this uid; one that is gone, or another under its name, is no error."""
-        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Orphan" if orphan else "Background"}
+    async def set_finalizer(self, path: str, meta: Metadata, finalizer: str, present: bool) -> None:
+        """Put a finalizer on an object, or take it off. ConflictError when somebody wrote since `meta` was read."""
+        others = [one for one in meta.finalizers if one != finalizer]
+        metadata = {
+            "finalizers": [*others, finalizer] if present else others,
+            "resourceVersion": meta.resource_version,
+        }
+        await self.merge(path, {"metadata": metadata})
+
+    async def delete(self, path: str, uid: str, *, orphan: bool = False, force: bool = False) -> None:
+        """Delete the object with this uid; one that is gone, or another under its name, is no error.
+
+        `force`: of a pod, without waiting for its node.
+        """
+        body: Manifest = {"preconditions": {"uid": uid}, "propagationPolicy": "Orphan" if orphan else "Background"}
+        if force:
+            body["gracePeriodSeconds"] = 0
         try:
             await self._ask("DELETE", path, body)
         except KubeError as error:
@@ -106,24 +168,62 @@ class Kube:
         method: str,
         path: str,
         body: ReadManifest | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         query: Mapping[str, str] | None = None,
+        accept: str = _JSON,
     ) -> Manifest:
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+        if method != "GET":
+            self.before_writing()
+        async with self._asking(method, path, body, content_type, query, accept, timeout) as answer:
+            data = await answer.read()
+            if answer.status >= 300:
+                raise _refusal(answer.status, f"{method} {path}", data)
+        return _decoded(data)
+
+    @asynccontextmanager
+    async def _asking(
+        self,
+        method: str,
+        path: str,
+        body: ReadManifest | None,
+        content_type: str,
+        query: Mapping[str, str] | None,
+        accept: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer, given back at the end. UnreachableError, also for a body that breaks off."""
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": accept}
         for setting in (await self._configuration.auth_settings()).values():
             headers[setting["key"]] = setting["value"]
-        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+        self.requests += 1
         try:
-            answer = await self._client.rest_client.request(method, url, headers, body, _request_timeout=timeout)
-            data = await answer.read()
+            wrapped = await self._client.rest_client.request(method, url, headers, body, _request_timeout=timeout)
+            async with wrapped.response as answer:
+                yield answer
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"{method} {path}: {error or 'no answer in time'}") from error
-        found = _decoded(data)
-        if answer.status < 300:
-            return found
-        kind = ConflictError if answer.status == _CONFLICT else KubeError
-        raise kind(answer.status, f"{method} {path}: {found.get('message', data[:200])}")
+
+
+def _refusal(status: int, what: str, data: bytes) -> KubeError:
+    message = _decoded(data).get("message", data[:200])
+    return _KINDS.get(status, KubeError)(status, f"{what}: {message}")
+
+
+async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """One event a line. UnreachableError for one that never ends."""
+    rest = bytearray()
+    async for data in answer.content.iter_any():
+        *whole, last = data.split(b"\n")
+        for line in whole:
+            rest += line
+            if rest:
+                yield bytes(rest)
+            rest.clear()
+        rest += last
+        if len(rest) > WATCH_BYTES_MAX:
+            raise UnreachableError(f"an event of more than {WATCH_BYTES_MAX} bytes")
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

@@ -4,18 +4,29 @@ Reads only. What does not answer is left out or None, never guessed; only an API
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
-from quire_operator.api import API_VERSION
 from quire_operator.api.bookie import Bookie
-from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.managed_ledger_spec import Replication
 from quire_operator.builders import Manifest
-from quire_operator.builders.bookie import bookie_host
-from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, child_name, selector_text
+from quire_operator.builders.bookie import bookie_host, https_secret
+from quire_operator.builders.effective import effective_bookie
+from quire_operator.builders.naming import (
+    AUTO_RECOVERY,
+    BOOKIE,
+    REPLACE_ANNOTATION,
+    ZONE_ANNOTATION,
+    child_name,
+    selector_text,
+)
 from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.judges import Judge, trust_of, trusting_nobody
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.lost_volumes import last_words, volumes_gone
+from quire_operator.cluster.memory import Cache, Memory
 from quire_operator.cluster.paths import bookie_path, collection, object_path
-from quire_operator.errors import UnreachableError
+from quire_operator.errors import KubeError, UnreachableError
 from quire_operator.plan.seen import (
     BookieSeen,
     ClaimSeen,
@@ -26,42 +37,82 @@ from quire_operator.plan.seen import (
     StatefulSetSeen,
 )
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
+ENSEMBLE = Replication.model_fields["ensemble"].default
 _NODES, _CLASSES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses"
+_MONITORING = "/apis/monitoring.coreos.com/v1"
 
 
-async def observe_pool(kube: Kube, http: BookieHttp, namespace: str, name: str, now_s: float) -> PoolSeen | None:
-    """The look; None when the resource is gone. KubeError, UnreachableError: the API server does not answer."""
+async def observe_pool(
+    kube: Kube, http: BookieHttp, namespace: str, name: str, now_s: float, memory: Memory, *, generated: bool = False
+) -> PoolSeen | None:
+    """The look; None when the resource is gone. KubeError, UnreachableError: the API server does not answer.
+
+    `generated`: the operator makes certificates.
+    """
     found = await kube.get(bookie_path(namespace, name))
     if found is None:
+        http.judge(f"{namespace}/{name}", (), {})
         return None
     resource = Bookie.model_validate(found)
-    pods, recovery, claims, there, ledgers, pools = await asyncio.gather(
-        kube.list(collection("v1", "Pod", namespace), selector_text(name, BOOKIE)),
-        kube.list(collection("v1", "Pod", namespace), selector_text(name, AUTO_RECOVERY)),
+    all_pods, claims, there = await asyncio.gather(
+        kube.list(collection("v1", "Pod", namespace), f"app.kubernetes.io/instance={name}"),
         kube.list(collection("v1", "PersistentVolumeClaim", namespace), selector_text(name, BOOKIE)),
         kube.get(object_path("apps/v1", "StatefulSet", namespace, child_name(name, BOOKIE))),
-        kube.list(collection(API_VERSION, "ManagedLedger", None)),
-        kube.list(collection(API_VERSION, "Bookie", None)),
     )
-    zones = await _zones(kube, {pod["spec"].get("nodeName") for pod in pods} - {None})
-    classes = await _expandable_classes(kube) if claims else frozenset()
+    # Who needs the bookies decides whether one may leave, and whether the pool may go.
+    leaving = resource.meta.deletion_timestamp is not None or _is_too_large(resource, all_pods, there)
+    ledgers, pools = await asyncio.gather(
+        *(memory.all(kube, kind, for_certain=leaving) for kind in ("ManagedLedger", "Bookie"))
+    )
+    pods, recovery = _of_part(all_pods, BOOKIE), _of_part(all_pods, AUTO_RECOVERY)
+    nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
+    zones = await _zones(kube, nodes, resource.spec.placement.topology_keys[:1], memory.cache, now_s)
+    gone = await volumes_gone(kube, pods, claims)
+    classes = await _expandable_classes(kube, memory.cache, now_s) if claims else frozenset()
     known = {row.pod: row.id for row in resource.status.bookies if row.id}
+    http.judge(f"{namespace}/{name}", *await _judges(kube, effective_bookie(resource, generated), pods, recovery))
     bookies, cluster, delay_s, hosts = await _ask(http, resource, pods, recovery, known)
     return PoolSeen(
         resource,
         now_s,
-        None if there is None else _stateful_set(there),
-        tuple(_pod(pod, zones) for pod in pods),
-        tuple(_claim(claim, classes) for claim in claims),
+        None if there is None else stateful_set_seen(there),
+        tuple(pod_seen(pod, zones) for pod in pods),
+        tuple(_claim(claim, classes, gone) for claim in claims),
         bookies,
         cluster,
         namespaces_on(resource, ledgers, pools),
         known,
         delay_s,
+        pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
         recovery_ready=any(_is_ready(pod) for pod in recovery),
         hosts=hosts,
     )
+
+
+def _is_too_large(resource: Bookie, pods: list[Manifest], there: Manifest | None) -> bool:
+    """More bookies than are wanted, so that one may be taken away in this pass."""
+    found = len(_of_part(pods, BOOKIE))
+    return resource.spec.replicas < (found if there is None else max(found, there["spec"]["replicas"]))
+
+
+async def _judges(
+    kube: Kube, resource: Bookie, pods: list[Manifest], recovery: list[Manifest]
+) -> tuple[list[str], dict[str, Judge]]:
+    """The IPs of all pods, and by what those that serve TLS are judged."""
+    meta = resource.meta
+    names = {ip: bookie_host(meta, pod["metadata"]["name"]) for pod in pods if (ip := _ip(pod)) is not None}
+    service = f"{child_name(meta.name, AUTO_RECOVERY)}.{meta.namespace}.svc"
+    names |= {ip: service for pod in recovery if (ip := _ip(pod)) is not None}
+    secret = https_secret(resource)
+    if secret is None:
+        return list(names), {}
+    context = await trust_of(kube, meta.namespace, secret) or trusting_nobody()
+    return list(names), {ip: Judge(context, name) for ip, name in names.items()}
+
+
+def _ip(pod: Manifest) -> str | None:
+    found = pod.get("status", {}).get("podIP")
+    return None if found is None else str(found)
 
 
 async def _ask(
@@ -74,6 +125,7 @@ async def _ask(
     cluster, delay_s = None, None
     operation = resource.status.operation
     also = frozenset(filter(None, [*known.values(), operation.bookie if operation is not None else None]))
+    also |= {lost.id for lost in resource.status.lost_bookies}
     for host in list(asked):
         try:
             ids |= ids_by_pod(resource, list(hosts), await http.addresses(host))
@@ -104,8 +156,17 @@ def ids_by_pod(resource: Bookie, pods: list[str], addresses: dict[str, str]) -> 
     return {pod: by_host[host] for pod, host in hosts.items() if host in by_host}
 
 
-def namespaces_on(resource: Bookie, ledgers: list[Manifest], pools: list[Manifest]) -> tuple[NamespaceSeen, ...]:
-    """ManagedLedgers whose pool is on the same etcd as this one; those of other Kubernetes namespaces too."""
+def _of_part(pods: list[Manifest], part: str) -> list[Manifest]:
+    return [pod for pod in pods if pod["metadata"]["labels"].get("app.kubernetes.io/name") == f"quire-{part}"]
+
+
+def namespaces_on(
+    resource: Bookie, ledgers: Iterable[Manifest], pools: Iterable[Manifest]
+) -> tuple[NamespaceSeen, ...]:
+    """ManagedLedgers whose pool is on the same etcd as this one; those of other Kubernetes namespaces too.
+
+    Read as they are, without defaults but the ensemble's: there may be hundreds, and this is done in every pass.
+    """
     mine = set(resource.spec.metadata.endpoints)
     cluster = {
         (pool["metadata"]["namespace"], pool["metadata"]["name"])
@@ -114,24 +175,42 @@ def namespaces_on(resource: Bookie, ledgers: list[Manifest], pools: list[Manifes
     }
     found = []
     for item in ledgers:
-        ledger = ManagedLedger.model_validate(item)
-        pool = (ledger.meta.namespace, ledger.spec.bookie_ref.name)
+        metadata, spec = item["metadata"], item["spec"]
+        pool = (metadata["namespace"], spec["bookieRef"]["name"])
         if pool in cluster:
             own = pool == (resource.meta.namespace, resource.meta.name)
-            found.append(NamespaceSeen(ledger.meta.name, ledger.spec.replication.ensemble, own))
+            ensemble = spec.get("replication", {}).get("ensemble", ENSEMBLE)
+            found.append(NamespaceSeen(metadata["name"], ensemble, own))
     return tuple(found)
 
 
-async def _zones(kube: Kube, nodes: set[Any]) -> dict[str, str]:
-    """Zone by node; nodes are asked for by name, a cluster may have thousands."""
+async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float) -> dict[str, str]:
+    """Zone by node, empty for one without; nodes are asked for by name, a cluster may have thousands.
+
+    `keys`: the label that names it, or none.
+    """
+    if not keys:
+        return {}
     names = sorted(nodes)
-    found = await asyncio.gather(*(kube.get(f"{_NODES}/{name}") for name in names))
-    labels = [{} if node is None else node["metadata"].get("labels", {}) for node in found]
-    return {name: label[ZONE_LABEL] for name, label in zip(names, labels, strict=True) if ZONE_LABEL in label}
+    found = await asyncio.gather(*(cache.get(kube, f"{_NODES}/{name}", now_s) for name in names))
+    return {
+        name: node["metadata"].get("labels", {}).get(keys[0], "")
+        for name, node in zip(names, found, strict=True)
+        if node is not None
+    }
 
 
-async def _expandable_classes(kube: Kube) -> frozenset[str]:
-    classes = await kube.list(_CLASSES)
+async def knows_pod_monitors(kube: Kube, cache: Cache, now_s: float) -> bool:
+    """Prometheus' operator is installed, and we may look: nothing else waits for it. UnreachableError."""
+    try:
+        found = await cache.get(kube, _MONITORING, now_s)
+    except KubeError:
+        return False
+    return found is not None and any(one.get("kind") == "PodMonitor" for one in found.get("resources", ()))
+
+
+async def _expandable_classes(kube: Kube, cache: Cache, now_s: float) -> frozenset[str]:
+    classes = await cache.list(kube, _CLASSES, now_s)
     return frozenset(one["metadata"]["name"] for one in classes if one.get("allowVolumeExpansion"))
 
 
@@ -140,8 +219,10 @@ def _is_ready(pod: Manifest) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def _pod(pod: Manifest, zones: dict[str, str]) -> PodSeen:
+def pod_seen(pod: Manifest, zones: dict[str, str]) -> PodSeen:
+    """A pod as the plans see it; `zones` by node."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+    annotations = metadata.get("annotations", {})
     return PodSeen(
         metadata["name"],
         metadata["uid"],
@@ -150,10 +231,13 @@ def _pod(pod: Manifest, zones: dict[str, str]) -> PodSeen:
         deleting="deletionTimestamp" in metadata,
         node=node,
         zone=zones.get(node) if node is not None else None,
+        zone_annotation=annotations.get(ZONE_ANNOTATION),
+        failure=last_words(pod),
+        replace_asked=REPLACE_ANNOTATION in annotations,
     )
 
 
-def _claim(claim: Manifest, classes: frozenset[str]) -> ClaimSeen:
+def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> ClaimSeen:
     """Its name is `<template>-<pod>`."""
     metadata, spec = claim["metadata"], claim["spec"]
     template, _, pod = metadata["name"].partition("-")
@@ -167,10 +251,12 @@ def _claim(claim: Manifest, classes: frozenset[str]) -> ClaimSeen:
         spec.get("volumeName"),
         expandable=spec.get("storageClassName") in classes,
         deleting="deletionTimestamp" in metadata,
+        gone=gone.get(metadata["name"]),
     )
 
 
-def _stateful_set(there: Manifest) -> StatefulSetSeen:
+def stateful_set_seen(there: Manifest) -> StatefulSetSeen:
+    """A StatefulSet as the plans see it."""
     metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
     return StatefulSetSeen(
         metadata["name"],

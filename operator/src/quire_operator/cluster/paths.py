@@ -13,6 +13,7 @@ _PLURALS = {
     "PersistentVolume": "persistentvolumes",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
+    "Secret": "secrets",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "PodMonitor": "podmonitors",
     "Service": "services",
@@ -37,6 +38,11 @@ def manifest_path(manifest: ReadManifest) -> str:
     """Where the object of a manifest is."""
     metadata = manifest["metadata"]
     return object_path(manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"])
+
+
+def managed_ledger_path(namespace: str, name: str) -> str:
+    """A ManagedLedger."""
+    return object_path(API_VERSION, "ManagedLedger", namespace, name)
 
 
 def bookie_path(namespace: str, name: str) -> str:

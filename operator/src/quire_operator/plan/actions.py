@@ -19,6 +19,24 @@ class DeletePod:
 
     name: str
     uid: str
+    force: bool = False
+    """Do not wait for its node, which may never answer again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateZone:
+    """Tell a pod the zone of its node."""
+
+    name: str
+    uid: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetReplicas:
+    """Change `spec.replicas`, only while it is what was read."""
+
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ class Emit:
 
 Action = (
     Apply
+    | AnnotateZone
+    | SetReplicas
     | DeletePod
     | DeleteStatefulSet
     | ResizeClaim
@@ -119,7 +139,40 @@ class SetPolicy:
 
     namespace: str
     path: str
-    value: dict[str, Any]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetIsolation:
+    """Only these brokers serve the namespace: a namespace isolation policy, in Pulsar's form."""
+
+    name: str
+    policy: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetIsolation:
+    """Any broker may serve the namespace again."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role may do these in the namespace and nothing else; without any it may do nothing by its rights there."""
+
+    namespace: str
+    role: str
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTopic:
+    """Have the brokers open a topic, so that they know what its cursors have left."""
+
+    namespace: str
+    topic: str
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,4 +203,15 @@ class CreateCursor:
     earliest: bool
 
 
-NamespaceAction = CreateNamespace | DeleteNamespace | SetPolicy | CreateTopic | GrowTopic | CreateCursor
+NamespaceAction = (
+    CreateNamespace
+    | DeleteNamespace
+    | SetPolicy
+    | SetIsolation
+    | ForgetIsolation
+    | Grant
+    | CreateTopic
+    | GrowTopic
+    | CreateCursor
+    | LoadTopic
+)

@@ -12,15 +12,16 @@ from quire_operator.api.quantities import duration_s
 from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
-from quire_operator.plan import drain, expand, roll
+from quire_operator.plan import autoscale, drain, expand, replace, roll
 from quire_operator.plan.actions import Action, Apply, Emit, SetFinalizer, SetLostBookieDelay
 from quire_operator.plan.bookie_conditions import Standing
-from quire_operator.plan.bookie_status import render_status
+from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, plan_deletion
 from quire_operator.plan.operations import Move, seconds_of
 from quire_operator.plan.replicas import allowed_replicas
 from quire_operator.plan.seen import PoolSeen
 from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
+from quire_operator.plan.zones import annotations
 
 BUSY_REQUEUE_S = 2.0
 IDLE_REQUEUE_S = 60.0
@@ -42,15 +43,20 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
         leaving, held = plan_deletion(seen)
         return Pass(leaving, render_status(seen, Standing(operation, deletion_held=held)), BUSY_REQUEUE_S)
     faults, not_served = tuple(bookie_faults(seen.resource)), tuple(not_served_by_bookies(seen.resource))
+    faults += tuple(filter(None, [seen.certificate_fault]))
     if faults or spec.paused:
         at = Standing(operation, faults, not_served)
         return Pass((), render_status(seen, at), IDLE_REQUEUE_S)
     wanted = volume_claims(seen.resource, _facts(seen, default_image, 0))
     move, blocker, cannot_grow = _operate(seen, wanted)
+    move = _with_deadline(seen, move)
     actions: list[Action] = [] if FINALIZER in seen.resource.meta.finalizers else [SetFinalizer(True)]
-    actions += [*_children(seen, default_image, wanted), *_cluster_settings(seen), *move.actions]
+    actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
     actions += _events(seen, operation, move.operation)
     work_left = _work_left(seen)
+    idle = not work_left and operation is None and move.operation is None and blocker is None
+    actions += [*autoscale.growing_claims(seen), *autoscale.replicas(seen, capacity(seen), idle=idle)]
+    cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
     at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left)
     busy = work_left or move.operation is not None
     return Pass(tuple(actions), render_status(seen, at), BUSY_REQUEUE_S if busy else IDLE_REQUEUE_S)
@@ -62,10 +68,17 @@ def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, s
     if operation is not None:
         if operation.type is OperationType.DRAIN:
             return drain.advance(operation, seen), None, None
+        if operation.type is OperationType.REPLACE:
+            return replace.advance(operation, seen), None, None
         if operation.type is OperationType.ROLL:
-            return roll.advance(operation, seen), None, None
+            # A lost bookie would keep a roll waiting for ever; the roll begins anew where it was.
+            urgent = None if operation.step is Step.REPLACING else _replacement(seen)
+            return Move(urgent) if urgent is not None else roll.advance(operation, seen), None, None
         return expand.advance(operation, seen, wanted), None, expand.blocker(seen, wanted)
     cannot_grow = expand.blocker(seen, wanted)
+    urgent = _replacement(seen)
+    if urgent is not None:
+        return Move(urgent), None, cannot_grow
     if cannot_grow is None and expand.is_wanted(seen, wanted):
         return Move(expand.begin(seen)), None, None
     if roll.outdated(seen):
@@ -76,9 +89,18 @@ def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, s
     return Move(drain.begin(seen) if blocker is None else None), blocker, cannot_grow
 
 
+def _replacement(seen: PoolSeen) -> Operation | None:
+    """Of a lost bookie, when nothing is in the way; or of the id that one left behind."""
+    lost = replace.wanted(seen)
+    if lost is not None and replace.blocker(seen, lost) is None:
+        return replace.begin(seen, lost)
+    left = replace.forgettable(seen)
+    return None if left is None else replace.begin_forgetting(seen, *left)
+
+
 def _facts(seen: PoolSeen, default_image: str, replicas: int) -> BookieFacts:
     operation = seen.resource.status.operation
-    draining = operation is not None and operation.type is OperationType.DRAIN
+    draining = operation is not None and operation.type in (OperationType.DRAIN, OperationType.REPLACE)
     return BookieFacts(
         replicas=replicas,
         default_image=default_image,
@@ -149,20 +171,28 @@ def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -
         return [Emit(f"{after.type.value}Started", _about(after))]
     if before is not None and after is None:
         return [Emit(f"{before.type.value}Finished", _about(before))]
-    if before is not None and after is not None and before.step is not after.step:
-        return [Emit(f"{after.type.value}{after.step.value}", after.message or _about(after))]
-    late = before is not None and before.type is OperationType.DRAIN and _is_late(seen, before)
-    if before is not None and late:
+    if before is None or after is None:
+        return []
+    found: list[Action] = []
+    if before.type is not after.type:
+        found.append(Emit(f"{after.type.value}Started", _about(after)))
+    elif before.step is not after.step:
+        found.append(Emit(f"{after.type.value}{after.step.value}", after.message or _about(after)))
+    if after.late and not before.late:
         deadline = seen.resource.spec.scale_down.deadline
-        return [Emit("DrainLate", f"{_about(before)} takes longer than {deadline}; it goes on", warning=True)]
-    return []
+        found.append(Emit(f"{after.type.value}Late", f"{_about(after)} takes longer than {deadline}; it goes on", True))
+    return found
 
 
-def _is_late(seen: PoolSeen, operation: Operation) -> bool:
-    """It passed the deadline between the last pass and this one, so that it is said about once."""
+def _with_deadline(seen: PoolSeen, move: Move) -> Move:
+    """What takes longer than its deadline is on record as late, so that it is said once."""
+    operation = move.operation
+    if operation is None or operation.late or operation.type not in (OperationType.DRAIN, OperationType.REPLACE):
+        return move
     age_s = seen.now_s - seconds_of(operation.started_at)
-    over_s = age_s - duration_s(seen.resource.spec.scale_down.deadline)
-    return 0 <= over_s < BUSY_REQUEUE_S
+    if age_s <= duration_s(seen.resource.spec.scale_down.deadline):
+        return move
+    return Move(operation.model_copy(update={"late": True}), move.actions)
 
 
 def _about(operation: Operation) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity
 from quire_operator.api.conditions import Finding, Truth
-from quire_operator.api.operations import Operation, OperationType
-from quire_operator.plan import roll
+from quire_operator.api.operations import Operation, Step
+from quire_operator.plan import replace, roll
 from quire_operator.plan.seen import PoolSeen
 
 METADATA_SILENT = "nobody could ask the metadata store: it is away, or no bookie and no auto-recovery answers"
@@ -43,6 +43,7 @@ def conditions(
         _placement(seen, rows),
         _disk(seen, rows, space),
         _scale_down(at),
+        _replace(seen),
         _cookies(seen, rows),
         _quiesced(at),
     ]
@@ -82,16 +83,19 @@ def _progressing(seen: PoolSeen, at: Standing) -> Finding:
         return finding("Progressing", False, "", "VolumesCannotGrow", at.expansion_blocker)
     if operation is None:
         return finding("Progressing", at.work_left, "Creating", "NothingToDo")
-    stuck = operation.type is OperationType.ROLL and roll.is_stuck(operation, seen)
+    stuck = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING) and roll.is_stuck(operation, seen)
     what = f"{operation.type.value}: {operation.step.value}" + (f", {operation.message}" if operation.message else "")
     return finding("Progressing", not stuck, operation.type.value, "Stuck", what)
 
 
 def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
-    away = [row.pod for row in rows if row.state in (BookieState.UNREACHABLE, BookieState.LOST)]
+    gone = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING)
+    away = [row.pod for row in rows if row.state in gone]
     damaged = 0 if seen.cluster is None else seen.cluster.unrecoverable
     said = [f"{', '.join(away)} cannot be reached"] if away else []
     said += [f"{damaged} ledgers have entries that no replica could serve"] if damaged else []
+    failing = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.FAILING]
+    said += failing
     reason = "LedgersUnreadable" if damaged else "BookiesAway"
     return finding("Degraded", bool(said), reason, "Well", "; ".join(said))
 
@@ -117,7 +121,7 @@ def _replicated(seen: PoolSeen) -> Finding:
 def _placement(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
     wanted = seen.resource.spec.placement.min_zones
     placed = [row for row in rows if row.node is not None]
-    zones = {row.zone for row in placed if row.zone is not None}
+    zones = {row.zone for row in placed if row.zone}
     if wanted == 1:
         return finding("PlacementSatisfied", True, "NoZonesAskedFor", "")
     if not placed:
@@ -140,6 +144,15 @@ def _scale_down(at: Standing) -> Finding:
         return finding("ScaleDownBlocked", False, "", "NotBlocked")
     reason, message = at.scale_down_blocker
     return finding("ScaleDownBlocked", True, reason, "", message)
+
+
+def _replace(seen: PoolSeen) -> Finding:
+    """Volumes are lost, and what keeps a new bookie from taking over."""
+    lost = replace.wanted(seen)
+    blocked = None if lost is None else replace.blocker(seen, lost)
+    if blocked is None:
+        return finding(replace.BLOCKED, False, "", "NothingLost" if lost is None else "UnderWay")
+    return finding(replace.BLOCKED, True, blocked[0], "", blocked[1])
 
 
 def _cookies(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:

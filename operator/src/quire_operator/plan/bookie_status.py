@@ -7,6 +7,8 @@ from quire_operator.api.bookie import (
     BookieStatusRow,
     Capacity,
     DrainProgress,
+    LastScrub,
+    LostBookie,
     Phase,
     UnderReplicated,
 )
@@ -14,8 +16,11 @@ from quire_operator.api.conditions import moved_on
 from quire_operator.api.operations import OperationType
 from quire_operator.builders.naming import BOOKIE, ordinal_of, selector_text
 from quire_operator.plan.bookie_conditions import Standing, conditions
-from quire_operator.plan.operations import rfc3339
+from quire_operator.plan.operations import rfc3339, seconds_of
+from quire_operator.plan.replace import why_lost
 from quire_operator.plan.seen import BookieSeen, PodSeen, PoolSeen
+
+SAMPLE_S, DAY_S = 3600.0, 86_400.0
 
 
 def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
@@ -40,16 +45,24 @@ def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
         if cluster is None
         else UnderReplicated(count=cluster.under_replicated, oldest_seconds=cluster.oldest_mark_s),
         unrecoverable=None if cluster is None else cluster.unrecoverable,
-        last_scrub=resource.status.last_scrub,
+        last_scrub=last_scrub(seen),
         operation=at.operation,
+        lost_bookies=lost_bookies(seen),
         bookies=rows,
         conditions=moved_on(resource.status.conditions, found, rfc3339(seen.now_s), resource.meta.generation),
     )
 
 
 def bookie_rows(seen: PoolSeen) -> tuple[BookieStatusRow, ...]:
-    """One for each pod, by ordinal."""
-    return tuple(_row(seen, pod) for pod in sorted(seen.pods, key=lambda pod: ordinal_of(pod.name)))
+    """One for each pod, by ordinal, and for each that is between two pods: its id must not be forgotten."""
+    there = {pod.name for pod in seen.pods}
+    claimed = {claim.pod for claim in seen.claims if not claim.deleting}
+    between = [
+        BookieStatusRow(id=one, pod=pod, state=BookieState.STARTING, reason="its pod is made anew")
+        for pod, one in seen.known_ids.items()
+        if pod not in there and pod in claimed
+    ]
+    return tuple(sorted([*(_row(seen, pod) for pod in seen.pods), *between], key=lambda row: ordinal_of(row.pod)))
 
 
 def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
@@ -57,6 +70,8 @@ def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
     bookie_id = seen.id_of(pod.name) or ""
     drain = None if seen.cluster is None else seen.cluster.drain_of(bookie_id)
     state, reason = _state(pod, bookie, draining=drain is not None, emptied=drain is not None and drain.emptied)
+    if bookie is None and (lost := why_lost(seen, pod)) is not None:
+        state, reason = BookieState.LOST, lost
     used = None
     if bookie is not None and bookie.total_bytes:
         used = _percent(bookie.total_bytes - bookie.free_bytes, bookie.total_bytes)
@@ -64,7 +79,7 @@ def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
         id=bookie_id,
         pod=pod.name,
         node=pod.node,
-        zone=pod.zone,
+        zone=pod.zone or None,
         state=state,
         reason=reason,
         used_percent=used,
@@ -77,6 +92,8 @@ def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: 
         return (BookieState.DRAINED, "empty") if emptied else (BookieState.DRAINING, "its ledgers are copied away")
     if bookie is None and pod.ready:
         return BookieState.UNREACHABLE, "its pod is ready and its HTTP port does not answer the operator"
+    if bookie is None and pod.failure is not None:
+        return BookieState.FAILING, pod.failure
     if bookie is None and pod.node is None:
         return BookieState.STARTING, "its pod has no node yet"
     if bookie is None:
@@ -86,13 +103,58 @@ def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: 
     return BookieState.WRITABLE, "in limbo" if bookie.in_limbo else None
 
 
+def last_scrub(seen: PoolSeen) -> LastScrub | None:
+    """Of those that answer, the one that is furthest behind; while none does, what was known."""
+    if not seen.bookies:
+        return seen.resource.status.last_scrub
+    ends = [bookie.scrub_ended_s for bookie in seen.bookies.values()]
+    oldest_s = None if None in ends else min(end for end in ends if end is not None)
+    return LastScrub(
+        finished_at=None if oldest_s is None else rfc3339(oldest_s),
+        damaged=sum(bookie.scrub_damages for bookie in seen.bookies.values()),
+    )
+
+
+def lost_bookies(seen: PoolSeen) -> tuple[LostBookie, ...]:
+    """Those on record and those whose pod has another bookie now, until the cluster has forgotten them."""
+    found = {lost.id: lost.pod for lost in seen.resource.status.lost_bookies}
+    found |= {
+        before: pod for pod, before in seen.known_ids.items() if pod in seen.bookies and seen.bookies[pod].id != before
+    }
+    there = {bookie.id for bookie in seen.bookies.values()}
+    known = None if seen.cluster is None else seen.cluster.known
+    return tuple(
+        LostBookie(id=one, pod=pod)
+        for one, pod in sorted(found.items())
+        if one not in there and (known is None or one in known)
+    )
+
+
 def capacity(seen: PoolSeen) -> Capacity | None:
-    """Sums of those that answer; None when nobody does."""
+    """Sums of those that answer, and how fast they fill; None when nobody answers."""
     total = sum(bookie.total_bytes for bookie in seen.bookies.values())
     if not total:
         return None
     used = total - sum(bookie.free_bytes for bookie in seen.bookies.values())
-    return Capacity(total=total, used=used, used_percent=_percent(used, total))
+    found = Capacity(total=total, used=used, used_percent=_percent(used, total))
+    return _with_rate(seen, found)
+
+
+def _with_rate(seen: PoolSeen, now: Capacity) -> Capacity:
+    """How fast the pool fills, from two looks an hour or more apart; a day weighs as much as all days before it."""
+    before, at = seen.resource.status.capacity, rfc3339(seen.now_s)
+    if before is None or before.sampled_at is None or before.total != now.total:
+        return now.model_copy(update={"sampled_at": at, "sampled_used": now.used})
+    age_s, rate = seen.now_s - seconds_of(before.sampled_at), before.bytes_per_day
+    sample = {"sampled_at": before.sampled_at, "sampled_used": before.sampled_used}
+    if age_s >= SAMPLE_S:
+        fresh = (now.used - before.sampled_used) * DAY_S / age_s
+        weight = min(1.0, age_s / DAY_S)
+        rate = round(fresh if rate is None else rate * (1 - weight) + fresh * weight)
+        sample = {"sampled_at": at, "sampled_used": now.used}
+    left = now.total * seen.resource.spec.engine.watermarks.full / 100 - now.used
+    days = None if rate is None or rate <= 0 else max(0, int(left / rate))
+    return now.model_copy(update={**sample, "bytes_per_day": rate, "days_to_full": days})
 
 
 def _percent(part: int, whole: int) -> int:
@@ -110,7 +172,11 @@ def phase(seen: PoolSeen, at: Standing, rows: tuple[BookieStatusRow, ...]) -> Ph
     if resource.spec.paused:
         return Phase.PAUSED
     if at.operation is not None:
-        during = {OperationType.DRAIN: Phase.SCALING, OperationType.ROLL: Phase.UPDATING}
+        during = {
+            OperationType.DRAIN: Phase.SCALING,
+            OperationType.ROLL: Phase.UPDATING,
+            OperationType.REPLACE: Phase.REPLACING,
+        }
         return during.get(at.operation.type, Phase.EXPANDING)
     writable = sum(row.state is BookieState.WRITABLE for row in rows)
     if seen.stateful_set is None or (not seen.known_ids and writable < resource.spec.replicas):

@@ -71,7 +71,7 @@ def begin(seen: PoolSeen) -> Operation:
 
 def advance(operation: Operation, seen: PoolSeen) -> Move:
     """One pass over a drain."""
-    if operation.step in (Step.COPYING, Step.VERIFYING) and not is_wanted(seen):
+    if operation.step in (Step.COPYING, Step.VERIFYING) and (not is_wanted(seen) or _is_another(operation, seen)):
         return Move(None, (CancelDrain(operation.bookie or ""),))
     return _STEPS[operation.step](operation, seen)
 
@@ -81,6 +81,11 @@ def replicas_during(operation: Operation, replicas: int) -> int:
     if operation.type is not OperationType.DRAIN or operation.step in (Step.COPYING, Step.VERIFYING):
         return replicas
     return min(replicas, int(operation.target or replicas))
+
+
+def _is_another(operation: Operation, seen: PoolSeen) -> bool:
+    """The pod got new volumes, and so another bookie, which nobody emptied."""
+    return seen.id_of(operation.pod or "") not in (None, operation.bookie)
 
 
 def _copying(operation: Operation, seen: PoolSeen) -> Move:
@@ -106,6 +111,9 @@ def _verifying(operation: Operation, seen: PoolSeen) -> Move:
         return Move(waiting(operation, "not certain that every ledger has its replicas elsewhere"), wish)
     if drain.looked_at_s <= seconds_of(operation.step_started_at):
         return Move(operation, wish)
+    pod = seen.pod(operation.pod or "")
+    if pod is not None and pod.ready and pod.name not in seen.bookies:
+        return Move(waiting(operation, f"{pod.name} does not say which bookie it is"), wish)
     return Move(moved(operation, Step.SHRINKING, seen.now_s, "stopping its pod"), wish)
 
 

@@ -15,13 +15,15 @@ class TopicSeen:
 
     partitions: int
     """0: not partitioned."""
-    cursors: Mapping[str, int] = field(default_factory=dict)
-    """Backlog in entries by subscription."""
+    cursors: Mapping[str, int | None] = field(default_factory=dict)
+    """Backlog in entries by subscription; None: not known while the topic is not loaded."""
     entries: int = 0
     size_bytes: int = 0
     position: str | None = None
     owner: str | None = None
     """Pod of the broker that owns it, or its first partition."""
+    loaded: bool = True
+    """Some broker has it in memory: its counts are those of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,15 @@ class NamespaceState:
 
     exists: bool
     policies: Mapping[str, Any] = field(default_factory=dict)
-    """By path: `persistence`, `retention`."""
+    """By path: `persistence`, `retention`, `messageTTL`."""
+    grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What roles may do in the namespace."""
+    isolation: Mapping[str, Any] | None = None
+    """The namespace isolation policy of our name."""
     topics: Mapping[str, TopicSeen] = field(default_factory=dict)
     """By name within the namespace."""
+    writable_bookies: int | None = None
+    """How many bookies of the cluster take new ledgers, as the broker knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +60,10 @@ class LedgerSeen:
     namespace: NamespaceState | None = None
     """None: no broker answered."""
     under_replicated: int | None = None
+    certificate_fault: str | None = None
+    """Why the operator cannot make the certificates; a person must act."""
+    rival: str | None = None
+    """namespace/name of an older ManagedLedger with the same topics' namespace on the same cluster."""
+    refused: str | None = None
+    """What the API server or a broker refused in this pass, in its words."""
     pod_monitors: bool = False

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
-from quire_operator.builders.broker import BrokerFacts, broker_children
-from quire_operator.plan.actions import Action, Apply, DeleteNamespace, NamespaceAction, SetFinalizer
+from quire_operator.builders.broker import BrokerFacts, broker_children, broker_hosts
+from quire_operator.plan.actions import Action, Apply, DeleteNamespace, ForgetIsolation, NamespaceAction, SetFinalizer
 from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.managed_ledger_status import LedgerStanding, render_status
-from quire_operator.plan.namespace import contradictions, missing
+from quire_operator.plan.namespace import contradictions, isolation_name, missing, to_load
 from quire_operator.plan.spec_checks import managed_ledger_faults, not_served_by_brokers
 
 FINALIZER = f"{GROUP}/managedledger"
@@ -33,6 +33,7 @@ def plan_managed_ledger(seen: LedgerSeen, default_image: str) -> LedgerPass:
         leaving, held = _deletion(seen)
         return LedgerPass(leaving, render_status(seen, LedgerStanding(deletion_held=held)), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, seen.pool, seen.bookies))
+    faults += tuple(filter(None, [seen.certificate_fault, _rivalry(seen)]))
     not_served = tuple(not_served_by_brokers(resource))
     if seen.pool is None or faults or spec.paused:
         at = LedgerStanding(faults, not_served=not_served)
@@ -40,14 +41,24 @@ def plan_managed_ledger(seen: LedgerSeen, default_image: str) -> LedgerPass:
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
     facts = BrokerFacts(seen.pool, default_image, seen.pod_monitors)
     actions += [Apply(child) for child in broker_children(resource, facts)]
-    wanting = [] if seen.namespace is None else missing(spec, seen.namespace)
+    wanting = [] if seen.namespace is None else missing(spec, seen.namespace, broker_hosts(resource))
+    loads = [] if seen.namespace is None or wanting else to_load(spec, seen.namespace)
     against = () if seen.namespace is None else tuple(contradictions(spec, seen.namespace))
     at = LedgerStanding(faults, against, not_served, len(wanting))
     idle = seen.namespace is not None and not wanting
     stopped = spec.brokers.replicas == 0
     return LedgerPass(
-        (*actions, *wanting), render_status(seen, at), IDLE_REQUEUE_S if idle or stopped else BUSY_REQUEUE_S
+        (*actions, *wanting, *loads),
+        render_status(seen, at),
+        IDLE_REQUEUE_S if (idle and not loads) or stopped else BUSY_REQUEUE_S,
     )
+
+
+def _rivalry(seen: LedgerSeen) -> str | None:
+    """Two operators of one namespace would take it from each other for ever: the older resource has it."""
+    if seen.rival is None:
+        return None
+    return f"namespace {seen.resource.spec.namespace} is that of ManagedLedger {seen.rival} already: delete one of them"
 
 
 def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], str | None]:
@@ -58,12 +69,26 @@ def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], s
     if FINALIZER not in seen.resource.meta.finalizers:
         return (), None
     if seen.resource.spec.deletion_policy is DeletionPolicy.RETAIN:
+        return (*_released(seen), SetFinalizer(False)), None
+    if seen.rival is not None:
         return (SetFinalizer(False),), None
+    if seen.pool is None:
+        return (), (
+            f"deletionPolicy is Delete and there is no Bookie {seen.resource.spec.bookie_ref.name} that would tell "
+            "whether another ManagedLedger has the namespace: make it, or set deletionPolicy to Retain to keep the data"
+        )
     if seen.namespace is None:
         return (), (
             "deletionPolicy is Delete and no broker answers that could delete it: set brokers.replicas to 1, "
             "or deletionPolicy to Retain to keep the data"
         )
     if not seen.namespace.exists:
-        return (SetFinalizer(False),), None
+        return (*_released(seen), SetFinalizer(False)), None
     return (DeleteNamespace(seen.resource.spec.namespace),), "deleting the namespace with its topics"
+
+
+def _released(seen: LedgerSeen) -> tuple[NamespaceAction, ...]:
+    """What keeps other brokers from the namespace, taken away as long as there is somebody to ask."""
+    if seen.namespace is None or seen.namespace.isolation is None or seen.rival is not None:
+        return ()
+    return (ForgetIsolation(isolation_name(seen.resource.spec.namespace)),)

@@ -44,7 +44,7 @@ def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
         replicas=len(seen.pods),
         ready=sum(pod.ready for pod in seen.pods),
         topic_count=len(topics),
-        backlog=max((backlog for topic in topics.values() for backlog in topic.cursors.values()), default=0),
+        backlog=max((backlog for topic in topics.values() for backlog in topic.cursors.values() if backlog), default=0),
         under_replicated=seen.under_replicated,
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in seen.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
@@ -53,14 +53,15 @@ def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
 
 
 def _row(name: str, topic: TopicSeen) -> TopicRow:
-    slowest = max(topic.cursors.items(), key=lambda item: (item[1], item[0]), default=None)
+    known = [(backlog, name) for name, backlog in topic.cursors.items() if backlog is not None]
+    slowest = max(known, default=None)
     return TopicRow(
         name=name,
         owner=topic.owner,
         position=topic.position,
         entries=topic.entries,
         size_bytes=topic.size_bytes,
-        slowest_cursor=None if slowest is None else SlowestCursor(name=slowest[0], backlog=slowest[1]),
+        slowest_cursor=None if slowest is None else SlowestCursor(name=slowest[1], backlog=slowest[0]),
     )
 
 
@@ -77,7 +78,7 @@ def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
         return LedgerState.STOPPED
     if seen.stateful_set is None or (seen.namespace is None and not any(pod.ready for pod in seen.pods)):
         return LedgerState.CREATING
-    if seen.namespace is None or at.contradictions or _writable(seen).status is Truth.FALSE:
+    if seen.namespace is None or seen.refused or at.contradictions or _writable(seen).status is Truth.FALSE:
         return LedgerState.DEGRADED
     return LedgerState.CREATING if at.missing else LedgerState.OPEN
 
@@ -95,6 +96,8 @@ def _ready(seen: LedgerSeen, at: LedgerStanding) -> Finding:
         return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
     if at.faults:
         return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
+    if seen.refused is not None:
+        return finding("Ready", False, "", "Refused", seen.refused)
     if seen.resource.spec.brokers.replicas == 0:
         return finding("Ready", False, "", "Stopped", "brokers.replicas is 0")
     if seen.namespace is None:

@@ -3,28 +3,34 @@
 Nothing that exists is taken away: a topic that is not declared is left alone, and a partition never goes.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from quire_operator.api.managed_ledger_spec import InitialPosition, ManagedLedgerSpec, Topic
+from quire_operator.api.managed_ledger_spec import AccessAction, InitialPosition, ManagedLedgerSpec, Topic
 from quire_operator.api.quantities import duration_ms, quantity_bytes
 from quire_operator.plan.actions import (
     CreateCursor,
     CreateNamespace,
     CreateTopic,
+    Grant,
     GrowTopic,
+    LoadTopic,
     NamespaceAction,
+    SetIsolation,
     SetPolicy,
 )
 from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
 
+_ACTIONS = {AccessAction.PRODUCE: "produce", AccessAction.CONSUME: "consume"}
+LOADS_MAX = 20
 ACTIONS_MAX = 100
 """In one pass: a namespace of thousands of cursors is brought up over several, each with a status."""
 
 
-def policies(spec: ManagedLedgerSpec) -> dict[str, dict[str, Any]]:
+def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
     """The namespace's policies by path, in Pulsar's form; only those that the spec says something about."""
-    found: dict[str, dict[str, Any]] = {
+    found: dict[str, Any] = {
         "persistence": {
             "bookkeeperEnsemble": spec.replication.ensemble,
             "bookkeeperWriteQuorum": spec.replication.write_quorum,
@@ -37,7 +43,35 @@ def policies(spec: ManagedLedgerSpec) -> dict[str, dict[str, Any]]:
             "retentionTimeInMinutes": retention_minutes(spec.retention.time),
             "retentionSizeInMB": retention_mb(spec.retention.size),
         }
+    if spec.retention.ttl is not None:
+        found["messageTTL"] = -(-duration_ms(spec.retention.ttl) // 1000)
     return found
+
+
+def isolation_name(namespace: str) -> str:
+    """Of the policy; no namespace has the sign that stands for the slash."""
+    return namespace.replace("/", "~")
+
+
+def isolation(namespace: str, hosts: str) -> dict[str, Any]:
+    """The policy: only brokers whose host matches serve the namespace. One of them being up is enough."""
+    return {
+        "namespaces": [re.escape(namespace)],
+        "primary": [hosts],
+        "secondary": [],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+
+
+def grants(spec: ManagedLedgerSpec) -> dict[str, tuple[str, ...]]:
+    """What each role may do, in Pulsar's words."""
+    return {
+        entry.role: tuple(sorted(_ACTIONS[action] for action in entry.actions if action in _ACTIONS))
+        for entry in spec.access
+    }
 
 
 def retention_minutes(time: str) -> int:
@@ -50,9 +84,18 @@ def retention_mb(size: str) -> int:
     return -1 if size == "unbounded" else -(-quantity_bytes(size) // 2**20)
 
 
-def missing(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAction]:
-    """What is to be done, in an order in which it can be done; at most `ACTIONS_MAX`."""
-    found: list[NamespaceAction] = [] if there.exists else [CreateNamespace(spec.namespace)]
+def missing(spec: ManagedLedgerSpec, there: NamespaceState, hosts: str) -> list[NamespaceAction]:
+    """What is to be done, in an order in which it can be done; at most `ACTIONS_MAX`.
+
+    `hosts`: a pattern of the brokers that serve it; they are named before there is anything that others could take.
+    """
+    found: list[NamespaceAction] = []
+    wanted_isolation = isolation(spec.namespace, hosts)
+    if there.isolation != wanted_isolation:
+        found.append(SetIsolation(isolation_name(spec.namespace), wanted_isolation))
+    if not there.exists:
+        found.append(CreateNamespace(spec.namespace))
+    found += _grants(spec, there)
     for path, wanted in policies(spec).items():
         if not _says(there.policies.get(path), wanted):
             found.append(SetPolicy(spec.namespace, path, wanted))
@@ -61,9 +104,31 @@ def missing(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAct
     return found[:ACTIONS_MAX]
 
 
-def _says(there: object, wanted: Mapping[str, Any]) -> bool:
+def _says(there: object, wanted: object) -> bool:
     """What is there has all that is wanted; a broker may add fields of its own."""
+    if not isinstance(wanted, Mapping):
+        return there == wanted
     return isinstance(there, Mapping) and all(there.get(key) == value for key, value in wanted.items())
+
+
+def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAction]:
+    """Where roles are declared, others have nothing; where none is, what somebody granted is left alone."""
+    wanted = grants(spec)
+    if not wanted:
+        return []
+    found: list[NamespaceAction] = []
+    for role in sorted(wanted.keys() | there.grants.keys()):
+        actions = wanted.get(role, ())
+        if tuple(sorted(there.grants.get(role, ()))) != actions:
+            found.append(Grant(spec.namespace, role, actions))
+    return found
+
+
+def to_load(spec: ManagedLedgerSpec, there: NamespaceState) -> list[LoadTopic]:
+    """Declared topics of which only what is stored is known; some at a time."""
+    known = [(topic.name, there.topics[topic.name]) for topic in spec.topics if topic.name in there.topics]
+    found = [LoadTopic(spec.namespace, name, seen.partitions) for name, seen in known if not seen.loaded]
+    return found[:LOADS_MAX]
 
 
 def _of_topic(namespace: str, topic: Topic, there: TopicSeen | None) -> list[NamespaceAction]:

@@ -18,6 +18,13 @@ class PodSeen:
     deleting: bool = False
     node: str | None = None
     zone: str | None = None
+    """Of its node, by the first of placement.topologyKeys; empty: the node has none; None: not known."""
+    zone_annotation: str | None = None
+    """What the pod was told of it."""
+    failure: str | None = None
+    """Last words of its process, which ended and does not stay up."""
+    replace_asked: bool = False
+    """A person annotated it: its volumes are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,10 @@ class BookieSeen:
     in_limbo: bool = False
     total_bytes: int = 0
     free_bytes: int = 0
+    scrub_ended_s: float | None = None
+    """When its last round of checks ended, in seconds since the epoch; None: none has."""
+    scrub_damages: int = 0
+    """Stretches of entries that were found damaged and are not mended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class ClaimSeen:
     expandable: bool = False
     """Its storage class allows expansion."""
     deleting: bool = False
+    gone: str | None = None
+    """Why its volume cannot come back by itself, in a sentence; looked at only for a pod without a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +143,8 @@ class PoolSeen:
     """The cluster's value; None: none is set, or not known."""
     pod_monitors: bool = False
     recovery_ready: bool = False
+    certificate_fault: str | None = None
+    """Why the operator cannot make the certificates; a person must act."""
     hosts: tuple[str, ...] = ()
     """Addresses of bookies and auto-recovery, those first that answered for the metadata."""
 

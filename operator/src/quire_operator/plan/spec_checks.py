@@ -4,21 +4,31 @@ A wrong one becomes a condition with what to do, and nothing is changed in the c
 """
 
 import difflib
+from collections.abc import Collection
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.managed_ledger_spec import AccessAction, Brokers
+from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
 from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
 
 def bookie_faults(resource: Bookie) -> list[str]:
     """Sentences; empty: the spec can be acted on."""
-    return _unknown_keys("engine.settings", resource.spec.engine.settings, BOOKIE_KEYS)
+    given = resource.spec.engine.settings
+    return [
+        *_unknown_keys("engine.settings", given, BOOKIE_KEYS),
+        *_taken_keys("engine.settings", given, bookie_settings_of_fields(resource.spec)),
+    ]
 
 
 def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies: int | None) -> list[str]:
     """Sentences. `bookies`: how many the cluster has, writable or not; None: not known."""
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
+    if pool is not None:
+        of_fields = broker_settings_of_fields(spec, pool.spec).keys() - {"authorizationEnabled"}
+        found += _taken_keys("brokers.settings", spec.brokers.settings, of_fields)
     if pool is None:
         found.append(f"bookieRef: there is no Bookie {spec.bookie_ref.name} in this namespace: make it")
     elif bookies is not None and spec.replication.ensemble > bookies:
@@ -30,31 +40,35 @@ def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies:
 
 
 def not_served_by_bookies(resource: Bookie) -> list[str]:
-    """Fields of the spec that are taken and have no effect yet."""
-    spec = resource.spec
-    found = []
-    if spec.metadata.auth is not None:
-        found.append("spec.metadata.auth")
-    if spec.autoscale is not None:
-        found.append("spec.autoscale")
-    if spec.storage.auto_expand is not None:
-        found.append("spec.storage.autoExpand")
-    return found
+    """Fields of the spec that are taken and have no effect yet: none at present."""
+    return []
 
 
 def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
     """Fields of the spec that are taken and that the brokers do not act on yet."""
     spec = resource.spec
     served_later = {
-        "spec.access": bool(spec.access),
+        "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
+        "spec.access[].actions[Admin]": any(AccessAction.ADMIN in entry.actions for entry in spec.access),
         "spec.analytics": bool(spec.analytics),
         "spec.backlogQuota": spec.backlog_quota is not None,
-        "spec.brokers.advertisedListeners": bool(spec.brokers.advertised_listeners),
-        "spec.brokers.tls": spec.brokers.tls is not None,
         "spec.offload": spec.offload is not None,
-        "spec.retention.ttl": spec.retention.ttl is not None,
     }
     return [name for name, given in served_later.items() if given]
+
+
+def _asks_for_roles(brokers: Brokers) -> bool:
+    """They know who asks, and look at what that role may do: by `authentication`, or by settings of one's own."""
+    given = brokers.settings.get("authorizationEnabled", str(brokers.authentication is not None))
+    return given.strip().lower() == "true"
+
+
+def _taken_keys(field: str, settings: dict[str, str], taken: Collection[str]) -> list[str]:
+    """A key with two sources would follow the free one: past the rules of the field that has it."""
+    return [
+        f"{field}: {key} follows from another field of the spec: leave it out"
+        for key in sorted(settings.keys() & taken)
+    ]
 
 
 def _unknown_keys(field: str, settings: dict[str, str], known: frozenset[str]) -> list[str]:

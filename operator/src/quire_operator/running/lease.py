@@ -60,40 +60,57 @@ class Leadership:
     def __init__(self, kube: Kube, namespace: str, me: str, wall_s: Callable[[], float]) -> None:
         """`wall_s`: seconds since the epoch, for people who look at the lease; nothing is decided by it."""
         self.held = asyncio.Event()
+        self.turned_s: float | None = None
+        """When `run` last went round, in the loop's time: for probes."""
+        self.answered_s: float | None = None
+        """When the API server last answered it."""
         self._kube = kube
         self._namespace = namespace
         self._me = me
         self._wall_s = wall_s
         self._watched: Watched | None = None
+        self._renewed_s = 0.0
+
+    def check(self) -> None:
+        """LeaseLostError when a held lease was not renewed in time. Asked before each write too: a process that stood
+        still in the middle of a pass goes on there, before `run` could notice."""
+        age_s = self._age_s()
+        if self.held.is_set() and age_s >= RENEW_DEADLINE_S:
+            raise LeaseLostError(f"the lease was not renewed for {age_s:.0f} s")
+
+    def _age_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._renewed_s
 
     async def run(self) -> None:
         """Until cancelled. LeaseLostError."""
         loop = asyncio.get_running_loop()
-        renewed_s = loop.time()
+        self._renewed_s = loop.time()
         while True:
-            began_s = loop.time()
+            began_s = self.turned_s = loop.time()
             try:
                 # Of a held lease the rest of the time, so that a request that hangs does not end after the deadline.
-                left_s = renewed_s + RENEW_DEADLINE_S - began_s if self.held.is_set() else RENEW_DEADLINE_S
+                left_s = self._renewed_s + RENEW_DEADLINE_S - began_s if self.held.is_set() else RENEW_DEADLINE_S
                 async with asyncio.timeout(max(0.0, left_s)):
                     taken = await self._try()
+                self.answered_s = loop.time()
             except (KubeError, UnreachableError, TimeoutError) as error:
                 _log.warning("the lease could not be renewed: %s", error or "no answer in time")
                 taken = False
             if taken:
-                renewed_s = began_s
+                self._renewed_s = began_s
                 if not self.held.is_set():
                     _log.info("this operator acts: it holds the lease %s/%s", self._namespace, NAME)
                 self.held.set()
-            elif self.held.is_set() and loop.time() - renewed_s >= RENEW_DEADLINE_S:
-                self.held.clear()
-                raise LeaseLostError(f"the lease was not renewed for {loop.time() - renewed_s:.0f} s")
+            else:
+                self.check()
             await asyncio.sleep(PAUSE_S)
 
     async def give_back(self) -> None:
         """So that the next one need not wait. KubeError, UnreachableError."""
-        if self.held.is_set():
-            self.held.clear()
+        held, late = self.held.is_set(), self._age_s() >= RENEW_DEADLINE_S
+        self.held.clear()
+        # A lost one ends by itself: until then what was sent last has arrived.
+        if held and not late:
             lease = await self._kube.get(self._path())
             if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._me:
                 await self._kube.replace(self._path(), self._held_by(lease, ""))

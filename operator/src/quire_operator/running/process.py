@@ -1,6 +1,6 @@
-"""`quire-operator run`: waits for the lease, then lists what there is again and again and has passes over it.
+"""`quire-operator run`: waits for the lease, then watches resources and their children, and has passes over them.
 
-Listing wakes only what is new or has changed; a pass says itself when it wants to be back.
+What changes wakes what it concerns; a pass says itself when it wants to be back.
 """
 
 import asyncio
@@ -8,23 +8,38 @@ import contextlib
 import logging
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import aiohttp
 
-from quire_operator.api import API_VERSION
+from quire_operator.certificates.keeping import CertificateSecrets
+from quire_operator.certificates.users import keep_etcd
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.paths import collection
+from quire_operator.cluster.memory import Memory, Resources
+from quire_operator.cluster.watching import Feed
 from quire_operator.errors import KubeError, OperatorError, UnreachableError
-from quire_operator.reconcile import reconcile_bookie
+from quire_operator.monitoring.measurements import Measurements
+from quire_operator.monitoring.web import OperatorHealth, serving
+from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
 from quire_operator.running.lease import Leadership
+from quire_operator.running.wakes import KINDS, Wakes
 from quire_operator.running.work_queue import Key, WorkQueue
 
 _log = logging.getLogger("quire.operator")
-LIST_PAUSE_S = 2.0
+MEASURE_PAUSE_S = 5.0
 PASSES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Of pods whose resource names none."""
+
+    bookie: str
+    broker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +52,17 @@ class OperatorSettings:
     """Where the lease is."""
     identity: str
     """What the lease names."""
-    default_image: str
+    images: Images
     watch_namespace: str | None = None
     """Only resources in it; None: everywhere."""
+    metrics_port: int = 8080
+    """HTTP port of probes and metrics; 0: any that is free."""
+    generated_tls: bool = False
+    """Resources without `tls` get certificates that are made here."""
+    etcd: str | None = None
+    """Name of the chart's etcd, whose certificates are made here; None: it has none."""
+    etcd_client_namespaces: tuple[str, ...] = ()
+    """Where else its clients' Secret is."""
 
 
 async def run_operator(settings: OperatorSettings) -> None:
@@ -49,8 +72,9 @@ async def run_operator(settings: OperatorSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with await Kube.open(settings.kubeconfig) as kube, aiohttp.ClientSession() as session:
         leadership = Leadership(kube, settings.namespace, settings.identity, time.time)
+        kube.before_writing = leadership.check
         try:
-            await _until(ended, leadership, kube, BookieHttp(session), settings)
+            await _until(ended, leadership, kube, session, settings)
         finally:
             # A lease that is not given back ends by itself.
             with contextlib.suppress(KubeError, UnreachableError):
@@ -58,52 +82,86 @@ async def run_operator(settings: OperatorSettings) -> None:
 
 
 async def _until(
-    ended: asyncio.Event, leadership: Leadership, kube: Kube, http: BookieHttp, settings: OperatorSettings
+    ended: asyncio.Event,
+    leadership: Leadership,
+    kube: Kube,
+    session: aiohttp.ClientSession,
+    settings: OperatorSettings,
 ) -> None:
     """All tasks, until the event or the first failure."""
-    queue, applied = WorkQueue(), Applied()
+    queue, measurements, resources = WorkQueue(), Measurements(), Resources()
+    memory = Memory(Applied(watched=True), resources)
+    feeds = Wakes(queue, memory, resources).feeds(kube, settings.watch_namespace)
+    health = OperatorHealth(leadership, measurements, queue.__len__, time.time)
+
+    bookies, brokers = BookieHttp(session), BrokerRest(session)
+    secrets = CertificateSecrets(kube)
+    certificates = secrets if settings.generated_tls else None
 
     async def work(key: Key) -> float | None:
+        where, now_s = (key.namespace, key.name), time.time()
+        if key.kind == "ManagedLedger":
+            return await reconcile_managed_ledger(
+                *(kube, brokers, *where),
+                default_image=settings.images.broker,
+                now_s=now_s,
+                memory=memory,
+                certificates=certificates,
+            )
         return await reconcile_bookie(
-            *(kube, http, key.namespace, key.name),
-            default_image=settings.default_image,
-            now_s=time.time(),
-            applied=applied,
+            *(kube, bookies, *where),
+            default_image=settings.images.bookie,
+            now_s=now_s,
+            memory=memory,
+            certificates=certificates,
         )
 
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with serving(health, settings.metrics_port), asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(leadership.run(), name="lease")]
             waiting = tasks.create_task(ended.wait(), name="signal")
             held = tasks.create_task(leadership.held.wait(), name="held")
             await asyncio.wait({held, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.is_set():
-                running.append(tasks.create_task(wake(kube, queue, settings.watch_namespace), name="list"))
-                running += [tasks.create_task(queue.run(work), name=f"passes-{n}") for n in range(PASSES_AT_ONCE)]
+                running += [tasks.create_task(feed.run(), name=f"watch {feed.path}") for feed in feeds]
+                running.append(tasks.create_task(measure(resources, measurements), name="readings"))
+                if settings.etcd is not None:
+                    places = (settings.etcd, settings.namespace, settings.etcd_client_namespaces)
+                    running.append(tasks.create_task(keep_etcd(secrets, *places, time.time), name="etcd-certificates"))
+                # Passes take the resources from what the watches told.
+                listed = tasks.create_task(all_listed(feeds[: len(KINDS)]), name="listed")
+                running.append(listed)
+                await asyncio.wait({listed, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                passes = [queue.run(measurements.measured(work)) for _ in range(PASSES_AT_ONCE)]
+                running += [tasks.create_task(each, name=f"passes-{n}") for n, each in enumerate(passes)]
             await waiting
             for task in (*running, held):
                 task.cancel()
-    except* OperatorError as failures:
-        raise failures.exceptions[0] from failures
+    except ExceptionGroup as failures:
+        # Not `except*`: what is raised in there comes out as a group again, and nobody knows it.
+        ours, others = failures.split(OperatorError)
+        if ours is None or others is not None:
+            raise
+        raise _first(ours) from failures
 
 
-async def wake(kube: Kube, queue: WorkQueue, namespace: str | None) -> None:
-    """Enqueue what is new or has changed since the last list, until cancelled."""
-    known: dict[Key, str] = {}
+def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
+    """The first error of a group, which may have groups in it."""
+    found: OperatorError | ExceptionGroup[OperatorError] = failures
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+async def all_listed(feeds: Iterable[Feed]) -> None:
+    """Once every one has told of what there is."""
+    for feed in feeds:
+        await feed.listed.wait()
+
+
+async def measure(resources: Resources, measurements: Measurements) -> None:
+    """What the resources say of themselves as readings, until cancelled."""
     while True:
-        try:
-            found = await kube.list(collection(API_VERSION, "Bookie", namespace))
-        except OperatorError as error:
-            _log.warning("resources cannot be listed: %s", error)
-        else:
-            seen = {
-                Key("Bookie", item["metadata"]["namespace"], item["metadata"]["name"]): str(
-                    item["metadata"].get("generation", 0)
-                )
-                + item["metadata"].get("deletionTimestamp", "")
-                for item in found
-            }
-            for key in sorted(key for key, version in seen.items() if known.get(key) != version):
-                await queue.add(key)
-            known = seen
-        await asyncio.sleep(LIST_PAUSE_S)
+        for kind in KINDS:
+            measurements.note_resources(kind, resources.all(kind))
+        await asyncio.sleep(MEASURE_PAUSE_S)

@@ -78,13 +78,22 @@ class WorkQueue:
         try:
             again_s = await work(key)
         except OperatorError as error:
-            self.stats.failures += 1
-            count = self._failures[key] = self._failures.get(key, 0) + 1
-            back_off_s = float(min(BACK_OFF_S_MAX, self._back_off_s * 2 ** min(count - 1, 20)))
+            back_off_s = self._failed(key)
             _log.warning("%s %s/%s: %s; again in %.1f s", key.kind, key.namespace, key.name, error, back_off_s)
+            return back_off_s
+        except Exception:  # noqa: BLE001 - the root of a pass
+            # The root of a pass: what one resource or one pod says must not end the passes of all others.
+            back_off_s = self._failed(key)
+            _log.exception("%s %s/%s: a pass broke; again in %.1f s", key.kind, key.namespace, key.name, back_off_s)
             return back_off_s
         self._failures.pop(key, None)
         return again_s
+
+    def _failed(self, key: Key) -> float:
+        """One more failure in a row; seconds until the next pass."""
+        self.stats.failures += 1
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        return float(min(BACK_OFF_S_MAX, self._back_off_s * 2 ** min(count - 1, 20)))
 
     async def _next(self) -> Key:
         """The key that has been due for longest and is not being worked on; it counts as busy from here.

@@ -154,12 +154,13 @@ def test_the_selector_finds_the_pods_of_this_pool_only() -> None:
 
 
 def test_certificates_are_mounted_where_the_settings_say_they_are() -> None:
-    metadata = {"endpoints": ["e:2379"], "tls": {"secretName": "etcd-ca"}}
+    metadata = {"endpoints": ["e:2379"], "tls": {"secretName": "etcd-ca"}, "auth": {"secretName": "etcd-user"}}
     found = pod(metadata=metadata, tls={"secretName": "certs"})["spec"]
     secrets = {v["name"]: v["secret"]["secretName"] for v in found["volumes"] if "secret" in v}
-    assert secrets == {"tls": "certs", "metadata-tls": "etcd-ca"}
+    assert secrets == {"tls": "certs", "metadata-tls": "etcd-ca", "metadata-auth": "etcd-user"}
     mounts = {m["name"]: m["mountPath"] for m in found["containers"][0]["volumeMounts"]}
     assert (mounts["tls"], mounts["metadata-tls"]) == ("/etc/quire/tls", "/etc/quire/metadata-tls")
+    assert mounts["metadata-auth"] == "/etc/quire/metadata-auth"
 
 
 def test_pod_monitors_are_made_only_where_the_cluster_knows_them_and_they_are_wanted() -> None:
@@ -185,3 +186,15 @@ def test_auto_recovery_gets_of_the_pod_template_what_lets_it_in_but_no_container
     spec = found["Deployment"]["spec"]["template"]["spec"]
     assert spec["tolerations"] == [{"key": "k"}]
     assert [container["name"] for container in spec["containers"]] == ["quire"]
+
+
+def test_probes_and_scrapes_go_over_tls_where_it_is_required() -> None:
+    found = pod(tls={"secretName": "certs"})["spec"]["containers"][0]
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert found[name]["httpGet"]["scheme"] == "HTTPS"
+    offered = pod(tls={"secretName": "certs", "mode": "Offered"})["spec"]["containers"][0]
+    assert "scheme" not in offered["readinessProbe"]["httpGet"]
+    monitor = children(BookieFacts(3, "i", pod_monitors=True), tls={"secretName": "certs"})["PodMonitor"]
+    endpoint = monitor["spec"]["podMetricsEndpoints"][0]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "certs", "key": "ca.crt"}

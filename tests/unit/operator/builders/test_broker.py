@@ -61,3 +61,38 @@ def test_brokers_take_the_metadata_and_the_certificates_of_their_pool() -> None:
 
 def test_a_paused_or_stopped_namespace_keeps_its_children() -> None:
     assert children(brokers={"replicas": 0})["StatefulSet/orders-broker"]["spec"]["replicas"] == 0
+
+
+def test_brokers_that_require_tls_are_served_probed_and_scraped_over_it_alone() -> None:
+    brokers = {"tls": {"secretName": "own"}, "authentication": {"tokenKeySecret": "tokens"}}
+    found = children(brokers=brokers)
+    for service in ("Service/orders-broker", "Service/orders-brokers"):
+        assert {port["name"]: port["port"] for port in found[service]["spec"]["ports"]} == {
+            "pulsar-tls": 6651,
+            "https": 8443,
+        }
+    spec = found["StatefulSet/orders-broker"]["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTPS"}
+    assert container["livenessProbe"]["tcpSocket"]["port"] == "pulsar-tls"
+    secrets = {v["name"]: v["secret"]["secretName"] for v in spec["volumes"] if "secret" in v}
+    assert secrets == {"broker-tls": "own", "broker-token": "tokens"}
+    mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+    assert (mounts["broker-tls"], mounts["broker-token"]) == ("/etc/quire/broker-tls", "/etc/quire/broker-token")
+    assert service_url(resource(brokers=brokers)) == "pulsar+ssl://orders-broker.ns.svc:6651"
+
+
+def test_brokers_that_offer_tls_keep_their_ports_in_clear() -> None:
+    found = children(brokers={"tls": {"secretName": "own", "mode": "Offered"}})
+    ports = found["Service/orders-broker"]["spec"]["ports"]
+    assert [port["name"] for port in ports] == ["pulsar", "http", "pulsar-tls", "https"]
+    container = found["StatefulSet/orders-broker"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+
+
+def test_further_addresses_are_told_to_the_brokers_by_name() -> None:
+    listeners = [{"name": "external", "host": "broker.shop.com"}, {"name": "vpn", "host": "10.0.0.1", "port": 7000}]
+    wanted: dict[str, Any] = {"brokers.advertisedListeners": listeners}
+    config = children(**wanted)["ConfigMap/orders-broker"]
+    told = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
+    assert f'advertisedListeners = "{told}"' in config["data"]["quire.toml"]

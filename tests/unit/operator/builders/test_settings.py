@@ -8,10 +8,13 @@ import pytest
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.sources import ProcessConfig, load
+from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_broker.config import BrokerConfig
 from quire_operator.api.bookie import Bookie
+from quire_operator.api.bookie_spec import ENGINE_LEAST, ENGINE_LEAST_TIMES, ENTRY_LOG_MOST, SCRUB_LEAST
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.shared import Tls, TlsMode, effective_tls
 from quire_operator.builders import auto_recovery
 from quire_operator.builders import bookie as bookie_builder
 from quire_operator.builders import broker as broker_builder
@@ -23,6 +26,7 @@ STORAGE = {
     "ledgers": {"size": "1Ti", "volumes": 2, "dirsPerVolume": 2},
     "index": {"size": "5Gi"},
 }
+MODES = ("Required", "Offered")
 TLS = {"secretName": "certs", "clientAuthentication": True, "authorizedRoles": ["broker", "bookie"]}
 
 
@@ -138,3 +142,109 @@ def test_the_url_of_the_metadata_is_one_that_the_processes_read(tls: bool) -> No
     metadata: dict[str, Any] = {"endpoints": ["a:2379", "b:2380"]} | ({"tls": {"secretName": "s"}} if tls else {})
     url = metadata_url(Bookie.model_validate(bookie(metadata=metadata)).spec.metadata)
     assert parse_metadata_url(url) == EtcdLocation(("a:2379", "b:2380"), tls)
+
+
+def test_every_process_comes_to_etcd_with_the_files_of_the_mounted_secrets(tmp_path: Path) -> None:
+    metadata = {"endpoints": ["a:2379"], "tls": {"secretName": "s"}, "auth": {"secretName": "u"}}
+    resource = Bookie.model_validate(bookie(metadata=metadata))
+    recovery = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
+    assert isinstance(recovery, AutoRecoveryProcessConfig)
+    for found in (
+        bookie_config(tmp_path, metadata=metadata),
+        recovery,
+        broker_config(tmp_path, bookie(metadata=metadata)),
+    ):
+        assert found.metadata_tls_trust_path == "/etc/quire/metadata-tls/ca.crt"
+        assert found.metadata_tls_certificate_path == "/etc/quire/metadata-tls/tls.crt"
+        assert found.metadata_tls_key_path == "/etc/quire/metadata-tls/tls.key"
+        assert found.metadata_username == "file:///etc/quire/metadata-auth/username"
+        assert found.metadata_password == "file:///etc/quire/metadata-auth/password"
+
+
+def test_an_etcd_that_asks_for_no_certificate_is_shown_none(tmp_path: Path) -> None:
+    tls = {"secretName": "s", "clientCertificate": False}
+    found = bookie_config(tmp_path, metadata={"endpoints": ["a:2379"], "tls": tls})
+    assert found.metadata_tls_trust_path
+    assert not found.metadata_tls_certificate_path
+
+
+PLACES = [
+    *(("engine", name, least) for name, least in (ENGINE_LEAST | ENGINE_LEAST_TIMES).items()),
+    *(("scrub", name, least) for name, least in SCRUB_LEAST.items()),
+    ("engine", "entryLogSize", ENTRY_LOG_MOST),
+]
+
+
+@pytest.mark.parametrize(("section", "name", "bound"), PLACES)
+def test_what_the_resource_takes_at_its_bounds_a_bookie_takes_too(
+    tmp_path: Path, section: str, name: str, bound: str
+) -> None:
+    bookie_config(tmp_path, **{section: {name: bound}})
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        *(("engine", "writeCache", "23Mi"), ("engine", "indexCache", "1M"), ("engine", "journalFileSize", "31Mi")),
+        *(("engine", "entryLogSize", "10Mi"), ("engine", "entryLogSize", "1025Mi"), ("engine", "gcInterval", "99ms")),
+        *(("engine", "flushInterval", "9ms"), ("scrub", "bytesPerSecond", "1023")),
+    ],
+)
+def test_what_is_beyond_them_a_bookie_would_not_start_with(tmp_path: Path, section: str, name: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        bookie_config(tmp_path, **{section: {name: value}})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "generated", "secret"),
+    [
+        (None, None, None),
+        (None, "made", "made"),
+        ({"mode": "Disabled"}, "made", None),
+        ({"mode": "Disabled", "secretName": "own"}, "made", None),
+        ({"mode": "Offered"}, "made", "made"),
+        ({"secretName": "own"}, "made", "own"),
+        ({"secretName": "own"}, None, "own"),
+    ],
+)
+def test_the_secret_that_counts_is_the_named_one_else_the_generated_one(
+    wanted: dict[str, Any] | None, generated: str | None, secret: str | None
+) -> None:
+    found = effective_tls(None if wanted is None else Tls.model_validate(wanted), generated)
+    assert (None if found is None else found.secret_name) == secret
+    assert found is None or found.mode is (TlsMode.OFFERED if wanted == {"mode": "Offered"} else TlsMode.REQUIRED)
+
+
+def test_the_http_port_speaks_tls_only_where_tls_is_required(tmp_path: Path) -> None:
+    required, offered = (bookie_config(tmp_path, tls={"secretName": "s", "mode": mode}) for mode in MODES)
+    assert required.http_tls
+    assert (required.http_certificate_path, required.http_key_path) == (
+        "/etc/quire/tls/tls.crt",
+        "/etc/quire/tls/tls.key",
+    )
+    assert offered.tls_provider_factory_class
+    assert not offered.http_tls
+
+
+def test_brokers_serve_tls_alone_where_it_is_required_and_beside_the_ports_in_clear_where_it_is_offered(
+    tmp_path: Path,
+) -> None:
+    required, offered, plain = (
+        broker_config(tmp_path, bookie(), brokers={} if mode is None else {"tls": {"secretName": "s", "mode": mode}})
+        for mode in (*MODES, None)
+    )
+    assert (required.broker_port, required.http_port) == (None, None)
+    assert (required.broker_port_tls, required.http_port_tls) == (6651, 8443)
+    assert (offered.broker_port, offered.broker_port_tls) == (6650, 6651)
+    assert (plain.broker_port, plain.http_port, plain.broker_port_tls) == (6650, 8080, None)
+    assert required.tls_certificate_file_path == "/etc/quire/broker-tls/tls.crt"
+
+
+@pytest.mark.parametrize(("kind", "secret"), [("Secret", True), ("Public", False)])
+def test_brokers_with_authentication_take_tokens_and_know_the_operator(tmp_path: Path, kind: str, secret: bool) -> None:
+    wanted = {"tokenKeySecret": "tokens", "keyType": kind, "superUserRoles": ["boss"]}
+    found = broker_config(tmp_path, bookie(), brokers={"authentication": wanted})
+    assert found.authentication_enabled and found.authorization_enabled and found.takes_tokens
+    assert bool(found.token_secret_key) is secret
+    assert (found.token_secret_key or found.token_public_key) == "file:///etc/quire/broker-token/token.key"
+    assert found.super_user_roles == ["quire-operator", "boss"]

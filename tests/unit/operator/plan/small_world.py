@@ -66,6 +66,9 @@ class World:
     """The operator is killed before this action or write, counted over all passes."""
     done: int = 0
     delay_s: int | None = None
+    auditor: str | None = "auditor"
+    lost: dict[str, Disk] = field(default_factory=dict)
+    """By bookie: volumes that nobody reaches any more."""
     _numbers: int = 0
     _ledgers_each: int = 4
 
@@ -80,6 +83,42 @@ class World:
         """Fields of the spec replaced."""
         self.resource["spec"] |= copy.deepcopy(spec)
         self.resource["metadata"]["generation"] += 1
+
+    # What happens.
+
+    def lose_node(self, pod: str) -> None:
+        """The node of a pod is gone with its local volumes; a new pod waits for them for ever."""
+        self._new_pod(pod, node=None)
+        disk = self.disks[pod]
+        self.lost[disk.bookie] = disk
+        for name, claim in self.claims.items():
+            if claim.pod == pod:
+                self.claims[name] = replace(claim, gone="its volume is on node-x, which is no node of the cluster")
+
+    def bring_node_back(self, pod: str) -> None:
+        """With everything that was on it."""
+        self.lost.pop(self.disks[pod].bookie)
+        self.pods[pod] = replace(self.pods[pod], node="node-x", zone="z")
+        for name, claim in self.claims.items():
+            self.claims[name] = replace(claim, gone=None) if claim.pod == pod else claim
+
+    def wipe(self, pod: str) -> None:
+        """All volumes of a bookie are emptied under it, and its process starts again."""
+        old = self.disks.pop(pod)
+        self.lost[old.bookie] = old
+        self._numbers += 1
+        self.disks[pod] = Disk(f"{pod}-{self._numbers}", 0)
+        self.pods[pod] = replace(self.pods[pod], ready=False)
+
+    def ask_to_replace(self, pod: str) -> None:
+        """A person annotates a pod."""
+        self.pods[pod] = replace(self.pods[pod], replace_asked=True)
+
+    def _new_pod(self, name: str, node: str | None) -> None:
+        assert self.stateful_set is not None
+        self._numbers += 1
+        zone = None if node is None else "z"
+        self.pods[name] = PodSeen(name, f"p{self._numbers}", revision_of(self.stateful_set), node=node, zone=zone)
 
     # The operator.
 
@@ -152,10 +191,10 @@ class World:
             if pod.ready
         }
         cluster = ClusterSeen(
-            self.under_replicated,
+            self.under_replicated + sum(disk.ledgers for disk in self.lost.values()),
             known=frozenset(self.cookies),
             writable=frozenset(seen.id for seen in bookies.values() if seen.writable),
-            auditor="auditor",
+            auditor=self.auditor,
             drains=tuple(self.drains.values()),
         )
         known = {row.pod: row.id for row in resource.status.bookies if row.id}
@@ -188,6 +227,11 @@ class World:
             case act.Apply(manifest):
                 if manifest["kind"] == "StatefulSet":
                     self._apply(manifest)
+            case act.AnnotateZone(name, uid, zone):
+                if name in self.pods and self.pods[name].uid == uid:
+                    self.pods[name] = replace(self.pods[name], zone_annotation=zone)
+            case act.SetReplicas(replicas):
+                self.change(replicas=replicas)
             case act.DeletePod(name, uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self.replaced.append(name)
@@ -226,13 +270,19 @@ class World:
 
     def _release(self, name: str, uid: str, keep_volume: bool) -> None:
         claim = self.claims.get(name)
-        if claim is None or claim.uid != uid:
+        if claim is None or claim.uid != uid or claim.deleting:
             return
-        assert claim.pod not in self.pods, "a claim is released below a pod"
+        if claim.pod in self.pods:
+            operation = self.status().get("operation") or {}
+            assert operation.get("type") == "Replace", "a claim is released below a pod"
+            assert keep_volume or self.disks[claim.pod].ledgers == 0, "the last copies may be on it"
+            self.claims[name] = replace(claim, deleting=True)  # it goes with the pod
+            return
         del self.claims[name]
         disk = self.disks.pop(claim.pod, None)
         if disk is not None:
-            assert disk.bookie not in self.cookies or self.resource["metadata"].get("deletionTimestamp"), "still known"
+            held = disk.bookie in self.cookies and disk.bookie not in self.lost
+            assert not held or self.resource["metadata"].get("deletionTimestamp"), "still known"
             self.retained += [disk] if keep_volume else []
 
     # What Kubernetes and the auditor do by themselves.
@@ -252,14 +302,24 @@ class World:
             assert self.disks[name].ledgers == 0, f"{name} was taken away with {self.disks[name].ledgers} ledgers"
             del self.pods[name]
         for name in wanted:
-            revision = revision_of(self.stateful_set)
             if name not in self.pods:
+                going = [claim for claim in self.claims.values() if claim.pod == name and claim.deleting]
+                for claim in going:
+                    del self.claims[claim.name]
+                if going and (disk := self.disks.pop(name, None)) is not None:
+                    self.retained.append(disk)
+                    self.lost[disk.bookie] = disk
                 self._make_claims(name)
-                self._numbers += 1
-                self.pods[name] = PodSeen(name, f"p{self._numbers}", revision, node=f"node-{name[-1]}", zone="z")
-            elif not self.pods[name].ready and not any(image in self.pods[name].revision for image in self.broken):
+                lost = any(claim.gone for claim in self.claims.values() if claim.pod == name)
+                self._new_pod(name, None if lost else f"node-{name[-1]}")
+            elif self._comes_up(self.pods[name]):
                 self.pods[name] = replace(self.pods[name], ready=True)
                 self.cookies.add(self.disks[name].bookie)
+
+    def _comes_up(self, pod: PodSeen) -> bool:
+        """A bookie waits for its zone before it registers."""
+        broken = any(image in pod.revision for image in self.broken)
+        return not pod.ready and not broken and pod.node is not None and pod.zone_annotation is not None
 
     def _make_claims(self, pod: str) -> None:
         assert self.stateful_set is not None
@@ -275,12 +335,13 @@ class World:
 
     def _auditor(self) -> None:
         for name, drain in list(self.drains.items()):
-            pod = next((pod for pod, disk in self.disks.items() if disk.bookie == name), None)
-            if pod is None or pod not in self.pods:
+            disks = {disk.bookie: disk for disk in (*self.disks.values(), *self.lost.values())}
+            disk = disks.get(name)
+            runs = any(pod.ready and self.disks[pod.name] is disk for pod in self.pods.values())
+            if disk is None or (disk.ledgers == 0 and not runs):
                 self.cookies.discard(name)
                 del self.drains[name]
                 continue
-            disk = self.disks[pod]
             disk.ledgers = max(0, disk.ledgers - 1)
             self.drains[name] = replace(
                 drain, emptied=disk.ledgers == 0, ledgers_left=disk.ledgers, looked_at_s=self.now_s

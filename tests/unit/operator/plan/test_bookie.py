@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.seen import NamespaceSeen
 from tests.support.kube_resources import bookie
-from tests.unit.operator.plan.small_world import World
+from tests.unit.operator.plan.small_world import Disk, World
 
 STORAGE: dict[str, Any] = {"journal": {"size": "10Gi"}, "ledgers": {"size": "200Gi"}}
 MORE_VOLUMES: dict[str, Any] = {"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi", "volumes": 2}}
@@ -57,6 +59,7 @@ def test_a_pass_without_changes_asks_for_nothing_but_what_is_there() -> None:
     world = running()
     first, second = world.one_pass(), world.one_pass()
     assert first.actions == second.actions
+    assert {pod.zone_annotation for pod in world.pods.values()} == {"z"}
     assert {type(action).__name__ for action in first.actions} == {"Apply"}
     assert first.requeue_s == 60
 
@@ -117,6 +120,33 @@ def test_a_drain_that_would_be_dangerous_is_blocked_with_the_reason(
     blocked = world.condition("ScaleDownBlocked")
     assert (blocked["status"], blocked["reason"]) == ("True", reason)
     assert blocked["message"]
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["answers", "is silent"])
+def test_a_bookie_that_took_the_place_of_the_drained_one_is_not_taken_away_for_it(answers: bool) -> None:
+    world = running(4)
+    last = "pool-bookie-3"
+    old = world.disks[last]
+    world.change(replicas=3)
+    while world.status().get("operation", {}).get("step") != "Verifying":
+        world.one_pass()
+        world.settle()
+    world.lost[old.bookie] = old
+    world.disks[last] = Disk("new", 5)
+    world.cookies.add("new")
+    for _ in range(20):
+        seen = world.observe()
+        bookies = {pod: one for pod, one in seen.bookies.items() if answers or pod != last}
+        found = plan_bookie(replace(seen, bookies=bookies), "quire:1")
+        for action in found.actions:
+            world.perform(action)
+        world.resource["status"] = found.status.plain()
+        world.settle()
+        assert pods_asked_for(world) == 4, "it holds ledgers"
+        assert world.pods[last]
+        if answers and "new" in world.drains:
+            return
+    assert not answers, "the new one is drained in its turn"
 
 
 def test_a_drain_stops_where_it_is_while_something_is_under_replicated() -> None:

@@ -1,5 +1,6 @@
 """Passes over a ManagedLedger, and a namespace that is brought to what is declared."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from quire_operator.api.managed_ledger import LedgerState, ManagedLedger
 from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState, TopicSeen
 from quire_operator.plan.managed_ledger import LedgerPass, plan_managed_ledger
-from quire_operator.plan.namespace import ACTIONS_MAX, policies, retention_mb, retention_minutes
+from quire_operator.plan.namespace import ACTIONS_MAX, isolation, policies, retention_mb, retention_minutes
 from quire_operator.plan.seen import PodSeen, StatefulSetSeen
 from tests.support.kube_resources import bookie, managed_ledger
 
@@ -22,8 +23,12 @@ PERSISTENCE = {
     "managedLedgerMaxMarkDeleteRate": 0.0,
 }
 TOPICS = [{"name": "placed", "partitions": 4, "cursors": [{"name": "billing"}]}, {"name": "audit"}]
+HOSTS = r"orders\-broker-[0-9]+\.orders\-brokers\.ns\.svc"
+ISOLATION = isolation("shop/orders", HOSTS)
+EMPTY = NamespaceState(exists=False, isolation=ISOLATION)
 THERE = NamespaceState(
     exists=True,
+    isolation=ISOLATION,
     policies={"persistence": PERSISTENCE},
     topics={"placed": TopicSeen(4, {"billing": 7}), "audit": TopicSeen(0), "undeclared": TopicSeen(0, {"old": 99})},
 )
@@ -87,6 +92,7 @@ def test_the_status_has_declared_topics_and_the_largest_backlog_of_all() -> None
 def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
     found = plan(seen(NamespaceState(exists=False)))
     assert asked(found) == [
+        act.SetIsolation("shop~orders", ISOLATION),
         act.CreateNamespace("shop/orders"),
         act.SetPolicy("shop/orders", "persistence", PERSISTENCE),
         act.CreateTopic("shop/orders", "placed", 4),
@@ -182,9 +188,10 @@ def test_a_paused_one_is_looked_at_and_not_changed() -> None:
 @pytest.mark.parametrize(
     ("policy", "namespace", "expected"),
     [
-        ("Retain", THERE, [act.SetFinalizer(False)]),
+        ("Retain", THERE, [act.ForgetIsolation("shop~orders"), act.SetFinalizer(False)]),
         ("Retain", None, [act.SetFinalizer(False)]),
         ("Delete", THERE, [act.DeleteNamespace("shop/orders")]),
+        ("Delete", EMPTY, [act.ForgetIsolation("shop~orders"), act.SetFinalizer(False)]),
         ("Delete", NamespaceState(exists=False), [act.SetFinalizer(False)]),
         ("Delete", None, []),
     ],
@@ -196,4 +203,69 @@ def test_a_deleted_one_keeps_its_data_unless_it_says_otherwise(
     assert list(found.actions) == expected
     assert found.status.state is LedgerState.DELETING
     held = condition(found, "Ready").reason == "DeletionHeld"
-    assert held is (policy == "Delete" and expected != [act.SetFinalizer(False)])
+    assert held is (policy == "Delete" and act.SetFinalizer(False) not in expected)
+
+
+def test_the_pattern_of_hosts_is_that_of_the_pods() -> None:
+    assert re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns.svc")
+    assert not re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns2.svc")
+    assert not re.fullmatch(HOSTS, "more-orders-broker-0.orders-brokers.ns.svc")
+
+
+def test_an_isolation_policy_that_somebody_changed_is_put_back() -> None:
+    there = replace(THERE, isolation=ISOLATION | {"primary": [".*"]})
+    assert asked(plan(seen(there))) == [act.SetIsolation("shop~orders", ISOLATION)]
+
+
+def test_roles_have_what_is_declared_and_others_nothing() -> None:
+    there = replace(THERE, grants={"billing": ("consume",), "left": ("produce",), "shop": ("produce", "consume")})
+    access = [
+        {"role": "shop", "actions": ["Consume", "Produce"]},
+        {"role": "billing", "actions": ["Produce"]},
+        {"role": "new", "actions": ["Consume"]},
+    ]
+    assert asked(plan(seen(there, access=access))) == [
+        act.Grant("shop/orders", "billing", ("produce",)),
+        act.Grant("shop/orders", "left", ()),
+        act.Grant("shop/orders", "new", ("consume",)),
+    ]
+    assert asked(plan(seen(there))) == [], "without any declared role they are left alone"
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [("1500ms", 2), ("90s", 90), ("1h", 3600)])
+def test_what_was_not_consumed_in_time_expires(ttl: str, seconds: int) -> None:
+    assert policies(seen(retention={"ttl": ttl}).resource.spec)["messageTTL"] == seconds
+    there = replace(THERE, policies={**THERE.policies, "messageTTL": seconds})
+    assert asked(plan(seen(there, retention={"ttl": ttl}))) == []
+
+
+def test_declared_topics_that_nobody_has_open_are_opened_once_all_is_there() -> None:
+    there = replace(THERE, topics={"placed": TopicSeen(4, {"billing": None}, loaded=False), "audit": TopicSeen(0)})
+    found = plan(seen(there))
+    assert asked(found) == [act.LoadTopic("shop/orders", "placed", 4)]
+    assert found.status.state is LedgerState.OPEN
+    assert found.status.topics[0].slowest_cursor is None, "unknown is not zero"
+    assert found.requeue_s == 2
+    assert asked(plan(seen(replace(there, isolation=None)))) == [act.SetIsolation("shop~orders", ISOLATION)]
+
+
+def test_topics_do_not_go_while_nobody_can_say_whether_they_are_anothers() -> None:
+    found = plan(deleted(replace(seen(THERE, deletionPolicy="Delete"), pool=None)))
+    assert found.actions == ()
+    assert any("there is no Bookie pool" in (one.message or "") for one in found.status.conditions)
+
+
+def test_of_two_with_one_namespace_the_younger_does_nothing() -> None:
+    found = plan(replace(seen(NamespaceState(exists=False)), rival="other/orders"))
+    assert found.actions == ()
+    assert found.status.state is LedgerState.INVALID
+    assert "other/orders" in condition(found, "Ready").message
+    gone = plan(deleted(replace(seen(THERE, deletionPolicy="Delete"), rival="other/orders")))
+    assert list(gone.actions) == [act.SetFinalizer(False)], "what is there is not its own"
+
+
+def test_what_a_broker_or_the_api_server_refused_is_said() -> None:
+    found = plan(replace(seen(), refused="POST persistence: the broker refused (412): E is too large"))
+    assert found.status.state is LedgerState.DEGRADED
+    assert condition(found, "Ready").reason == "Refused"
+    assert "E is too large" in condition(found, "Ready").message

@@ -34,6 +34,13 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant() -> None:
     assert found == ["engine.settings: gcWaittime is no setting; did you mean gcWaitTime?"]
 
 
+def test_a_setting_that_has_a_field_is_refused() -> None:
+    found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"dbStorage_writeCacheMaxSizeMb": "16"}})))
+    assert found == [
+        "engine.settings: dbStorage_writeCacheMaxSizeMb follows from another field of the spec: leave it out"
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "pool", "bookies", "said"),
     [
@@ -42,6 +49,10 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant() -> None:
         ({}, None, None, "there is no Bookie pool"),
         ({"replication": {"ensemble": 4}}, POOL, 3, "replication.ensemble is 4, and the cluster has 3 bookies"),
         ({"brokers": {"settings": {"nonsense": "1"}}}, POOL, 3, "nonsense is no setting"),
+        (
+            {"brokers": {"settings": {"managedLedgerCacheSizeMB": "1"}}},
+            *(POOL, 3, "managedLedgerCacheSizeMB follows from another field"),
+        ),
     ],
 )
 def test_a_managed_ledger_is_judged_by_what_is_around_it(
@@ -59,4 +70,21 @@ def test_what_has_no_effect_yet_is_named() -> None:
     assert found == ["spec.access", "spec.backlogQuota"]
     assert not_served_by_bookies(POOL) == []
     wide = Bookie.model_validate(bookie(autoscale={"min": 3, "max": 5}))
-    assert not_served_by_bookies(wide) == ["spec.autoscale"]
+    assert not_served_by_bookies(wide) == []
+
+
+@pytest.mark.parametrize(
+    ("brokers", "expected"),
+    [
+        ({}, ["spec.access"]),
+        ({"authentication": {"tokenKeySecret": "keys"}}, []),
+        ({"settings": {"authenticationEnabled": "true", "authorizationEnabled": "true"}}, []),
+        (
+            {"authentication": {"tokenKeySecret": "keys"}, "settings": {"authorizationEnabled": "false"}},
+            ["spec.access"],
+        ),
+    ],
+)
+def test_roles_count_where_brokers_ask_for_them_by_whatever_way(brokers: dict[str, Any], expected: list[str]) -> None:
+    spec = {"brokers": brokers, "access": [{"role": "r", "actions": ["Produce"]}]}
+    assert not_served_by_brokers(ManagedLedger.model_validate(managed_ledger(**spec))) == expected

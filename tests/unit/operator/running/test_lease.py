@@ -1,10 +1,14 @@
 """Who may take a lease."""
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
-from quire_operator.running.lease import Watched, may_take, watched
+from quire_operator.errors import UnreachableError
+from quire_operator.running.lease import RENEW_DEADLINE_S, Leadership, LeaseLostError, Watched, may_take, watched
+from tests.sim.loop import SimLoop, simulate
 
 
 def lease(version: str, holder: str = "other", duration: int | None = 15) -> dict[str, Any]:
@@ -37,3 +41,62 @@ def test_a_lease_is_taken_only_from_one_who_was_silent_for_its_whole_duration(
 def test_a_lease_that_somebody_wrote_without_a_duration_has_ours() -> None:
     assert watched(None, lease("1", duration=None), 0.0).duration_s == 15.0
     assert watched(None, {"metadata": {"resourceVersion": "1"}}, 0.0).holder == ""
+
+
+class FakeKube:
+    """One lease; an API server that answers, until it does not."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.away = False
+        self.before_writing: Callable[[], None] = lambda: None
+
+    async def get(self, _: str) -> dict[str, Any] | None:
+        if self.away:
+            raise UnreachableError("away")
+        return self.lease
+
+    async def create(self, _: str, lease: dict[str, Any]) -> None:
+        await self.replace(_, lease)
+
+    async def replace(self, _: str, lease: dict[str, Any]) -> None:
+        self.before_writing()
+        version = str(int(lease["metadata"].get("resourceVersion", "0")) + 1)
+        self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": version}}
+
+
+def test_a_process_that_stood_still_writes_nothing_more_once_its_lease_may_be_anothers() -> None:
+    kube = FakeKube()
+    leadership = Leadership(cast(Any, kube), "ns", "me", lambda: 0.0)
+    kube.before_writing = leadership.check
+
+    async def scenario(_: SimLoop) -> None:
+        running = asyncio.ensure_future(leadership.run())
+        await leadership.held.wait()
+        await asyncio.sleep(60.0)
+        leadership.check()
+        leadership._renewed_s -= RENEW_DEADLINE_S  # as long as it stood still
+        with pytest.raises(LeaseLostError):
+            leadership.check()
+        with pytest.raises(LeaseLostError):
+            await running
+        assert kube.lease is not None
+        await leadership.give_back()
+        assert kube.lease["spec"]["holderIdentity"] == "me", "what was sent last may still be under way"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_lease_that_is_held_is_given_back() -> None:
+    kube = FakeKube()
+    leadership = Leadership(cast(Any, kube), "ns", "me", lambda: 0.0)
+
+    async def scenario(_: SimLoop) -> None:
+        running = asyncio.ensure_future(leadership.run())
+        await leadership.held.wait()
+        running.cancel()
+        await leadership.give_back()
+        assert kube.lease is not None
+        assert kube.lease["spec"]["holderIdentity"] == ""
+
+    simulate(scenario, seed=1)

@@ -113,3 +113,21 @@ async def test_a_pass_says_when_it_wants_to_be_back_and_a_change_brings_it_forwa
         await queue.add(A)
         await second.wait()
     assert queue.stats.passes == 2
+
+
+async def test_a_pass_that_breaks_is_repeated_and_ends_no_other() -> None:
+    queue, passes, both = WorkQueue(back_off_s=0.001), [], asyncio.Event()
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+        if key == A:
+            raise KeyError("running")
+        if passes.count(A) > 1:
+            both.set()
+
+    await queue.add(A)
+    async with working(queue, work, at_once=1):
+        while not both.is_set():
+            await queue.add(B)
+            await asyncio.sleep(0.001)
+    assert queue.stats.failures >= 2

@@ -1,0 +1,69 @@
+{{/* Names follow the release: `<release>-etcd` and `<release>-etcd-client` are what resources refer to. */}}
+{{- define "quire.operator" -}}{{ .Release.Name }}-operator{{- end }}
+{{- define "quire.etcd" -}}{{ .Release.Name }}-etcd{{- end }}
+{{- define "quire.etcd.client" -}}{{ .Release.Name }}-etcd-client{{- end }}
+
+{{/* An image: dict "root" $ "name" NAME. A tag or a digest in the name stays; so does a registry. */}}
+{{- define "quire.image" -}}
+{{- $images := .root.Values.images -}}
+{{- $name := .name -}}
+{{- $last := splitList "/" $name | last -}}
+{{- if not (or (contains ":" $last) (contains "@" $last)) -}}
+{{- $name = printf "%s:%s" $name ($images.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- $first := splitList "/" $name | first -}}
+{{- $hasHost := and (contains "/" $name) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- if and $images.registry (not $hasHost) -}}
+{{- $name = printf "%s/%s" (trimSuffix "/" $images.registry) $name -}}
+{{- end -}}
+{{- $name -}}
+{{- end }}
+
+{{/* What the pods of a part are found by: dict "root" $ "part" PART. Never changes: it is immutable. */}}
+{{- define "quire.selector" -}}
+app.kubernetes.io/name: quire-{{ .part }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{/* Of pods: nothing that changes with the chart's version, which would restart them for nothing. */}}
+{{- define "quire.podLabels" -}}
+{{ include "quire.selector" . }}
+app.kubernetes.io/part-of: quire
+{{- end }}
+
+{{- define "quire.labels" -}}
+{{ include "quire.podLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end }}
+
+{{/* A user without rights: of a pod, and of a container. */}}
+{{- define "quire.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- define "quire.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Host names of the members as the others and clients call them. */}}
+{{- define "quire.etcd.memberHost" -}}
+{{ include "quire.etcd" .root }}-{{ .ordinal }}.{{ include "quire.etcd" .root }}-members.{{ .root.Release.Namespace }}.svc
+{{- end }}
+{{- define "quire.etcd.scheme" -}}{{ ternary "https" "http" .Values.etcd.tls.enabled }}{{- end }}
+{{- define "quire.etcd.initialCluster" -}}
+{{- $root := . -}}
+{{- $found := list -}}
+{{- range $n := until (int .Values.etcd.members) -}}
+{{- $host := include "quire.etcd.memberHost" (dict "root" $root "ordinal" $n) -}}
+{{- $found = append $found (printf "%s-%d=%s://%s:2380" (include "quire.etcd" $root) $n (include "quire.etcd.scheme" $root) $host) -}}
+{{- end -}}
+{{- join "," $found -}}
+{{- end }}

@@ -1,0 +1,20 @@
+"""Runs in the last stage of an image: compiles Python's own library where the base image came without bytecode.
+
+The official images do; every start would then compile what it imports, since it may not write it down.
+"""
+
+import compileall
+import importlib.util
+import os
+import py_compile
+import re
+import sysconfig
+from pathlib import Path
+
+if not Path(importlib.util.cache_from_source(os.__file__)).exists():
+    compileall.compile_dir(
+        sysconfig.get_path("stdlib"),
+        quiet=2,
+        rx=re.compile(r"/(test|tests|idlelib|lib2to3|tkinter|turtledemo|ensurepip|site-packages|dist-packages)/"),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )

@@ -1,0 +1,73 @@
+"""Who needs a certificate, and which names stand in it. Pure.
+
+Pods are named by a wildcard over their headless Service, so that more of them need no new certificate.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.broker import HEADLESS
+from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, child_name
+
+CLUSTER_DOMAIN = "cluster.local"
+ETCD, ETCD_CLIENT = "etcd", "etcd-client"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose certificate it is."""
+
+    common_name: str
+    unit: str
+    """OU: the role by which a bookie's `authorizedRoles` know a client."""
+    dns: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    """IP addresses."""
+    server: bool = True
+    """It is shown to clients too. False: only to servers."""
+
+
+def service_names(service: str, namespace: str, *, pods: bool = False) -> list[str]:
+    """As which a Service is called, from its namespace, from others, and in full; with `pods` each pod of it too."""
+    longer = [f"{service}.{namespace}", f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.{CLUSTER_DOMAIN}"]
+    return [service, *longer] + ([f"*.{name}" for name in (service, *longer)] if pods else [])
+
+
+def bookie_subject(resource: Bookie) -> Subject:
+    """Of the bookies of a pool, and of its auto-recovery."""
+    name, namespace = resource.meta.name, resource.meta.namespace
+    pool = child_name(name, BOOKIE)
+    names = service_names(pool, namespace, pods=True) + service_names(child_name(name, AUTO_RECOVERY), namespace)
+    return Subject(pool, BOOKIE, (*names, "localhost"), ("127.0.0.1",))
+
+
+def broker_subject(resource: ManagedLedger) -> Subject:
+    """Of the brokers of a namespace; what `advertisedListeners` name is in it too."""
+    name, namespace = resource.meta.name, resource.meta.namespace
+    names = service_names(child_name(name, BROKER), namespace)
+    names += service_names(child_name(name, HEADLESS), namespace, pods=True)
+    hosts = sorted({listener.host for listener in resource.spec.brokers.advertised_listeners})
+    addresses = [host for host in hosts if _is_address(host)]
+    names += [host for host in hosts if host not in addresses]
+    return Subject(child_name(name, BROKER), BROKER, (*names, "localhost"), ("127.0.0.1", *addresses))
+
+
+def etcd_subject(name: str, namespace: str) -> Subject:
+    """Of the members of the chart's etcd. Members check each other's address against these names."""
+    names = service_names(name, namespace) + service_names(f"{name}-members", namespace, pods=True)
+    return Subject(name, ETCD, (*names, "localhost"), ("127.0.0.1",))
+
+
+def etcd_client_subject(namespace: str) -> Subject:
+    """Of everybody who may use etcd. Without names: etcd would compare them with the client's address."""
+    return Subject(f"quire.{namespace}", ETCD_CLIENT, server=False)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""For whom the Secrets are kept: resources, in their passes, and the chart's etcd, in a task of its own."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from quire_operator.api import API_VERSION
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.shared import Metadata
+from quire_operator.builders import Manifest
+from quire_operator.builders.effective import is_generated
+from quire_operator.builders.naming import BOOKIE, BROKER, tls_secret_name
+from quire_operator.certificates.keeping import KEPT_S, CertificateSecrets, ForeignSecretError
+from quire_operator.certificates.subjects import (
+    Subject,
+    bookie_subject,
+    broker_subject,
+    etcd_client_subject,
+    etcd_subject,
+)
+from quire_operator.errors import OperatorError
+
+_log = logging.getLogger("quire.operator")
+RETRY_S = 2.0
+
+
+async def keep_bookie(secrets: CertificateSecrets, resource: Bookie, now_s: float) -> str | None:
+    """What a person must do about it; None: the Secret is whole, or none is wanted. Also while the resource is paused:
+    certificates that end would stop what a pause is to leave running. OperatorError for what a retry may mend."""
+    if not is_generated(resource.spec.tls):
+        return None
+    return await _keep(secrets, "Bookie", resource.meta, BOOKIE, bookie_subject(resource), now_s)
+
+
+async def keep_managed_ledger(secrets: CertificateSecrets, resource: ManagedLedger, now_s: float) -> str | None:
+    """As `keep_bookie`."""
+    if not is_generated(resource.spec.brokers.tls):
+        return None
+    return await _keep(secrets, "ManagedLedger", resource.meta, BROKER, broker_subject(resource), now_s)
+
+
+async def _keep(
+    secrets: CertificateSecrets, kind: str, meta: Metadata, part: str, subject: Subject, now_s: float
+) -> str | None:
+    name = tls_secret_name(meta.name, part)
+    if meta.deletion_timestamp is not None:
+        secrets.forget(meta.namespace, name)
+        return None
+    owner: Manifest = {"apiVersion": API_VERSION, "kind": kind, "name": meta.name, "uid": meta.uid, "controller": True}
+    try:
+        await secrets.ensure(meta.namespace, name, subject, now_s, owner=owner)
+    except ForeignSecretError as error:
+        return f"tls: {error}"
+    return None
+
+
+async def keep_etcd(
+    secrets: CertificateSecrets,
+    etcd: str,
+    namespace: str,
+    client_namespaces: tuple[str, ...],
+    wall_s: Callable[[], float],
+) -> None:
+    """The certificates of the chart's etcd and of its clients, until cancelled.
+
+    It has an authority of its own: whoever has a certificate of it may do anything to the metadata.
+    """
+    wanted = [(namespace, f"{etcd}-tls", etcd_subject(etcd, namespace))]
+    places = dict.fromkeys((namespace, *client_namespaces))
+    wanted += [(place, f"{etcd}-client", etcd_client_subject(place)) for place in places]
+    while True:
+        failed = False
+        for place, name, subject in wanted:
+            try:
+                await secrets.ensure(place, name, subject, wall_s(), authority=(namespace, f"{etcd}-ca"))
+            except OperatorError as error:
+                failed = True
+                _log.warning("the certificate %s/%s cannot be kept: %s", place, name, error)
+        await asyncio.sleep(RETRY_S if failed else KEPT_S)

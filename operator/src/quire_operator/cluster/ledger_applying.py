@@ -1,0 +1,49 @@
+"""Performs the actions of a pass on a ManagedLedger, one after the other. Decides nothing; each may be done twice."""
+
+from collections.abc import Iterable
+
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.cluster.applied import Applied
+from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.paths import managed_ledger_path
+from quire_operator.errors import UnreachableError
+from quire_operator.plan import actions as act
+from quire_operator.plan.managed_ledger import FINALIZER
+
+
+class LedgerActions:
+    """On one ManagedLedger. `door`: the broker that answered, if any."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        brokers: BrokerRest,
+        resource: ManagedLedger,
+        door: BrokerDoor | None,
+        now_s: float,
+        applied: Applied,
+    ) -> None:
+        self._kube = kube
+        self._brokers = brokers
+        self._meta = resource.meta
+        self._door = door
+        self._now_s = now_s
+        self._applied = applied
+
+    async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> None:
+        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError."""
+        for action in actions:
+            if isinstance(action, act.Apply):
+                if not self._applied.is_fresh(action.manifest, self._now_s):
+                    answer = await self._kube.apply(action.manifest)
+                    self._applied.note(action.manifest, answer, self._now_s)
+            elif isinstance(action, act.SetFinalizer):
+                path = managed_ledger_path(self._meta.namespace, self._meta.name)
+                await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)
+            elif isinstance(action, act.NamespaceAction):
+                if self._door is None:
+                    raise UnreachableError("no broker answers")
+                await self._brokers.perform(self._door, action)
+            else:
+                raise AssertionError(f"no action of a ManagedLedger: {action}")

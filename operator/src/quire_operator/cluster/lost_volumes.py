@@ -1,0 +1,70 @@
+"""Why a pod does not come up: volumes that cannot come back, and the last words of a process that ended. Reads only."""
+
+import asyncio
+from collections.abc import Iterable
+
+from quire_operator.builders import Manifest
+from quire_operator.builders.naming import CONTAINER
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.paths import object_path
+
+HOST_LABEL = "kubernetes.io/hostname"
+_NODES = "/api/v1/nodes"
+
+
+async def volumes_gone(kube: Kube, pods: list[Manifest], claims: list[Manifest]) -> dict[str, str]:
+    """By claim: why its volume cannot come back. Of pods without a node only: the others have theirs mounted."""
+    homeless = {pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")}
+    of_them = [claim for claim in claims if claim["metadata"]["name"].partition("-")[2] in homeless]
+    found = await asyncio.gather(*(_why_gone(kube, claim) for claim in of_them))
+    return {claim["metadata"]["name"]: why for claim, why in zip(of_them, found, strict=True) if why is not None}
+
+
+async def _why_gone(kube: Kube, claim: Manifest) -> str | None:
+    """None also for a claim that is bound to nothing yet."""
+    volume = claim["spec"].get("volumeName")
+    if not volume:
+        return None
+    there = await kube.get(object_path("v1", "PersistentVolume", None, volume))
+    if there is None or claim.get("status", {}).get("phase") == "Lost":
+        return f"its volume {volume} is gone"
+    hosts = hosts_of(there)
+    if not hosts:
+        return None
+    nodes = await asyncio.gather(*(kube.list(_NODES, f"{HOST_LABEL}={host}") for host in sorted(hosts)))
+    return None if any(nodes) else f"its volume is on {', '.join(sorted(hosts))}, which is no node of the cluster"
+
+
+def hosts_of(volume: Manifest) -> set[str]:
+    """Hosts that a local volume is bound to; empty: to none."""
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
+    return {
+        host
+        for term in required.get("nodeSelectorTerms", ())
+        for rule in term.get("matchExpressions", ())
+        if rule["key"] == HOST_LABEL and rule["operator"] == "In"
+        for host in rule.get("values", ())
+    }
+
+
+def last_words(pod: Manifest) -> str | None:
+    """Why its process ended and is not up again; None: it runs, or never ended."""
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    mine = next((one for one in statuses if one["name"] == CONTAINER), None)
+    if mine is None or "running" in mine.get("state", {}):
+        return None
+    ends = (mine.get("state", {}).get("terminated"), mine.get("lastState", {}).get("terminated"))
+    ended = next((one for one in ends if one), None)
+    if ended is not None:
+        said = _last_line(ended.get("message", "").splitlines())
+        return said or f"its process ended with code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
+    waiting = mine.get("state", {}).get("waiting") or {}
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return None
+    return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+
+
+def _last_line(lines: Iterable[str]) -> str:
+    """What the command says last is one line for people."""
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1].removeprefix("quire: ")[:1000] if said else ""

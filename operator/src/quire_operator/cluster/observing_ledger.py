@@ -1,0 +1,139 @@
+"""One look at a ManagedLedger: its objects in Kubernetes, its pool, and its namespace through any of its brokers.
+
+Reads only. What does not answer is None, never guessed; only an API server that is away ends a look.
+"""
+
+import asyncio
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders import Manifest
+from quire_operator.builders.broker import broker_host
+from quire_operator.builders.effective import effective_managed_ledger
+from quire_operator.builders.naming import BROKER, child_name, selector_text
+from quire_operator.builders.settings import broker_ports
+from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
+from quire_operator.cluster.judges import secret_data, trust_of
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.memory import Memory
+from quire_operator.cluster.observing import knows_pod_monitors, pod_seen, stateful_set_seen
+from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
+from quire_operator.errors import UnreachableError
+from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState
+
+
+async def observe_managed_ledger(
+    kube: Kube,
+    brokers: BrokerRest,
+    namespace: str,
+    name: str,
+    now_s: float,
+    memory: Memory,
+    *,
+    generated: bool = False,
+) -> tuple[LedgerSeen, BrokerDoor | None] | None:
+    """The look, and the broker that answered; None when the resource is gone. KubeError, UnreachableError.
+
+    `generated`: the operator makes certificates.
+    """
+    found = await kube.get(managed_ledger_path(namespace, name))
+    if found is None:
+        return None
+    resource = ManagedLedger.model_validate(found)
+    pods, there, pool_found = await asyncio.gather(
+        kube.list(collection("v1", "Pod", namespace), selector_text(name, BROKER)),
+        kube.get(object_path("apps/v1", "StatefulSet", namespace, child_name(name, BROKER))),
+        kube.get(bookie_path(namespace, resource.spec.bookie_ref.name)),
+    )
+    pool = None if pool_found is None else Bookie.model_validate(pool_found)
+    state, door = await _ask(kube, brokers, effective_managed_ledger(resource, generated), pods)
+    writable = None if state is None else state.writable_bookies
+    return (
+        LedgerSeen(
+            resource,
+            now_s,
+            pool,
+            bookies=None if pool is None else await _bookies(kube, resource, pool, writable, memory),
+            writable_bookies=writable,
+            stateful_set=None if there is None else stateful_set_seen(there),
+            pods=tuple(pod_seen(pod, {}) for pod in pods),
+            namespace=state,
+            under_replicated=_under_replicated(pool),
+            pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
+            rival=None if pool is None else await _rival(kube, resource, pool, memory),
+        ),
+        door,
+    )
+
+
+async def _ask(
+    kube: Kube, brokers: BrokerRest, resource: ManagedLedger, pods: list[Manifest]
+) -> tuple[NamespaceState | None, BrokerDoor | None]:
+    """Of the first broker that answers. A token goes over TLS where there is any, never in clear beside it."""
+    meta, tls, token = resource.meta, None, None
+    wanted, authentication = resource.spec.brokers.tls, resource.spec.brokers.authentication
+    if "https" in broker_ports(resource.spec.brokers) and wanted is not None and wanted.secret_name is not None:
+        tls = await trust_of(kube, meta.namespace, wanted.secret_name)
+        if tls is None:
+            return None, None  # the brokers do not start without that Secret either
+    if authentication is not None:
+        data = await secret_data(kube, meta.namespace, authentication.token_key_secret)
+        token = data.get("operator.token", "").strip() or None
+    for pod in pods:
+        host = pod.get("status", {}).get("podIP")
+        if host is None or "deletionTimestamp" in pod["metadata"]:
+            continue
+        door = BrokerDoor(host, tls, token, broker_host(resource.meta, pod["metadata"]["name"]))
+        try:
+            return await brokers.namespace(door, resource.spec.namespace), door
+        except UnreachableError:
+            continue
+    return None, None
+
+
+async def _bookies(kube: Kube, resource: ManagedLedger, pool: Bookie, writable: int | None, memory: Memory) -> int:
+    """How many the cluster is meant to have: one that is away for a moment makes no spec wrong.
+
+    Other pools of the cluster are looked at only when this one is too small for the ensemble.
+    """
+    count = max(pool.spec.replicas, pool.status.replicas, writable or 0)
+    if count >= resource.spec.replication.ensemble:
+        return count
+    mine = set(pool.spec.metadata.endpoints)
+    found = [Bookie.model_validate(item) for item in await memory.all(kube, "Bookie")]
+    ours = [one for one in found if mine & set(one.spec.metadata.endpoints)]
+    return max(count, sum(max(one.spec.replicas, one.status.replicas) for one in ours))
+
+
+async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memory) -> str | None:
+    """An older ManagedLedger with the same topics' namespace on the same cluster; of the same age the first by name.
+
+    Whether the topics go with this one depends on it: then it is asked for certain.
+    """
+    certain = resource.meta.deletion_timestamp is not None
+    same = [
+        item
+        for item in await memory.all(kube, "ManagedLedger", for_certain=certain)
+        if item["spec"]["namespace"] == resource.spec.namespace and item["metadata"]["uid"] != resource.meta.uid
+    ]
+    if not same:
+        return None
+    mine = set(pool.spec.metadata.endpoints)
+    pools = {
+        (one["metadata"]["namespace"], one["metadata"]["name"])
+        for one in await memory.all(kube, "Bookie", for_certain=certain)
+        if mine & set(one["spec"]["metadata"]["endpoints"])
+    }
+    age = (resource.metadata["creationTimestamp"], resource.meta.namespace, resource.meta.name)
+    for item in same:
+        metadata = item["metadata"]
+        older = (metadata["creationTimestamp"], metadata["namespace"], metadata["name"]) < age
+        if older and (metadata["namespace"], item["spec"]["bookieRef"]["name"]) in pools:
+            return f"{metadata['namespace']}/{metadata['name']}"
+    return None
+
+
+def _under_replicated(pool: Bookie | None) -> int | None:
+    """As the last pass over the pool found it, which looks every few seconds while there is any."""
+    count = None if pool is None else pool.status.under_replicated
+    return None if count is None else count.count

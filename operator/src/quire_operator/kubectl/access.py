@@ -1,0 +1,104 @@
+"""The API server as a person reaches it: objects, logs, and the HTTP ports of pods through its proxy. Decides nothing.
+
+Pods are reached through the API server, so a person needs no way into the cluster's network, only rights on
+`pods/proxy` (and `pods/log` for a report).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config.config_exception import ConfigException
+
+from quire_operator.builders import Manifest, ReadManifest
+from quire_operator.builders.naming import CONTAINER
+from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, Kube
+from quire_operator.errors import KubeError, OperatorError
+
+PROXY_TIMEOUT_S = 70.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of a pod. `body`: decoded JSON, else the text."""
+
+    status: int
+    body: Any
+
+
+class Cluster(Kube):
+    """Reach it, then use it within `async with cluster`."""
+
+    namespace: str = "default"
+
+    @classmethod
+    async def reach(cls, kubeconfig: str | None, context: str | None, namespace: str | None) -> "Cluster":
+        """As `kubectl` does: the file, its current context and namespace, unless they are given. OperatorError."""
+        configuration, loading = Configuration(), cast(Any, config)
+        if kubeconfig is not None and not Path(kubeconfig).is_file():  # noqa: ASYNC240 - once, at the start of a command
+            raise OperatorError(f"no access to a cluster: there is no file {kubeconfig}")
+        try:
+            await loading.load_kube_config(
+                config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
+            )
+            contexts, active = loading.list_kube_config_contexts(kubeconfig)
+        except (ConfigException, OSError) as error:
+            raise OperatorError(f"no access to a cluster: {error}") from error
+        found = cls(ApiClient(configuration))
+        chosen = next((one for one in contexts if one["name"] == context), active)
+        found.namespace = namespace or chosen["context"].get("namespace") or "default"
+        return found
+
+    async def ask_pod(
+        self, pod: ReadManifest, path: str, *, method: str = "GET", body: ReadManifest | None = None
+    ) -> Said:
+        """A request to the HTTP port of a pod of ours, through the API server. KubeError, UnreachableError."""
+        metadata = pod["metadata"]
+        scheme, port = http_of(pod)
+        name = quote(f"{scheme}:{metadata['name']}:{port}" if scheme == "https" else f"{metadata['name']}:{port}", ":")
+        plain, _, query = path.partition("?")
+        where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{name}/proxy{plain}"
+        pairs = dict(part.partition("=")[::2] for part in query.split("&")) if query else None
+        status, data = await self._raw(method, where, pairs, body)
+        try:
+            said: Any = json.loads(data)
+        except ValueError:
+            said = data.decode(errors="replace").strip()
+        if isinstance(said, dict) and said.get("kind") == "Status" and said.get("apiVersion") == "v1":
+            raise KubeError(status, f"{metadata['name']} was not reached: {said.get('message', '')}")
+        return Said(status, said)
+
+    async def log_of(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool) -> str | None:
+        """The last lines of a container; None when there are none. UnreachableError."""
+        query = {"container": container, "tailLines": str(lines), "timestamps": "true"}
+        query |= {"previous": "true"} if previous else {}
+        status, data = await self._raw("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query, None)
+        return data.decode(errors="replace") if status == 200 else None
+
+    async def _raw(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: ReadManifest | None
+    ) -> tuple[int, bytes]:
+        timeout = aiohttp.ClientTimeout(total=PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._asking(method, path, body, "application/json", query, "*/*", timeout) as answer:
+            return answer.status, await answer.read()
+
+
+def http_of(pod: ReadManifest) -> tuple[str, int]:
+    """Scheme and port of a pod's HTTP, as its readiness probe says them. OperatorError for a pod of others."""
+    containers: list[Manifest] = list(pod["spec"].get("containers", ()))
+    main = next((one for one in containers if one["name"] == CONTAINER), None)
+    probe = (main or {}).get("readinessProbe", {}).get("httpGet")
+    if main is None or probe is None:
+        raise OperatorError(f"{pod['metadata']['name']} is no pod of Quire's: it has no HTTP port that is known here")
+    port = probe["port"]
+    if isinstance(port, str):
+        port = next((one["containerPort"] for one in main.get("ports", ()) if one.get("name") == port), None)
+    if port is None:
+        raise OperatorError(f"{pod['metadata']['name']}: its HTTP port {probe['port']} has no number")
+    return str(probe.get("scheme", "HTTP")).lower(), int(port)

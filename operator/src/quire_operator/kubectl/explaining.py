@@ -1,0 +1,231 @@
+"""Why something is not ready or not safe, from what was read. Pure: takes objects, gives findings.
+
+A finding says what is the case, and what to do about it where that is known. Nothing found: nothing is known to be
+wrong. What is not known is a finding as well.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from quire_operator.builders import ReadManifest
+from quire_operator.kubectl.tables import duration
+
+_GOOD_WHEN_FALSE = frozenset({"Degraded", "DiskPressure", "ScaleDownBlocked", "ReplaceBlocked", "NotYetServed"})
+_QUIET = frozenset({"Progressing", "Quiesced"})
+_STANDS = frozenset({"Stuck", "VolumesCannotGrow"})
+"""Reasons of what does not get on by itself."""
+EVENTS_SHOWN = 5
+_REMEDIES = {
+    "FullyReplicated": "auto-recovery copies them: `kubectl quire under-replicated` shows what is left",
+    "MetadataReachable": "look at etcd, and at the NetworkPolicies in front of it; nothing is replaced meanwhile",
+    "DiskPressure": "raise storage.ledgers.size, or replicas",
+    "ScaleDownBlocked": "the message says what stands in the way; nothing is forced",
+    "ReplaceBlocked": "the message says what is waited for, and the word that goes on without it",
+    "CookiesConsistent": "see the bookie's log: `kubectl logs`, and docs/bookie.md on its folders",
+    "PlacementSatisfied": "raise replicas in the zones that lack bookies, or lower placement.minZones",
+}
+_WAITING = {
+    "ImagePullBackOff": "the image cannot be fetched: check spec.image and imagePullSecrets",
+    "ErrImagePull": "the image cannot be fetched: check spec.image and imagePullSecrets",
+    "CrashLoopBackOff": "it ends again and again: its last line says why; `kubectl logs --previous` has the rest",
+    "CreateContainerConfigError": "a ConfigMap or Secret that it mounts is missing",
+}
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One finding. `remedy`: what to do, or empty."""
+
+    severity: Severity
+    what: str
+    remedy: str = ""
+
+    def row(self) -> dict[str, str]:
+        """For programs."""
+        return {key: str(value) for key, value in asdict(self).items()}
+
+
+def _wrong(what: str, remedy: str = "") -> Reason:
+    return Reason(Severity.WRONG, what, remedy)
+
+
+def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[Reason]:
+    """A Bookie or a ManagedLedger by its status."""
+    status = resource.get("status") or {}
+    generation = resource["metadata"].get("generation")
+    if not status:
+        return [
+            Reason(
+                Severity.UNKNOWN,
+                "it has no status yet",
+                "does the operator run? `kubectl get pods -A | grep quire-operator`",
+            )
+        ]
+    found = []
+    if generation is not None and status.get("observedGeneration") not in (None, generation):
+        found.append(Reason(Severity.UNKNOWN, "the operator has not looked at its latest change yet"))
+    for condition in status.get("conditions", ()):
+        found += _of_condition(condition)
+    for row in status.get("bookies", ()):
+        if row.get("state") not in (None, "Writable"):
+            why = row.get("reason") or "no reason given"
+            found.append(_wrong(f"bookie {row.get('id') or '?'} in {row['pod']} is {row['state']}: {why}"))
+    found += [
+        _wrong(f"broker {row['pod']} does not answer") for row in status.get("brokers", ()) if not row.get("ready")
+    ]
+    operation = status.get("operation")
+    if operation:
+        text = f"{operation['type']} is under way, at {operation['step']} since {operation.get('stepStartedAt', '?')}"
+        found.append(Reason(Severity.NOTE, text + (f": {operation['message']}" if operation.get("message") else "")))
+    return found + _of_events(events)
+
+
+def _of_condition(condition: ReadManifest) -> list[Reason]:
+    kind, status = condition["type"], condition["status"]
+    text = f"{kind} is {status} ({condition.get('reason', '?')}): {condition.get('message') or 'no message'}"
+    if kind in _QUIET:
+        return [_wrong(text, _REMEDIES.get(kind, ""))] if condition.get("reason") in _STANDS else []
+    if status == "Unknown":
+        return [Reason(Severity.UNKNOWN, text, _REMEDIES.get(kind, ""))]
+    good = "False" if kind in _GOOD_WHEN_FALSE else "True"
+    return [] if status == good else [_wrong(text, _REMEDIES.get(kind, ""))]
+
+
+def of_pod(pod: ReadManifest, events: Sequence[ReadManifest], state: Any = None) -> list[Reason]:
+    """A pod of ours by its status; `state`: what its bookie says of itself, where it answers."""
+    status = pod.get("status") or {}
+    found: list[Reason] = []
+    if pod["metadata"].get("deletionTimestamp"):
+        found.append(Reason(Severity.NOTE, "it is being deleted"))
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            found.append(_wrong(f"no node takes it: {condition.get('message', '')}", "free room, or change placement"))
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        found += _of_container(container)
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
+    if not ready and not found:
+        found.append(_wrong(f"it is not ready (phase {status.get('phase', 'unknown')})"))
+    if isinstance(state, dict):
+        found += _of_bookie(state)
+    return found + _of_events(events)
+
+
+def _of_container(container: ReadManifest) -> list[Reason]:
+    name, state = container["name"], container.get("state") or {}
+    found = []
+    waiting = state.get("waiting")
+    if waiting and waiting.get("reason") not in ("PodInitializing", "ContainerCreating"):
+        text = f"container {name} waits: {waiting.get('reason')} {waiting.get('message', '')}".strip()
+        found.append(_wrong(text, _WAITING.get(str(waiting.get("reason")), "")))
+    ended = (container.get("lastState") or {}).get("terminated") or state.get("terminated")
+    if ended and ended.get("exitCode") != 0:
+        why = ((ended.get("message") or "").strip() or ended.get("reason") or "no message").splitlines()[-1]
+        remedy = "raise resources.limits.memory" if ended.get("reason") == "OOMKilled" else ""
+        restarts = container.get("restartCount", 0)
+        text = f"container {name} ended with code {ended.get('exitCode')} ({restarts} restarts): {why}"
+        found.append(_wrong(text, remedy))
+    return found
+
+
+def _of_bookie(state: dict[str, Any]) -> list[Reason]:
+    found = []
+    if not state.get("running"):
+        found.append(_wrong("its bookie does not serve"))
+    if state.get("readOnly"):
+        reasons = ", ".join(state.get("readOnlyReasons", ())) or "no reason given"
+        found.append(
+            _wrong(
+                f"its bookie is read-only: {reasons}",
+                "it becomes writable once that is over; a drain ends with `kubectl quire undrain`",
+            )
+        )
+    if state.get("inLimbo"):
+        found.append(
+            _wrong(
+                "its bookie is in limbo: what it lost is unknown until it is recovered",
+                "auto-recovery ends it; see docs/bookie.md",
+            )
+        )
+    return found
+
+
+def of_ledger(
+    ledger: ReadManifest, marked: Iterable[str], registered: Iterable[str], unrecoverable: str | None
+) -> list[Reason]:
+    """A ledger by its metadata, the replicas that are marked as lacking, and the bookies that are there."""
+    there = frozenset(registered)
+    found = [
+        _wrong(f"its replica on {bookie} is marked as missing or incomplete", _REMEDIES["FullyReplicated"])
+        for bookie in marked
+    ]
+    for segment in ledger.get("segments", ()):
+        away = [bookie for bookie in segment["ensemble"] if bookie not in there]
+        if away:
+            left = len(segment["ensemble"]) - len(away)
+            text = f"from entry {segment['firstEntry']} on, {', '.join(away)} is not there; {left} of its bookies are"
+            found.append(_wrong(text, "start these bookies, or let auto-recovery copy from the others"))
+    if unrecoverable is not None:
+        found.append(_wrong(f"no replica could be read: {unrecoverable}", "bring back a bookie that had it"))
+    if ledger.get("state") != "CLOSED":
+        found.append(
+            Reason(Severity.NOTE, f"it is {ledger.get('state')}: its writer, or whoever takes it over, closes it")
+        )
+    return found
+
+
+def of_topic(stats: ReadManifest, internal: ReadManifest | None) -> list[Reason]:
+    """A topic by its statistics at its broker."""
+    found = []
+    for name, subscription in sorted((stats.get("subscriptions") or {}).items()):
+        backlog, consumers = subscription.get("msgBacklog", 0), len(subscription.get("consumers", ()))
+        if backlog and not consumers:
+            found.append(
+                _wrong(f"subscription {name} has a backlog of {backlog} and no consumer", "start one, or delete it")
+            )
+        elif subscription.get("blockedSubscriptionOnUnackedMsgs"):
+            found.append(
+                _wrong(f"subscription {name} waits for acknowledgements", "its consumers acknowledge too late")
+            )
+        elif backlog:
+            found.append(
+                Reason(Severity.NOTE, f"subscription {name} has a backlog of {backlog}, {consumers} consumers")
+            )
+    state = (internal or {}).get("state")
+    if state not in (None, "LedgerOpened", "ClosedLedger"):
+        found.append(_wrong(f"its managed ledger is {state}"))
+    return found
+
+
+def _of_events(events: Sequence[ReadManifest]) -> list[Reason]:
+    """The last warnings, the newest first."""
+    warnings = [event for event in events if event.get("type") == "Warning"]
+    warnings.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True)
+    return [
+        Reason(Severity.NOTE, f"event {event.get('reason')}: {event.get('message', '')} ({_times(event)})")
+        for event in warnings[:EVENTS_SHOWN]
+    ]
+
+
+def _times(event: ReadManifest) -> str:
+    count = event.get("count") or 1
+    return f"{count} times" if count > 1 else "once"
+
+
+def drain_line(found: ReadManifest) -> str:
+    """How far a drain is, in a line."""
+    if "ledgers_left" not in found:
+        return f"{found['state']}: the auditor has not looked yet"
+    text = f"{found['state']}: {found['ledgers_left']} of {found['ledgers_first']} ledgers left"
+    if found.get("bytes_first"):
+        text += f", {100 - 100 * found['bytes_left'] // found['bytes_first']} % of the bytes copied"
+    return text + (f", about {duration(found['eta_s'])} more" if found.get("eta_s") else "")

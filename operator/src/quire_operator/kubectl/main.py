@@ -1,0 +1,109 @@
+"""The command `kubectl quire`, as the executable `kubectl-quire`: arguments, output and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage. What a person can mend is one line on standard error, progress too.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from quire_operator import __version__
+from quire_operator.errors import OperatorError
+from quire_operator.kubectl import acting, report, showing
+from quire_operator.kubectl.access import Cluster
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command line."""
+    given = parser().parse_args(words)
+    try:
+        rows, text = asyncio.run(_run(given))
+    except OperatorError as error:
+        print(f"kubectl quire: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("it goes on without this command", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output is gone; Python would complain at exit
+        return 1
+    print(json.dumps(rows, indent=2, ensure_ascii=False) if given.output == "json" else text)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of all commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-n", "--namespace", help="of the resources; default: that of the kubeconfig's context")
+    common.add_argument("-o", "--output", choices=["table", "json"], default="table", help="[table]")
+    common.add_argument("--kubeconfig", help="file; default: as kubectl, KUBECONFIG or ~/.kube/config")
+    common.add_argument("--context", help="of the kubeconfig; default: the current one")
+    top = argparse.ArgumentParser(
+        prog="kubectl quire", description="Quire's bookies and brokers, as people ask about them."
+    )
+    top.add_argument("--version", action="version", version=__version__)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    one = command("status", "pools, bookies, namespaces of topics, and what is wrong")
+    one.add_argument("-A", "--all-namespaces", action="store_true")
+    one = command("drain", "have everything copied away from a bookie; its pod stays")
+    one.add_argument("bookie", metavar="POD|BOOKIE")
+    one.add_argument("--no-wait", action="store_true", help="only say it; the auditor goes on by itself")
+    one = command("undrain", "take a drain back")
+    one.add_argument("bookie", metavar="POD|BOOKIE")
+    command("under-replicated", "ledgers that lack replicas, and those that nobody could restore")
+    one = command("explain", "why something is not ready or not safe")
+    one.add_argument("what", metavar="POD|LEDGER|TOPIC|RESOURCE")
+    one = command("ledgers", "ledgers with their bookies")
+    one.add_argument("--limit", type=int, default=100, help="[100]")
+    one = command("cursors", "the cursors of a topic")
+    one.add_argument("topic", metavar="TOPIC", help="persistent://tenant/namespace/topic")
+    one = command("report", "a redacted bundle for support: resources, events, logs; no Secrets")
+    one.add_argument("--to", default="quire-report.tar.gz", help="file [quire-report.tar.gz]")
+    one.add_argument("--log-lines", type=int, default=report.LOG_LINES, help=f"[{report.LOG_LINES}]")
+    return top
+
+
+async def _run(given: argparse.Namespace) -> tuple[Any, str]:
+    cluster = await Cluster.reach(given.kubeconfig, given.context, given.namespace)
+    async with cluster:
+        match given.command:
+            case "status":
+                return await showing.status(cluster, everywhere=given.all_namespaces)
+            case "drain":
+                return await acting.drain(cluster, given.bookie, _progress, wait=not given.no_wait)
+            case "undrain":
+                return await acting.undrain(cluster, given.bookie)
+            case "under-replicated":
+                return await showing.under_replicated(cluster)
+            case "explain":
+                return await acting.explain(cluster, given.what)
+            case "ledgers":
+                return await showing.ledgers(cluster, max(1, given.limit))
+            case "cursors":
+                return await showing.cursors(cluster, given.topic)
+        return await _report(cluster, Path(given.to), given.log_lines)
+
+
+async def _report(cluster: Cluster, file: Path, log_lines: int) -> tuple[Any, str]:
+    files = await report.collect(cluster, _progress, log_lines=log_lines)
+    try:
+        file.write_bytes(report.archive(files))  # noqa: ASYNC240 - once, at the end of a command
+    except OSError as error:
+        raise OperatorError(f"{file} cannot be written: {error.strerror}") from error
+    text = f"{file}: {len(files)} files, no Secrets, what looks secret is replaced; look through it before you send it"
+    return {"file": str(file), "files": sorted(files)}, text
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

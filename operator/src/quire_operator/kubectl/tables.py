@@ -1,0 +1,43 @@
+"""Rows as text, and values as people read them. Pure."""
+
+from collections.abc import Sequence
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns under headers, as `kubectl get` prints them; an absent value is `-`."""
+    cells = [list(headers), *([text(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = ["   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)
+
+
+def text(cell: object) -> str:
+    """A cell."""
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def size(value: int | None) -> str | None:
+    """Bytes in the largest unit that leaves a number above one."""
+    if value is None:
+        return None
+    amount, unit = float(value), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{value} B" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float | None) -> str | None:
+    """`3d4h`, `5h2m`, `4m`, `12s`."""
+    if seconds is None:
+        return None
+    rest = int(seconds)
+    parts: list[str] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if rest >= length or (unit == "s" and not parts):
+            parts.append(f"{rest // length}{unit}")
+            rest %= length
+        if len(parts) == 2:
+            break
+    return "".join(parts)

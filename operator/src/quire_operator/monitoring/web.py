@@ -1,0 +1,120 @@
+"""The operator's HTTP port: `/healthz`, `/readyz`, `/metrics`. Answers from memory; never asks the API server.
+
+Healthy: the loop answers, the task of the lease goes round, and no pass hangs; else a restart helps. Ready: the API
+server answered lately, also for an operator that only waits for the lease, so that a rollout of two comes to its end.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from quire_operator.errors import OperatorError
+from quire_operator.monitoring.measurements import HANGS_AFTER_S, Measurements
+from quire_operator.monitoring.prometheus import CONTENT_TYPE, Family, rendered
+
+SILENT_AFTER_S = 60.0
+"""The lease is looked at every two seconds, each look ends within its deadline of eight."""
+UNANSWERED_AFTER_S = 30.0
+
+
+class LeaseState(Protocol):
+    """What the lease's task says of itself, in the loop's time; None: not yet."""
+
+    held: asyncio.Event
+    turned_s: float | None
+    """It last went round."""
+    answered_s: float | None
+    """The API server last answered it."""
+
+
+@dataclass(slots=True)
+class OperatorHealth:
+    """Judges; a sentence is what is wrong, None: nothing."""
+
+    lease: LeaseState
+    measurements: Measurements
+    queue_length: Callable[[], int]
+    wall_s: Callable[[], float]
+
+    def ill(self, now_s: float) -> str | None:
+        """A reason to be restarted."""
+        if self.lease.turned_s is not None and now_s - self.lease.turned_s > SILENT_AFTER_S:
+            return f"the lease was last looked at {now_s - self.lease.turned_s:.0f} s ago"
+        longest_s = self.measurements.longest_pass_s(now_s)
+        return f"a pass has taken {longest_s:.0f} s" if longest_s > HANGS_AFTER_S else None
+
+    def not_ready(self, now_s: float) -> str | None:
+        """Nothing can be done now."""
+        answered_s = self.lease.answered_s
+        if answered_s is None:
+            return "the API server has not answered yet"
+        if now_s - answered_s > UNANSWERED_AFTER_S:
+            return f"the API server last answered {now_s - answered_s:.0f} s ago"
+        return None
+
+    def families(self, now_s: float) -> list[Family]:
+        """All readings."""
+        leads, waiting = float(self.lease.held.is_set()), float(self.queue_length())
+        return [
+            Family("quire_operator_leader", "gauge", "1 where this process holds the lease and acts.", (({}, leads),)),
+            Family("quire_operator_queue_length", "gauge", "Resources that wait for a pass.", (({}, waiting),)),
+            Family(
+                "process_resident_memory_bytes",
+                "gauge",
+                "Resident memory size in bytes.",
+                tuple(({}, float(size)) for size in resident_bytes()),
+            ),
+            *self.measurements.families(now_s, self.wall_s()),
+        ]
+
+
+def resident_bytes() -> list[int]:
+    """Of this process; empty where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            return [int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:")]
+    except OSError:
+        return []
+
+
+def application(health: OperatorHealth) -> web.Application:
+    """The three paths."""
+
+    def judged(judge: Callable[[float], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_: web.Request) -> web.Response:
+            wrong = judge(asyncio.get_running_loop().time())
+            return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
+
+        return answer
+
+    async def metrics(_: web.Request) -> web.Response:
+        text = rendered(health.families(asyncio.get_running_loop().time()))
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.router.add_get("/healthz", judged(health.ill))
+    app.router.add_get("/readyz", judged(health.not_ready))
+    app.router.add_get("/metrics", metrics)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(health: OperatorHealth, port: int, host: str = "0.0.0.0") -> AsyncIterator[int]:
+    """Serve while inside; gives the port, which 0 leaves to the system. OperatorError when it is taken.
+
+    On all addresses: probes come from the node, scrapes from elsewhere. Nothing secret is said.
+    """
+    runner = web.AppRunner(application(health), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise OperatorError(f"port {port} cannot be listened on: {error}; choose another --metrics-port") from error
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,93 @@
+"""The operator's rights in the chart: what its code asks for, all of it and no more.
+
+tests/integration/operator/test_chart.py runs the operator with them; what is asked only when something is lost is here.
+"""
+
+import re
+
+import pytest
+
+from quire_operator.builders.auto_recovery import recovery_children
+from quire_operator.builders.bookie import BookieFacts, bookie_children
+from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.cluster.paths import collection
+from tests.unit.charts.rendering import ONE_NAMESPACE, ROOT, Manifest, objects
+from tests.unit.operator.certificates.test_keeping import bookie, managed_ledger
+
+OPERATOR = ROOT / "operator" / "src" / "quire_operator"
+CHILD = {"get", "list", "watch", "create", "patch"}
+"""Applied on the server's side, and watched."""
+NEEDED = {
+    "bookies.quire.dev": {"get", "list", "watch", "patch"},
+    "managedledgers.quire.dev": {"get", "list", "watch", "patch"},
+    "bookies/status.quire.dev": {"update", "patch"},
+    "managedledgers/status.quire.dev": {"update", "patch"},
+    "bookies/finalizers.quire.dev": {"update"},
+    "managedledgers/finalizers.quire.dev": {"update"},
+    "statefulsets.apps": CHILD | {"delete"},
+    "deployments.apps": CHILD,
+    "services": CHILD,
+    "configmaps": CHILD,
+    "serviceaccounts": CHILD,
+    "poddisruptionbudgets.policy": CHILD,
+    "podmonitors.monitoring.coreos.com": CHILD,
+    "pods": {"get", "list", "watch", "patch", "delete"},
+    "persistentvolumeclaims": {"get", "list", "watch", "patch", "delete"},
+    "persistentvolumes": {"get", "patch"},
+    "nodes": {"get", "list"},
+    "storageclasses.storage.k8s.io": {"list"},
+    "events": {"create", "patch"},
+    "secrets": {"get", "create", "update"},
+    "leases.coordination.k8s.io": {"get", "create", "update"},
+}
+
+
+def given(found: dict[str, Manifest]) -> dict[str, set[str]]:
+    """Verbs by resource, of all roles of the operator's account."""
+    account = {"kind": "ServiceAccount", "name": "quire-operator", "namespace": "quire"}
+    bound = {
+        each["roleRef"]["kind"] + "/" + each["roleRef"]["name"]
+        for each in found.values()
+        if each["kind"].endswith("RoleBinding") and account in each["subjects"]
+    }
+    rights: dict[str, set[str]] = {}
+    for each in found.values():
+        if f"{each['kind']}/{each['metadata']['name']}" not in bound:
+            continue
+        for rule in each["rules"]:
+            for group in rule["apiGroups"]:
+                for name in rule["resources"]:
+                    rights.setdefault(f"{name}.{group}" if group else name, set()).update(rule["verbs"])
+    return rights
+
+
+@pytest.mark.parametrize("values", [{}, ONE_NAMESPACE], ids=["everywhere", "one namespace"])
+def test_the_account_may_do_what_is_needed_and_nothing_else(values: Manifest) -> None:
+    assert given(objects(values)) == NEEDED
+
+
+def test_without_certificates_of_its_own_it_only_reads_secrets() -> None:
+    rights = given(objects({"operator": {"tls": "none"}, "etcd": {"enabled": False}}))
+    assert rights["secrets"] == {"get"}
+
+
+def test_every_kind_that_the_code_names_is_in_the_table() -> None:
+    named = set()
+    for path in OPERATOR.rglob("*.py"):
+        named |= set(re.findall(r'(?:object_path|collection)\(\s*(?:"([\w./]+)"|[A-Z_]+), "(\w+)"', path.read_text()))
+    kinds = {kind for _, kind in named}
+    assert {"Pod", "PersistentVolumeClaim", "StatefulSet", "Event", "Secret"} <= kinds
+    for kind in kinds:
+        plural = collection("v1", kind, None).rpartition("/")[2]
+        assert any(name.partition(".")[0] == plural for name in NEEDED), kind
+
+
+def test_every_child_is_in_the_table() -> None:
+    pool, ledger = bookie(), managed_ledger()
+    children = bookie_children(pool, BookieFacts(3, "image", pod_monitors=True))
+    children += recovery_children(pool, "image", True)
+    children += broker_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
+    for child in children:
+        group = child["apiVersion"].rpartition("/")[0]
+        plural = collection("v1", child["kind"], None).rpartition("/")[2]
+        assert NEEDED[f"{plural}.{group}" if group else plural] >= {"get", "create", "patch"}, child["kind"]

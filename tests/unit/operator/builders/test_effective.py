@@ -1,0 +1,47 @@
+"""Which TLS counts, by what a resource says and by whether the operator makes certificates."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.effective import effective_bookie, effective_managed_ledger, is_generated
+from tests.support.kube_resources import bookie, managed_ledger
+
+OFF: dict[str, Any] = {"mode": "Disabled"}
+OWN: dict[str, Any] = {"secretName": "own"}
+OFFERED: dict[str, Any] = {"mode": "Offered"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "generated", "mode", "secret"),
+    [
+        (None, True, "Required", "{}-tls"),
+        (None, False, None, None),
+        (OFF, True, None, None),
+        (OFF, False, None, None),
+        (OWN, True, "Required", "own"),
+        (OWN, False, "Required", "own"),
+        (OFFERED, True, "Offered", "{}-tls"),
+        (OFFERED, False, "Offered", None),
+    ],
+)
+def test_the_secret_that_counts(
+    tls: dict[str, Any] | None, generated: bool, mode: str | None, secret: str | None
+) -> None:
+    given = {} if tls is None else {"tls": tls}
+    pool = effective_bookie(Bookie.model_validate(bookie(**given)), generated).spec.tls
+    ledger = ManagedLedger.model_validate(managed_ledger(brokers=given))
+    brokers = effective_managed_ledger(ledger, generated).spec.brokers.tls
+    for found, name in ((pool, "pool-bookie"), (brokers, "orders-broker")):
+        assert (None if found is None else found.mode) == mode
+        assert (None if found is None else found.secret_name) == (None if secret is None else secret.format(name))
+
+
+def test_it_is_the_same_again_and_nothing_else_of_the_resource_changes() -> None:
+    pool = Bookie.model_validate(bookie(replicas=5))
+    once = effective_bookie(pool, True)
+    assert effective_bookie(once, True) == once
+    assert once.model_copy(update={"spec": once.spec.model_copy(update={"tls": None})}) == pool
+    assert is_generated(None) and not is_generated(once.spec.tls)

@@ -1,0 +1,80 @@
+"""What is remembered of children that were applied, and what makes it stale."""
+
+from typing import Any
+
+from quire_operator.cluster.applied import KEPT_S, KEPT_UNWATCHED_S, Applied
+from quire_operator.cluster.memory import QUIET_REQUEUE_S_MAX, Paces
+from quire_operator.cluster.paths import manifest_path
+
+
+def manifest(kind: str = "ConfigMap", **more: Any) -> dict[str, Any]:
+    version = "v1" if kind == "ConfigMap" else "apps/v1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "namespace": "ns"}} | more
+
+
+def answer(version: int) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": str(version), "generation": version}}
+
+
+def noted(kind: str = "ConfigMap", version: int = 5) -> Applied:
+    found = Applied(watched=True)
+    found.note(manifest(kind), answer(version), 100.0)
+    return found
+
+
+PATH = manifest_path(manifest())
+
+
+def test_the_same_is_not_applied_again_and_another_is() -> None:
+    applied = noted()
+    assert applied.is_fresh(manifest(), 100.0)
+    assert not applied.is_fresh(manifest(data={"a": "b"}), 100.0)
+    assert not applied.is_fresh(manifest(), 100.0 + KEPT_S), "for a watch that missed something"
+    assert not applied.is_fresh(manifest(), 99.0), "a clock that was set back proves nothing"
+
+
+def test_our_own_write_is_no_change_and_a_later_one_is() -> None:
+    applied = noted()
+    assert not applied.saw(PATH, 5)
+    assert applied.is_fresh(manifest(), 100.0)
+    assert applied.saw(PATH, 6)
+    assert not applied.is_fresh(manifest(), 100.0)
+    applied.note(manifest(), answer(7), 101.0)
+    assert applied.is_fresh(manifest(), 101.0)
+
+
+def test_an_event_that_comes_before_the_answer_to_our_write_is_no_change() -> None:
+    applied = noted()
+    applied.saw(PATH, 6)
+    applied.note(manifest(), answer(6), 100.0)
+    assert applied.is_fresh(manifest(), 100.0)
+
+
+def test_a_change_of_somebody_else_just_behind_our_write_is_not_lost() -> None:
+    applied = noted()
+    applied.saw(PATH, 7)
+    applied.note(manifest(), answer(6), 100.0)
+    assert not applied.is_fresh(manifest(), 100.0)
+
+
+def test_one_that_is_gone_is_applied_anew() -> None:
+    applied = noted()
+    applied.lost(PATH)
+    assert not applied.is_fresh(manifest(), 100.0)
+    assert applied.saw(PATH, 1), "another one, of which we know nothing"
+
+
+def test_without_watches_little_is_believed_and_of_stateful_sets_nothing() -> None:
+    applied = Applied()
+    for kind in ("ConfigMap", "StatefulSet"):
+        applied.note(manifest(kind), answer(5), 100.0)
+    assert applied.is_fresh(manifest(), 100.0)
+    assert not applied.is_fresh(manifest(), 100.0 + KEPT_UNWATCHED_S)
+    assert not applied.is_fresh(manifest("StatefulSet"), 100.0)
+
+
+def test_who_waits_is_looked_at_less_and_less_often_until_something_happens() -> None:
+    paces = Paces()
+    assert [paces.next_s("a", 2.0, quiet=True) for _ in range(4)] == [4, 8, QUIET_REQUEUE_S_MAX, QUIET_REQUEUE_S_MAX]
+    assert paces.next_s("a", 2.0, quiet=False) == 2
+    assert paces.next_s("a", 60.0, quiet=True) == 60, "never sooner than it wants"

@@ -1,0 +1,113 @@
+"""The operator asks pods by IP and judges their certificates by name and authority; pods of before speak as before."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.judges import Judge, trusting_nobody
+from quire_operator.errors import UnreachableError
+from tests.support.certificates import Authority
+
+HOST, NAME = "127.0.0.1", "pool-bookie-0.pool-bookie.ns.svc"
+
+
+@asynccontextmanager
+async def pod(tls: ssl.SSLContext | None) -> AsyncIterator[BookieHttp]:
+    app = web.Application()
+
+    async def state(_: web.Request) -> web.Response:
+        return web.json_response({"running": True})
+
+    for path in ("/state", "/api/v1/bookie/state", "/api/v1/bookie/info"):
+        app.router.add_get(path, state)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, HOST, 0, ssl_context=tls)
+    await site.start()
+    port = runner.addresses[0][1]
+    async with aiohttp.ClientSession() as session:
+        yield BookieHttp(session, port)
+    await runner.cleanup()
+
+
+def serving(authority: Authority, *names: str) -> ssl.SSLContext:
+    pem = authority.issue("pod", *names)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem.certificate, pem.key)
+    return context
+
+
+def judge(authority: Authority) -> Judge:
+    return Judge(ssl.create_default_context(cafile=authority.trust), NAME)
+
+
+async def test_a_pod_with_a_certificate_for_its_name_is_asked_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with pod(serving(authority, "*.pool-bookie.ns.svc")) as http:
+        http.judge("ns/pool", [HOST], {HOST: judge(authority)})
+        assert (await http.ask(HOST, "/state")).body == {"running": True}
+
+
+@pytest.mark.parametrize(("signer", "name"), [("stranger", "*.pool-bookie.ns.svc"), ("authority", "other.ns.svc")])
+async def test_a_certificate_of_another_authority_or_for_another_name_is_final(
+    tmp_path: Path, signer: str, name: str
+) -> None:
+    authorities = {one: Authority(tmp_path, one) for one in ("authority", "stranger")}
+    async with pod(serving(authorities[signer], name)) as http:
+        http.judge("ns/pool", [HOST], {HOST: judge(authorities["authority"])})
+        with pytest.raises(UnreachableError, match="ertificate"):
+            await http.ask(HOST, "/state")
+
+
+async def test_pods_made_before_tls_was_turned_on_or_off_are_asked_the_other_way(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with pod(None) as http:
+        http.judge("ns/pool", [HOST], {HOST: judge(authority)})
+        assert (await http.ask(HOST, "/state")).status == 200
+    async with pod(serving(authority, NAME)) as http:
+        http.judge("ns/pool", [HOST], {})
+        assert (await http.ask(HOST, "/state")).status == 200
+
+
+async def test_a_pod_that_is_not_there_is_unreachable_either_way(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with pod(None) as http:
+        pass
+    async with aiohttp.ClientSession() as session:
+        gone = BookieHttp(session, http._port)
+        for judges in ({}, {HOST: judge(authority)}):
+            gone.judge("ns/pool", [HOST], judges)
+            with pytest.raises(UnreachableError):
+                await gone.ask(HOST, "/state")
+
+
+async def test_while_the_authority_is_not_known_nothing_is_believed(tmp_path: Path) -> None:
+    async with pod(serving(Authority(tmp_path), NAME)) as http:
+        http.judge("ns/pool", [HOST], {HOST: Judge(trusting_nobody(), NAME)})
+        with pytest.raises(UnreachableError, match="ertificate"):
+            await http.ask(HOST, "/state")
+
+
+async def test_an_answer_of_another_program_is_none() -> None:
+    async with pod(None) as http:
+        with pytest.raises(UnreachableError, match="another version"):
+            await http.bookie(HOST, "b")
+
+
+async def test_addresses_that_pods_had_are_forgotten_unless_another_pool_has_them() -> None:
+    async with aiohttp.ClientSession() as session:
+        http = BookieHttp(session)
+        first, second = (Judge(trusting_nobody(), name) for name in ("first", "second"))
+        http.judge("ns/a", ["10.0.0.1", "10.0.0.2"], {"10.0.0.1": first, "10.0.0.2": first})
+        http.judge("ns/b", ["10.0.0.2"], {"10.0.0.2": second})
+        http.judge("ns/a", ["10.0.0.3"], {"10.0.0.3": first})
+        assert http._judges == {"10.0.0.2": second, "10.0.0.3": first}
+        http.judge("ns/a", (), {})
+        http.judge("ns/b", (), {})
+        assert not http._judges

@@ -1,0 +1,44 @@
+"""What a pod and a volume say of themselves: last words, and hosts."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator.cluster.lost_volumes import hosts_of, last_words
+
+ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": "starting\n\nquire: the folder /x is empty\n"}}
+
+
+def pod(state: dict[str, Any], last: dict[str, Any] | None = None, name: str = "quire") -> dict[str, Any]:
+    return {"status": {"containerStatuses": [{"name": name, "state": state, "lastState": last or {}}]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pod({"running": {}}, ENDED), None),
+        (pod({"waiting": {"reason": "CrashLoopBackOff"}}, ENDED), "the folder /x is empty"),
+        (pod(ENDED), "the folder /x is empty"),
+        (pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "its process ended with code 137 (OOMKilled)"),
+        (pod({"waiting": {"reason": "ContainerCreating"}}), None),
+        (
+            pod({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+            "ImagePullBackOff: no such image",
+        ),
+        (pod(ENDED, name="sidecar"), None),
+        ({"status": {}}, None),
+        ({}, None),
+    ],
+)
+def test_the_last_words_of_a_process_that_does_not_stay_up(found: dict[str, Any], words: str | None) -> None:
+    assert last_words(found) == words
+
+
+def test_a_local_volume_names_its_hosts_and_any_other_names_none() -> None:
+    rules = [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]},
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z"]},
+    ]
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": rules}]}}
+    assert hosts_of({"spec": {"nodeAffinity": terms}}) == {"n1"}
+    assert hosts_of({"spec": {}}) == set()

@@ -1,0 +1,93 @@
+"""Who needs the bookies, when some of them are to go: asked of the API server, not of what watches told."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator.cluster.memory import Cache, Memory, Resources
+from quire_operator.cluster.observing import observe_pool
+from quire_operator.plan.actions import Apply
+from quire_operator.plan.bookie import plan_bookie
+from tests.support.kube_resources import bookie, managed_ledger
+
+POOL = "/apis/quire.dev/v1alpha1/namespaces/ns/bookies/pool"
+HEAD = {"name": "pool", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+
+
+class FakeKube:
+    """Objects and collections by path; what is not there is None or empty."""
+
+    def __init__(self, resource: dict[str, Any], replicas: int) -> None:
+        self.asked: list[str] = []
+        owner = {"metadata": {"name": "pool-bookie", "uid": "s", "generation": 1}, "spec": {"replicas": replicas}}
+        self.objects = {POOL: resource, "/apis/apps/v1/namespaces/ns/statefulsets/pool-bookie": owner}
+        ledger = managed_ledger()
+        ledger["metadata"]["namespace"] = "ns"
+        self.lists = {
+            "/apis/quire.dev/v1alpha1/managedledgers": [ledger],
+            "/apis/quire.dev/v1alpha1/bookies": [resource],
+        }
+
+    async def get(self, path: str) -> Any:
+        self.asked.append(path)
+        return self.objects.get(path)
+
+    async def list(self, path: str, selector: str = "") -> list[Any]:
+        self.asked.append(path)
+        return self.lists.get(path, [])
+
+
+async def users(resource: dict[str, Any], replicas: int) -> list[str]:
+    """Of the pool, as a look finds them while the watches have told of nothing."""
+    kube: Any = FakeKube(resource, replicas)
+    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
+    assert seen is not None
+    return [one.name for one in seen.namespaces]
+
+
+@pytest.mark.parametrize(
+    ("gone", "replicas", "there", "expected"),
+    [
+        (False, 3, 3, []),
+        (False, 3, 4, ["orders"]),
+        (True, 3, 3, ["orders"]),
+    ],
+    ids=["nothing leaves", "a bookie leaves", "the pool goes"],
+)
+async def test_nothing_is_taken_away_by_what_a_watch_last_told(
+    gone: bool, replicas: int, there: int, expected: list[str]
+) -> None:
+    resource = bookie(replicas=replicas)
+    resource["metadata"] = HEAD | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if gone else {})
+    assert await users(resource, there) == expected
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        (None, False),
+        ({"resources": [{"kind": "ServiceMonitor"}]}, False),
+        ({"resources": [{"kind": "PodMonitor"}]}, True),
+    ],
+)
+async def test_pod_monitors_are_made_where_the_cluster_knows_them(api: dict[str, Any] | None, expected: bool) -> None:
+    resource = bookie()
+    resource["metadata"] = HEAD
+    kube: Any = FakeKube(resource, 3)
+    kube.objects["/apis/monitoring.coreos.com/v1"] = api
+    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
+    assert seen is not None
+    kinds = [action.manifest["kind"] for action in plan_bookie(seen, "i").actions if isinstance(action, Apply)]
+    assert kinds.count("PodMonitor") == (2 if expected else 0)
+
+
+async def test_what_was_read_of_nodes_is_not_kept_for_ever() -> None:
+    cache, kube = Cache(), FakeKube({}, 0)
+    reading: Any = kube
+    for number in range(100):
+        await cache.get(reading, f"/api/v1/nodes/n{number}", now_s=number * 10.0)
+    assert len(cache) < 10
+    await cache.get(reading, "/api/v1/nodes/n99", now_s=1000.0)
+    assert len(kube.asked) == 100, "lately read"

@@ -1,0 +1,70 @@
+"""The probes and the scrape of the operator, over a real socket."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+
+from quire_operator.errors import OperatorError
+from quire_operator.monitoring.measurements import Measurements
+from quire_operator.monitoring.web import OperatorHealth, resident_bytes, serving
+
+
+@dataclass
+class Lease:
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+    turned_s: float | None = None
+    answered_s: float | None = None
+
+
+def health_of(lease: Lease) -> OperatorHealth:
+    return OperatorHealth(lease, Measurements(), lambda: 3, lambda: 0.0)
+
+
+async def test_a_live_operator_answers_on_its_three_paths() -> None:
+    lease = Lease()
+    async with serving(health_of(lease), 0, "127.0.0.1") as port, aiohttp.ClientSession() as session:
+
+        async def ask(path: str) -> tuple[int, str]:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                return answer.status, await answer.text()
+
+        assert await ask("/healthz") == (200, "ok\n")
+        assert (await ask("/readyz"))[0] == 503, "nobody has answered yet"
+        lease.turned_s = lease.answered_s = asyncio.get_running_loop().time()
+        assert await ask("/readyz") == (200, "ok\n")
+        status, text = await ask("/metrics")
+        assert status == 200
+        assert "quire_operator_leader 0\n" in text
+        assert "quire_operator_queue_length 3\n" in text
+        lease.held.set()
+        assert "quire_operator_leader 1\n" in (await ask("/metrics"))[1]
+
+
+@pytest.mark.parametrize(
+    ("turned_s", "answered_s", "ill", "not_ready"),
+    [
+        (None, None, None, "the API server has not answered yet"),
+        (100.0, 100.0, None, None),
+        (100.0, 60.0, None, "the API server last answered 40 s ago"),
+        (30.0, 30.0, "the lease was last looked at 70 s ago", "the API server last answered 70 s ago"),
+    ],
+)
+def test_a_silent_api_server_is_no_reason_to_be_restarted_and_a_task_that_hangs_is(
+    turned_s: float | None, answered_s: float | None, ill: str | None, not_ready: str | None
+) -> None:
+    health = health_of(Lease(turned_s=turned_s, answered_s=answered_s))
+    assert health.ill(100.0) == ill
+    assert health.not_ready(100.0) == not_ready
+
+
+async def test_a_port_that_is_taken_is_said() -> None:
+    async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
+        with pytest.raises(OperatorError, match="--metrics-port"):
+            async with serving(health_of(Lease()), port, "127.0.0.1"):
+                raise AssertionError("two listen on one port")
+
+
+def test_the_memory_of_this_process_is_known() -> None:
+    assert all(size > 10 * 2**20 for size in resident_bytes())

@@ -1,0 +1,296 @@
+"""Bookies whose volumes are lost: when they are replaced, by whose word, and what happens to what was on them."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from quire_operator.api.operations import Step
+from quire_operator.plan.bookie import plan_bookie
+from tests.unit.operator.plan.small_world import World
+from tests.unit.operator.plan.test_bookie import reasons, running
+
+LOST = "pool-bookie-1"
+STORAGE = {"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi"}}
+
+
+def lost_node() -> World:
+    world = running(4)
+    world.lose_node(LOST)
+    return world
+
+
+def row(world: World, pod: str = LOST) -> dict[str, object]:
+    return next(row for row in world.status()["bookies"] if row["pod"] == pod)
+
+
+def wait_long(world: World) -> None:
+    """Longer than a bookie is given to come back."""
+    world.run()
+    world.now_s += 700
+    world.run()
+
+
+def replaced(world: World, old: str) -> bool:
+    """Another bookie is in the pod, and the old one is forgotten."""
+    pod = world.pods[LOST]
+    there = world.disks[LOST].bookie
+    return pod.ready and there != old and world.cookies >= {there} and old not in world.cookies
+
+
+def test_a_lost_bookie_is_given_time_to_come_back_and_the_status_says_what_is_wrong() -> None:
+    world = lost_node()
+    claims = dict(world.claims)
+    world.run()
+    assert world.claims == claims
+    assert row(world)["state"] == "Lost"
+    assert "no node of the cluster" in str(row(world)["reason"])
+    blocked = world.condition("ReplaceBlocked")
+    assert (blocked["status"], blocked["reason"]) == ("True", "WaitingForItsReturn")
+    assert "quire.dev/replace" in blocked["message"]
+    assert world.status()["lost"] == 1
+    assert world.condition("Degraded")["status"] == "True"
+
+
+def test_after_that_its_ledgers_are_copied_first_and_its_claims_go_then() -> None:
+    world = lost_node()
+    old = world.disks[LOST]
+    wait_long(world)
+    assert replaced(world, old.bookie)
+    assert world.retained == [old], "its volumes stay, by default"
+    assert old.ledgers == 0
+    assert world.status()["phase"] == "Running"
+    assert reasons(world) == [
+        *("ReplaceStarted", "ReplaceUnbinding", "ReplaceRejoining", "ReplaceRemovingCookie", "ReplaceFinished"),
+    ]
+
+
+def test_nothing_is_given_up_while_a_ledger_on_it_has_no_other_replica() -> None:
+    world = lost_node()
+    world.lost[world.disks[LOST].bookie].ledgers = 10**6
+    claims = dict(world.claims)
+    world.run()
+    world.now_s += 700
+    for _ in range(50):
+        world.one_pass()
+        world.settle()
+    assert world.claims == claims
+    assert world.status()["operation"]["step"] == "Copying"
+    assert "ledgers are still on it" in world.condition("Progressing")["message"]
+
+
+def test_what_takes_longer_than_its_deadline_is_said_once_and_goes_on() -> None:
+    world = lost_node()
+    world.lost[world.disks[LOST].bookie].ledgers = 10**6
+    world.run()
+    world.now_s += 700
+    for _ in range(5):
+        world.one_pass()
+        world.settle()
+    world.now_s += 25 * 3600
+    for _ in range(5):
+        world.one_pass()
+        world.settle()
+    late = [event for event in world.events if event.reason == "ReplaceLate"]
+    assert len(late) == 1
+    assert late[0].warning
+    assert world.status()["operation"]["step"] == "Copying"
+
+
+def test_a_node_that_comes_back_while_its_bookie_is_copied_keeps_it() -> None:
+    world = lost_node()
+    old = world.disks[LOST].bookie
+    world.run()
+    world.now_s += 700
+    world.one_pass()
+    world.one_pass()
+    assert world.drains
+    world.bring_node_back(LOST)
+    world.run()
+    assert world.disks[LOST].bookie == old
+    assert not world.drains
+    assert world.pods[LOST].ready
+
+
+def test_a_persons_word_gives_the_volumes_up_at_once_and_keeps_them() -> None:
+    world = lost_node()
+    old = world.disks[LOST]
+    world.change(storage=STORAGE | {"reclaimPolicy": "Delete"})
+    world.ask_to_replace(LOST)
+    world.one_pass()
+    assert world.status()["operation"]["step"] == "Unbinding"
+    world.run()
+    assert replaced(world, old.bookie)
+    assert world.retained == [old], "also where drained ones are deleted: nobody had copied it yet"
+
+
+def test_an_id_is_not_forgotten_while_its_pod_is_between_two_nodes() -> None:
+    world = running(4)
+    old = world.disks[LOST].bookie
+    del world.pods[LOST]
+    world.one_pass()
+    assert (row(world)["id"], row(world)["state"]) == (old, "Starting")
+    world.settle()
+    world.lose_node(LOST)
+    wait_long(world)
+    assert replaced(world, old)
+
+
+def test_with_the_manual_policy_nothing_happens_without_a_persons_word() -> None:
+    world = lost_node()
+    world.change(storage=STORAGE | {"lostVolumePolicy": "Manual"})
+    old = world.disks[LOST].bookie
+    wait_long(world)
+    assert world.condition("ReplaceBlocked")["reason"] == "ManualPolicy"
+    assert old in world.cookies
+    world.ask_to_replace(LOST)
+    world.run()
+    assert replaced(world, old)
+
+
+@pytest.mark.parametrize("away", ["etcd", "auditor"])
+def test_what_keeps_a_replacement_from_beginning_is_a_condition(away: str) -> None:
+    world = lost_node()
+    world.run()
+    world.now_s += 700
+    if away == "etcd":
+        world.etcd_away = True
+    else:
+        world.auditor = None
+    world.run()
+    expected = {"etcd": "MetadataUnreachable", "auditor": "AutoRecoveryOff"}[away]
+    assert world.condition("ReplaceBlocked")["reason"] == expected
+    assert "operation" not in world.status()
+
+
+def test_a_bookie_that_serves_is_emptied_before_a_persons_word_is_followed() -> None:
+    world = running(4)
+    old = world.disks[LOST]
+    world.ask_to_replace(LOST)
+    for _ in range(3):
+        world.one_pass()
+        world.settle()
+    assert world.status()["operation"]["step"] == "Copying"
+    assert old.ledgers > 0
+    world.run()
+    assert replaced(world, old.bookie)
+    assert old.ledgers == 0
+
+
+def test_a_bookie_that_only_the_operator_cannot_reach_is_not_given_up_on_a_persons_word() -> None:
+    world = running(4)
+    world.ask_to_replace(LOST)
+    claims = dict(world.claims)
+    for _ in range(4):
+        seen = world.observe()
+        silent = {pod: one for pod, one in seen.bookies.items() if pod != LOST}
+        found = plan_bookie(replace(seen, bookies=silent), "quire:1")
+        for action in found.actions:
+            world.perform(action)
+        world.resource["status"] = found.status.plain()
+        assert found.status.operation is not None
+        assert found.status.operation.step is Step.COPYING, "its pod is ready: it serves"
+    assert world.claims == claims
+
+
+def test_new_volumes_that_are_lost_before_a_bookie_came_up_on_them_are_given_up_on_a_persons_word() -> None:
+    world = lost_node()
+    old = world.disks[LOST].bookie
+    world.change(storage=STORAGE | {"reclaimPolicy": "Delete"})
+    world.ask_to_replace(LOST)
+    world.broken.add("quire:1")
+    for _ in range(6):
+        world.one_pass()
+        world.settle()
+    assert world.status()["operation"]["step"] == "Rejoining"
+    second = world.disks[LOST]
+    world.lose_node(LOST)
+    world.broken.clear()
+    world.ask_to_replace(LOST)
+    world.run()
+    assert replaced(world, old)
+    assert second in world.retained, "nobody knows what came onto them"
+
+
+def test_a_word_that_is_taken_back_leaves_a_serving_bookie_as_it_was() -> None:
+    world = running(4)
+    old = world.disks[LOST].bookie
+    world.ask_to_replace(LOST)
+    for _ in range(3):
+        world.one_pass()
+        world.settle()
+    world.pods[LOST] = replace(world.pods[LOST], replace_asked=False)
+    world.run()
+    assert world.disks[LOST].bookie == old
+    assert not world.drains
+
+
+def test_volumes_that_were_emptied_under_a_bookie_leave_an_id_that_is_forgotten_when_no_ledger_names_it() -> None:
+    world = running(4)
+    old = world.disks[LOST].bookie
+    world.wipe(LOST)
+    world.one_pass()
+    world.settle()
+    world.one_pass()
+    assert [lost["id"] for lost in world.status()["lostBookies"]] == [old]
+    world.run()
+    assert replaced(world, old)
+    assert world.status()["lostBookies"] == []
+
+
+def test_a_bookie_that_refuses_its_folders_says_why_in_the_status() -> None:
+    world = running()
+    said = "the folder /var/lib/quire/ledgers0/0 of bookie b is empty: its volume is missing or lost; mount it"
+    world.pods[LOST] = replace(world.pods[LOST], ready=False, zone_annotation=None, failure=said)
+    world.broken.add("quire:1")
+    world.run()
+    assert (row(world)["state"], row(world)["reason"]) == ("Failing", said)
+    assert world.condition("Degraded")["status"] == "True"
+    world.broken.clear()
+    world.ask_to_replace(LOST)
+    world.run()
+    assert row(world)["state"] == "Writable"
+
+
+def test_a_roll_does_not_wait_for_ever_for_a_bookie_that_is_lost() -> None:
+    world = running(4)
+    world.change(image="quire:2")
+    while not world.replaced:
+        world.one_pass()
+        world.settle()
+    world.lose_node(LOST)
+    wait_long(world)
+    world.run()
+    assert all("quire:2" in pod.revision and pod.ready for pod in world.pods.values())
+    assert not world.lost[next(iter(world.lost))].ledgers
+
+
+def slow_to_die(world: World) -> World:
+    world.ask_to_replace(LOST)
+    return world
+
+
+WAYS: dict[str, Callable[[], World]] = {
+    "by itself": lost_node,
+    "by a person's word": lambda: slow_to_die(lost_node()),
+    "while it serves": lambda: slow_to_die(running(4)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_an_operator_that_is_killed_at_any_step_of_it_goes_on_to_the_same_end(way: str) -> None:
+    before = WAYS[way]()
+    before.done = 0
+    whole = copy.deepcopy(before)
+    old = whole.disks[LOST].bookie
+    wait_long(whole)
+    assert replaced(whole, old)
+    for step in range(1, whole.done + 1):
+        world = copy.deepcopy(before)
+        world.kill_at = step
+        wait_long(world)
+        assert replaced(world, old), f"killed before step {step}"
+        assert world.status()["phase"] == "Running"
+        assert len(world.retained) == 1, f"the claims went twice, killed before step {step}"

@@ -1,0 +1,40 @@
+"""Which pods are told which zone."""
+
+from dataclasses import replace
+
+import pytest
+
+from quire_operator.plan.actions import AnnotateZone
+from quire_operator.plan.seen import PodSeen, PoolSeen
+from quire_operator.plan.zones import annotations
+from tests.unit.operator.plan.small_world import World
+
+POD = PodSeen("pool-bookie-0", "u1", node="n1", zone="eu-1a")
+
+
+def seen(pod: PodSeen, keys: list[str] | None = None) -> PoolSeen:
+    world = World()
+    if keys is not None:
+        world.change(placement={"topologyKeys": keys})
+    return replace(world.observe(), pods=(pod,))
+
+
+@pytest.mark.parametrize(
+    ("pod", "zone"),
+    [
+        (POD, "eu-1a"),
+        (replace(POD, zone=""), ""),  # its node has none: said, so that nobody waits for it
+        (replace(POD, zone_annotation="eu-1a"), None),
+        (replace(POD, zone_annotation="eu-1b"), "eu-1a"),  # changed by hand, or another label counts now
+        (replace(POD, node=None, zone=None), None),
+        (replace(POD, zone=None), None),  # its node could not be asked
+        (replace(POD, deleting=True), None),
+    ],
+)
+def test_a_pod_is_told_the_zone_of_its_node_once_it_has_one(pod: PodSeen, zone: str | None) -> None:
+    expected = [] if zone is None else [AnnotateZone("pool-bookie-0", "u1", zone)]
+    assert annotations(seen(pod)) == expected
+
+
+def test_without_topology_keys_nobody_is_told_anything() -> None:
+    assert annotations(seen(POD, keys=[])) == []

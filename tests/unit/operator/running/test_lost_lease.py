@@ -1,0 +1,43 @@
+"""A lost lease: everything that acts ends, and the process begins anew; other errors end it, in a line."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator import main as command
+from quire_operator.errors import KubeError
+from quire_operator.running import process
+from quire_operator.running.lease import LeaseLostError
+from quire_operator.running.process import OperatorSettings
+
+WORDS = ["run", "--bookie-image", "b", "--broker-image", "c", "--namespace", "here"]
+
+
+def test_a_process_that_lost_the_lease_waits_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[OperatorSettings] = []
+
+    async def run(settings: OperatorSettings) -> None:
+        runs.append(settings)
+        if len(runs) < 3:
+            raise LeaseLostError("the lease was not renewed for 8 s")
+
+    monkeypatch.setattr(command, "run_operator", run)
+    assert command.main(WORDS) == 0
+    assert len(runs) == 3
+
+
+def test_another_error_is_a_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(settings: OperatorSettings) -> None:
+        raise KubeError(403, "leases may not be read")
+
+    monkeypatch.setattr(command, "run_operator", run)
+    assert command.main(WORDS) == 1
+    assert "leases may not be read" in capsys.readouterr().err
+
+
+def test_an_error_is_found_in_groups_of_groups() -> None:
+    lost = LeaseLostError("gone")
+    inner: Any = ExceptionGroup("inner", [lost])
+    assert process._first(ExceptionGroup("outer", [inner])) is lost

@@ -1,0 +1,121 @@
+"""Which keys an event wakes, and which events are only the operator's own writes."""
+
+from typing import Any
+
+import pytest
+
+from quire_operator.builders.naming import BOOKIE, BROKER, labels
+from quire_operator.cluster.applied import Applied
+from quire_operator.cluster.memory import Memory, Resources
+from quire_operator.running.wakes import Wakes
+from quire_operator.running.work_queue import Key, WorkQueue
+from tests.support.kube_resources import BOOKIE as POOL
+from tests.support.kube_resources import MANAGED_LEDGER, changed
+
+POOL_KEY, LEDGER_KEY = Key("Bookie", "ns", "pool"), Key("ManagedLedger", "ns", "orders")
+
+
+class Queue(WorkQueue):
+    """Remembers who was added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[Key] = []
+
+    async def add(self, key: Key, after_s: float = 0.0) -> None:
+        self.added.append(key)
+
+    def taken(self) -> list[Key]:
+        found, self.added = sorted(set(self.added)), []
+        return found
+
+
+@pytest.fixture
+def world() -> tuple[Wakes, Queue, Memory]:
+    queue, resources = Queue(), Resources()
+    memory = Memory(Applied(watched=True), resources)
+    return Wakes(queue, memory, resources), queue, memory
+
+
+def resource(manifest: dict[str, Any], version: int, *, generation: int = 1, **changes: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "metadata.namespace": "ns",
+        "metadata.resourceVersion": str(version),
+        "metadata.generation": generation,
+    }
+    return changed(manifest, metadata | changes)
+
+
+def said(**status: Any) -> dict[str, Any]:
+    """A status as changes."""
+    return {f"status.{name}": value for name, value in status.items()}
+
+
+async def test_a_spec_wakes_its_resource_and_those_that_depend_on_it(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, _ = world
+    await wakes.resource("Bookie", resource(POOL, 1), False)
+    assert queue.taken() == [POOL_KEY]
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 2), False)
+    assert queue.taken() == [POOL_KEY, LEDGER_KEY]
+    await wakes.resource("Bookie", resource(POOL, 3, generation=2), False)
+    assert queue.taken() == [POOL_KEY, LEDGER_KEY]
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 4), True)
+    assert queue.taken() == [POOL_KEY], "it may be deleted now"
+
+
+async def test_a_status_wakes_only_whom_it_concerns(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, _ = world
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 1), False)
+    await wakes.resource("Bookie", resource(POOL, 2), False)
+    queue.taken()
+    await wakes.resource("Bookie", resource(POOL, 3, **said(phase="Creating")), False)
+    assert queue.taken() == []
+    await wakes.resource("Bookie", resource(POOL, 4, **said(writable=3)), False)
+    assert queue.taken() == [LEDGER_KEY]
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 5, **said(state="Open")), False)
+    assert queue.taken() == []
+
+
+async def test_missing_replicas_are_read_of_both_kinds(
+    world: tuple[Wakes, Queue, Memory],
+) -> None:
+    wakes, queue, _ = world
+    await wakes.resource("Bookie", resource(POOL, 1), False)
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 2, **said(underReplicated=3)), False)
+    queue.taken()
+    await wakes.resource("Bookie", resource(POOL, 3, **said(underReplicated={"count": 3})), False)
+    assert queue.taken() == [LEDGER_KEY]
+
+
+async def test_a_finalizer_that_somebody_took_away_wakes(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, _ = world
+    await wakes.resource("Bookie", changed(resource(POOL, 1), {"metadata.finalizers": ["quire.dev/bookie"]}), False)
+    queue.taken()
+    await wakes.resource("Bookie", resource(POOL, 2), False)
+    assert queue.taken() == [POOL_KEY]
+
+
+def child(part: str, owner: str, version: int) -> dict[str, Any]:
+    metadata = {"name": f"{owner}-{part}", "namespace": "ns", "resourceVersion": str(version)}
+    return {"metadata": metadata | {"labels": labels(owner, part)}}
+
+
+async def test_a_child_wakes_its_owner_unless_the_change_is_ours(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, memory = world
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orders-broker", "namespace": "ns"}}
+    memory.applied.note(manifest, child(BROKER, "orders", 7), 1.0)
+    await wakes.child("v1", "ConfigMap", child(BROKER, "orders", 7), False)
+    assert queue.taken() == []
+    await wakes.child("v1", "ConfigMap", child(BROKER, "orders", 8), False)
+    assert queue.taken() == [LEDGER_KEY]
+    assert not memory.applied.is_fresh(manifest, 1.0)
+    await wakes.child("v1", "ConfigMap", child(BROKER, "orders", 9), True)
+    assert queue.taken() == [LEDGER_KEY]
+
+
+async def test_a_pod_wakes_its_pool_whatever_happened_to_it(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, _ = world
+    await wakes.pod(child(BOOKIE, "pool", 1), False)
+    assert queue.taken() == [POOL_KEY]
+    await wakes.pod({"metadata": {"name": "others", "namespace": "ns"}}, False)
+    assert queue.taken() == []
