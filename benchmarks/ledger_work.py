@@ -26,6 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from quire_bookie.client import LedgerClient, LedgerWriter
+from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerError
@@ -310,10 +311,11 @@ async def repair(client: LedgerClient, options: Options) -> Figures:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[LedgerClient]:
+async def opened(url: str, *, keeps_ensembles: bool = False) -> AsyncIterator[LedgerClient]:
     """A client with a metadata store of its own."""
     metadata = await open_metadata_store(url, MetadataSettings())
-    client = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
+    settings = ClientSettings(delay_ensemble_change=keeps_ensembles)
+    client = await LedgerClient.open(metadata, settings, clock=SystemClock(), chance=SystemChance())
     try:
         yield client
     finally:
@@ -335,7 +337,9 @@ MODES: dict[str, Callable[[LedgerClient, Options], Awaitable[Figures]]] = {
 
 async def run(mode: str, options: Options) -> None:
     """One mode; its figures as one line."""
-    async with opened(options["metadata"]) as client:
+    # A bookie that just started again may be slow for a moment: a ledger that is to be repaired keeps it all the same.
+    keeps_ensembles = mode == "write" and bool(options["bookies"])
+    async with opened(options["metadata"], keeps_ensembles=keeps_ensembles) as client:
         print(json.dumps(await MODES[mode](client, options)), flush=True)
 
 

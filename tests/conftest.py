@@ -1,6 +1,24 @@
-"""What holds for every test: hypothesis prints what repeats a failure, and never fails for the time that it took."""
+"""What holds for every test: how hypothesis behaves, and who runs together when several processes share the tests."""
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("quire", deadline=None, print_blob=True)
+settings.register_profile("quire", deadline=None, print_blob=True)  # it prints what repeats a failure
 settings.load_profile("quire")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who shares a cluster, a JVM or a standalone runs in one process: each process would start its own."""
+    for item in items:
+        shared = _shared_place(item)
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _shared_place(item: pytest.Item) -> str:
+    """The folder or the file of the widest fixture of ours that outlives this test; empty without one."""
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009  not public, and nothing else knows
+    ours = [each for found in fixtures.values() for each in found if each.baseid.startswith("tests")]
+    folders = [each.baseid for each in ours if each.scope == "session"]
+    files = [each.baseid for each in ours if each.scope in ("module", "package")]
+    return min([*folders], key=len) if folders else min(files, default="", key=len)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build tools of Kubernetes from their Go modules into the cache, each once a version:
-#   build.sh kube-apiserver kube-controller-manager kubectl etcd
+#   build.sh kube-apiserver kube-controller-manager kubectl etcd kind helm ...   (names: see the end)
+#   build.sh cluster                                                          everything that up.sh needs
 #
 # k8s.io/kubernetes cannot be `go install`ed: its go.mod replaces the staging modules (k8s.io/api, ...) by folders that a
 # module download does not have. A module of our own whose replace lines name the published modules of the same release
@@ -8,10 +9,12 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/env.sh"
-command -v go >/dev/null || { log "no Go compiler: install Go, or put the tools into PATH"; exit 2; }
+command -v go >/dev/null || { log "no Go compiler: install Go, or put the tools into PATH"; exit 3; }
 export GOFLAGS="-mod=mod -buildvcs=false" CGO_ENABLED=0 GOWORK=off
 mkdir -p "$K8S_BIN"
 options=(-trimpath -gcflags=all=-dwarf=false)
+KUBERNETES=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl)
+CLUSTER=("${KUBERNETES[@]}" etcd kind coredns helm e2e-runc pause node-agent crictl)
 
 go_mod_of() { go mod download -json "$1@$2" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p'; }
 
@@ -31,7 +34,7 @@ build_kubernetes() { # name of a command of k8s.io/kubernetes
     } >"$dir/go.mod.new"
     {
       printf '//go:build tools\n\npackage tools\n\nimport (\n'
-      printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' kube-apiserver kube-controller-manager kubectl
+      printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' "${KUBERNETES[@]}"
       printf ')\n'
     } >"$dir/tools.go"
     mv "$dir/go.mod.new" "$dir/go.mod"
@@ -43,27 +46,54 @@ build_kubernetes() { # name of a command of k8s.io/kubernetes
     "k8s.io/kubernetes/cmd/$1")
 }
 
-build_etcd() {
-  local dir="$QUIRE_K8S_CACHE/src/etcd-$ETCD_VERSION" module=go.etcd.io/etcd/server/v3
+build_module() { # tool, module, version, package; package "." is our own main in src/TOOL
+  local dir="$QUIRE_K8S_CACHE/src/$1-$3"
   mkdir -p "$dir"
-  printf '//go:build tools\n\npackage tools\n\nimport _ "%s"\n' "$module" >"$dir/tools.go"
+  if [ "$4" = . ]; then cp "$here/src/$1/main.go" "$dir/main.go"
+  else printf '//go:build tools\n\npackage tools\n\nimport _ "%s"\n' "$4" >"$dir/tools.go"; fi
   [ -e "$dir/go.mod" ] || {
-    printf 'module quire.local/etcd\n%s\nrequire %s %s\n' "$(grep -m1 '^go ' "$(go_mod_of "$module" "$ETCD_VERSION")")" \
-      "$module" "$ETCD_VERSION" >"$dir/go.mod.new"
+    printf 'module quire.local/%s\n%s\nrequire %s %s\n' "$1" "$(grep -m1 '^go ' "$(go_mod_of "$2" "$3")")" "$2" "$3" >"$dir/go.mod.new"
     mv "$dir/go.mod.new" "$dir/go.mod"
   }
-  (cd "$dir" && go build "${options[@]}" -ldflags '-s -w' -o "$K8S_BIN/etcd.new" "$module")
+  (cd "$dir" && go build "${options[@]}" -ldflags '-s -w' -o "$K8S_BIN/$1.new" "$4")
 }
 
-for tool in "$@"; do
-  case $tool in
-    etcd) version=$ETCD_VERSION ;;
-    kube-apiserver | kube-controller-manager | kubectl) version=$KUBE_VERSION ;;
-    *) log "unknown tool $tool"; exit 2 ;;
+build_own() { # a tool of ours: src/TOOL
+  (cd "$here/src/$1" && go build -trimpath -ldflags '-s -w' -o "$K8S_BIN/$1.new" .)
+}
+
+version_of() { # tool: what its cached build must have been made from
+  case $1 in
+    etcd) echo "$ETCD_VERSION" ;;
+    kind) echo "$KIND_VERSION" ;;
+    coredns) echo "$COREDNS_VERSION" ;;
+    helm) echo "$HELM_VERSION" ;;
+    kubeconform) echo "$KUBECONFORM_VERSION" ;;
+    e2e-runc | pause | node-agent | crictl) cat "$here/src/$1"/*.go | sha256sum | cut -c1-16 ;;
+    *) echo "$KUBE_VERSION" ;;
   esac
+}
+
+build() { # tool
+  case $1 in
+    etcd) build_module etcd go.etcd.io/etcd/server/v3 "$ETCD_VERSION" go.etcd.io/etcd/server/v3 ;;
+    kind) build_module kind sigs.k8s.io/kind "$KIND_VERSION" sigs.k8s.io/kind ;;
+    coredns) build_module coredns github.com/coredns/coredns "$COREDNS_VERSION" . ;;
+    helm) build_module helm helm.sh/helm/v3 "$HELM_VERSION" helm.sh/helm/v3/cmd/helm ;;
+    kubeconform) build_module kubeconform github.com/yannh/kubeconform "$KUBECONFORM_VERSION" github.com/yannh/kubeconform/cmd/kubeconform ;;
+    e2e-runc | pause | node-agent | crictl) build_own "$1" ;;
+    kube-* | kubelet | kubeadm | kubectl) build_kubernetes "$1" ;;
+    *) log "unknown tool $1"; exit 2 ;;
+  esac
+}
+
+tools=("$@")
+[ "$*" != cluster ] || tools=("${CLUSTER[@]}")
+for tool in "${tools[@]}"; do
+  version=$(version_of "$tool")
   if [ -x "$K8S_BIN/$tool" ] && [ "$(cat "$K8S_BIN/$tool.version" 2>/dev/null)" = "$version" ]; then continue; fi
   log "building $tool $version"
-  if [ "$tool" = etcd ]; then build_etcd; else build_kubernetes "$tool"; fi
+  build "$tool"
   mv "$K8S_BIN/$tool.new" "$K8S_BIN/$tool" # a build that was broken off leaves nothing half done behind
   echo "$version" >"$K8S_BIN/$tool.version"
 done

@@ -35,6 +35,7 @@ def test_probes_metrics_and_the_page(broker: BrokerProcess) -> None:
     assert broker.rest("GET", "/admin/v2/brokers/version").startswith("quire-")
     assert broker.http.removeprefix("http://") in broker.rest("GET", "/admin/v2/brokers/standalone")
     assert "pulsar_connection_created_total_count" in broker.rest("GET", "/metrics")
+    assert "quire_broker_speculative_reads_total" in broker.rest("GET", "/metrics")
     with urlopen(broker.http + "/") as answer:
         assert b"<h1>Quire" in answer.read()
     assert refused(broker, "GET", "/nothing/here")[0] == 404
@@ -93,6 +94,47 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert refused(broker, "POST", root + "/deduplication", "yes")[0] == 412
     broker.rest("POST", root + "/messageTTL", 60)
     assert broker.rest("GET", root + "/messageTTL") == 60
+    assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
+    assert broker.rest("GET", root + "/backlogQuotaMap") == {}
+    code, reason = refused(broker, "POST", root + "/backlogQuota", {"limitSize": 1, "policy": "producer_exception"})
+    assert (code, reason) == (501, "backlogQuota is not served by this broker")
+
+
+def test_isolation_policies(broker: BrokerProcess) -> None:
+    root = "/admin/v2/clusters/standalone/namespaceIsolationPolicies"
+    policy = {"namespaces": ["public/nowhere"], "primary": ["other-host"], "secondary": []}
+    assert broker.rest("GET", root) == {}
+    broker.rest("POST", f"{root}/p", policy)
+    assert broker.rest("GET", root) == {"p": policy}
+    assert broker.rest("GET", f"{root}/p") == policy
+    broker.rest("PUT", "/admin/v2/namespaces/public/nowhere")
+    assert refused(broker, "PUT", "/admin/v2/persistent/public/nowhere/t")[0] == 503
+    assert refused(broker, "POST", f"{root}/p", {"namespaces": ["("], "primary": ["x"]})[0] == 400
+    broker.rest("DELETE", f"{root}/p")
+    assert refused(broker, "DELETE", f"{root}/p")[0] == 404
+    assert refused(broker, "GET", "/admin/v2/clusters/other/namespaceIsolationPolicies")[0] == 404
+    broker.rest("PUT", "/admin/v2/persistent/public/nowhere/t")
+    broker.rest("DELETE", "/admin/v2/namespaces/public/nowhere?force=true")
+
+
+def test_a_whole_namespace_in_one_answer(broker: BrokerProcess) -> None:
+    namespace, root = "public/whole", "/admin/quire/namespaces/public/whole"
+    assert refused(broker, "GET", root) == (404, "Namespace does not exist")
+    broker.rest("PUT", f"/admin/v2/namespaces/{namespace}")
+    broker.rest("PUT", f"/admin/v2/persistent/{namespace}/parts/partitions", 2)
+    broker.rest("PUT", f"/admin/v2/persistent/{namespace}/plain")
+    broker.rest("PUT", f"/admin/v2/persistent/{namespace}/plain/subscription/s", "earliest")
+    found = broker.rest("GET", root)
+    assert found["partitioned"] == {"parts": 2}
+    assert set(found["topics"]) == {"parts-partition-0", "parts-partition-1", "plain"}
+    plain = found["topics"]["plain"]
+    assert (plain["loaded"], plain["entries"], plain["cursors"]) == (True, 0, {"s": 0})
+    assert plain["owner"] == found["broker"]
+    assert found["bookies"] == {"writable": 1}
+    assert found["topics"]["parts-partition-0"]["loaded"] is False
+    broker.rest("PUT", f"/admin/v2/persistent/{namespace}/plain/unload")
+    after = broker.rest("GET", root)["topics"]["plain"]
+    assert (after["loaded"], after["cursors"]) == (False, {"s": None})
 
 
 def test_plain_topics(broker: BrokerProcess) -> None:

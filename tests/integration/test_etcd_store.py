@@ -149,6 +149,7 @@ async def test_a_lease_that_ran_out_is_replaced_and_the_bookie_registers_again(
     watch = await direct.watch("/ledgers/available/")
     sessions = SessionRecorder(store)
     registration = BookieRegistration(store, BookieId("b1"), BookieServiceInfo((bookie_endpoint("127.0.0.1", 1),)))
+    await direct.put("/ledgers/cookies/b1", b"")
     await registration.start()
     assert await next_event(watch) == Event(EventKind.CREATED, "/ledgers/available/b1")
     await proxy.cut(refuse=True)
@@ -175,6 +176,7 @@ async def test_a_restarted_bookie_takes_over_its_stale_registration_at_once(etcd
     await dead.put("/ledgers/available/b1", encode_service_info(info), ephemeral=True)
     store = await open_store(etcd_server.url, long_lease)
     registration = BookieRegistration(store, BookieId("b1"), info)
+    await store.put("/ledgers/cookies/b1", b"")
     async with asyncio.timeout(10):
         await registration.start()
     node = await store.get("/ledgers/available/b1")

@@ -17,7 +17,8 @@ from quire_bookie.errors import ConfigError, LedgerError
 from quire_bookie.limits import KIB
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import DigestType, EntryId
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings, ServerTlsSettings, TokenSettings
+from quire_bookie.server.security.settings import AuthKind, SecuritySettings, ServerTlsSettings
+from quire_bookie.tokens.settings import TokenSettings
 from tests.sim.metadata import SimMetadataStore
 from tests.support.bookie_world import BookieWorld
 from tests.support.certificates import Authority, Pem

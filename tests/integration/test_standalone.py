@@ -113,8 +113,7 @@ def test_what_was_stored_survives_an_orderly_end_and_a_kill(tmp_path: Path) -> N
         server.start()
         assert quire("consume", "kept", server=server).stdout == "first\nsecond\n"
         assert "persistent://public/default/kept" in quire("topic", "list", server=server).stdout
-        os.kill(server.pid, signal.SIGINT)
-        assert server.stop() == 0, server.tail()
+        assert server.stop(signal.SIGINT) == 0, server.tail()
         assert "Traceback" not in server.tail()
     finally:
         server.close()

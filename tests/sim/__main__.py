@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,14 +17,17 @@ from tests.sim import (
     drain_scenario,
     ensemble_scenario,
     fault_scenario,
+    gap_scenario,
     ledger_scenario,
     modes_scenario,
     reads_scenario,
+    silence_scenario,
     topic_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.plan import Plan
 from tests.sim.shrink import Shrinker
+from tests.sim.side_by_side import side_by_side
 
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "autorecovery": autorecovery_scenario.run,
@@ -37,9 +39,11 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "ensemble": ensemble_scenario.run,
     "faults": fault_scenario.run,
     "full": churn_scenario.run_on_full_disks,
+    "gaps": gap_scenario.run,
     "ledger": ledger_scenario.run,
     "modes": modes_scenario.run,
     "reads": reads_scenario.run,
+    "silence": silence_scenario.run,
     "topic": topic_scenario.run,
 }
 
@@ -80,6 +84,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one, with its log")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), action="append")
     parser.add_argument("--shrink", action="store_true", help="with --seed and one --scenario: a short way to fail")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many seeds at a time")
     parser.add_argument("--runs", type=int, default=300, help="how many runs --shrink may take")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -90,19 +95,16 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
     logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL + 1, stream=sys.stderr)
     begun, passed, failed = time.monotonic(), 0, 0
-    for name in options.scenario or sorted(SCENARIOS):
-        for seed in seeds:
-            try:
-                digest = run_seed(name, seed)
-                passed += 1
-                if options.seed is not None:
-                    print(f"{name} seed {seed}: {digest}")
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                failed += 1
-                traceback.print_exc()
-                print(f"repeat with: make sim ARGS='--scenario {name} --seed {seed}'", flush=True)
+    tasks = [(name, seed) for name in options.scenario or sorted(SCENARIOS) for seed in seeds]
+    for (name, seed), ended in side_by_side(lambda task: run_seed(*task), tasks, options.jobs):
+        if ended.trouble:
+            failed += 1
+            print(ended.trouble, file=sys.stderr)
+            print(f"repeat with: make sim ARGS='--scenario {name} --seed {seed}'", flush=True)
+        else:
+            passed += 1
+            if options.seed is not None:
+                print(f"{name} seed {seed}: {ended.result}")
     print(f"simulated in {time.monotonic() - begun:.0f} s")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

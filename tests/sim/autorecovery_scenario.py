@@ -2,7 +2,8 @@
 
 Two auto-recovery processes run the production code of auditor and workers beside writers, through crashes of anything,
 partitions and lost answers of the metadata store. In the end every ledger is readable with its bytes, every fragment
-names distinct registered bookies, each of which itself serves what it must hold, and no mark is left. Every run then
+names distinct registered bookies, each of which itself serves what it must hold, no mark is left, and write sets are
+spread over racks and zones wherever the bookies that are left can satisfy the rules. Every run then
 has a bookie come up with an empty disk, and another one lost for good: nobody but auto-recovery can make that whole.
 """
 
@@ -35,6 +36,7 @@ from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import Node, SimLoop
 from tests.sim.metadata import SimMetadataStore
+from tests.sim.placement import Places
 from tests.sim.plan import Step
 from tests.sim.world import BOOKIE_PORT, DATA_DIR, SimBookie, SimChance, SimClient, World
 
@@ -59,6 +61,7 @@ class Cluster:
 
     world: World
     settings: RecoverySettings
+    client_settings: dict[str, Any] = field(default_factory=dict)
     recoverers: list[Recoverer] = field(default_factory=list)
 
     async def start(self, host: str) -> Recoverer:
@@ -77,7 +80,9 @@ class Cluster:
             clock=world.clock_of(host),
             chance=SimChance(world.chance.randrange(1 << 30)),
             name=host,
-            client_settings=ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0),
+            client_settings=ClientSettings(
+                add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0, **self.client_settings
+            ),
             end_limbo=self.end_limbo,
             set_read_only=self.set_read_only,
         )
@@ -173,10 +178,11 @@ async def holders(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> list[
     )
 
 
-async def lasting_damage(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> None:
+async def lasting_damage(world: World, ledgers: dict[LedgerId, LedgerHistory], places: Places) -> None:
     """An emptied bookie is filled where it is; one that is lost for good is replaced, by a new one if need be."""
     world.bookies["b9"] = SimBookie("b9", SimDisk(chance=random.Random(world.chance.randrange(1 << 30))))
     await world.start_bookie("b9")
+    await places.tell()
     hosts = await holders(world, ledgers)
     if not hosts:
         return  # not one entry was confirmed
@@ -313,14 +319,18 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         lost_bookie_delay_s=world.chance.choice((0, 5, 40)),
         rate_bytes_s=world.chance.choice((0, 1 << 20)),
         check_interval_s=60.0,
+        placement_check_interval_s=30.0,
+        repair_placement=True,
         open_ledger_grace_s=10.0,
         retry_s=(3.0, 30.0),
         poll_s=10.0,
     )
-    cluster = Cluster(world, settings)
+    places = Places.draw(world, random.Random(seed * 2 + 1))
+    await places.tell()
+    cluster = Cluster(world, settings, places.client_settings)
     for host in ("ar1", "ar2"):
         await cluster.start(host)
-    writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
+    writing, reading = [await world.start_client(host, **places.client_settings) for host in ("writer", "reader")]
     ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 6))
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
     if not loop.plan.calm:
@@ -329,8 +339,11 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     for ledger, history in ledgers.items():
         await recover(world, reading, ledger, history, "reader")
     await settle(world, ledgers)
+    await places.settle([*ledgers], PATIENCE_S)
     if not loop.plan.calm:
-        await lasting_damage(world, ledgers)
+        await lasting_damage(world, ledgers, places)
+        await places.settle([*ledgers], PATIENCE_S)
+        await settle(world, ledgers)
     for ledger, history in ledgers.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
         await world.on(reading, read_all(reader, history, "after"))

@@ -18,7 +18,7 @@ from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.sim.collection_scenario import Cast, delete_some, read_everything, recover_one, settle, write_one
-from tests.sim.disk import Survival
+from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.loop import SimLoop
 from tests.sim.world import World
@@ -29,6 +29,21 @@ LEDGERS_PER_ROUND = 4
 RISKY = "b1"
 QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2))
 """Two copies of whatever is confirmed: the risky bookie may lose all it has."""
+CLIENTS = ("writer", "reader")
+KINDS = {
+    "crash": 4,
+    "kill": 2,
+    "stop": 2,
+    "start": 6,
+    "power": 1,
+    "slow disk": 3,
+    "full disk": 2,
+    "full mount": 2,
+    "sync error": 1,
+    "write error": 1,
+    "break": 2,
+    "metadata slow": 1,
+}
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
@@ -46,22 +61,15 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     for _ in range(ROUNDS):
         writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
         follower = asyncio.ensure_future(_follow(cast))
-        for _ in range(world.chance.randrange(2, 7)):
-            await asyncio.sleep(world.chance.uniform(0.05, 1.0))
-            await _trouble(world)
+        await disturb(world, CLIENTS, world.chance.uniform(0.5, 6.0), down_max=1, kinds=KINDS, surely=("crash",))
         written = [each for each in await asyncio.gather(*writers) if each is not None]
         follower.cancel()
-        _heal_disks(world)
-        await world.heal()
         for ledger, history in written:
             await recover_one(cast, ledger, history)
             histories.append(history)
         await delete_some(cast)
-        for _ in range(world.chance.randrange(3)):
-            await _trouble(world)
+        await disturb(world, CLIENTS, world.chance.uniform(0.0, 3.0), down_max=1, kinds=KINDS)
         await read_everything(cast)
-    _heal_disks(world)
-    await world.heal()
     await settle(cast)
     await read_everything(cast)
     for history in histories:
@@ -108,57 +116,6 @@ def _set_up(world: World, host: str) -> None:
         ),
         "scrubbing": ScrubbingSettings(chance.choice((0.0, 0.5, 3.0)), chance.choice((1, 20)) * MIB),
     }
-
-
-async def _trouble(world: World) -> None:
-    """One fault. At most one bookie is down for longer than a moment."""
-    chance, host = world.chance, world.chance.choice(sorted(world.bookies))
-    survival: Survival = chance.choice(("none", "all", "random", "random"))
-    place = world.bookies[host]
-    match chance.randrange(8):
-        case 0:
-            await world.stop_bookie(host)
-        case 1 | 2:
-            world.crash_bookie(host, survival)
-        case 3:
-            world.kill_bookie(host)
-        case 4:
-            place.disk._latency_s = chance.choice((0.0005, 0.02, 0.2))
-            return
-        case 5:
-            usage = await place.disk.usage("/")
-            room = chance.choice((0, 2_000, 300_000))
-            place.disk.capacity_bytes = usage.total_bytes - usage.free_bytes + room
-            if "/l1" in place.disk._mounts:
-                usage = await place.disk.usage("/l1")
-                place.disk.mount("/l1", usage.total_bytes - usage.free_bytes + chance.choice((0, 2_000, 1 << 40)))
-            await asyncio.sleep(chance.uniform(0.1, 2.0))
-            if chance.random() < 0.5:
-                _free(world, host)
-            return
-        case 6:
-            world.loop.network.break_connections(host)
-            return
-        case _:
-            _heal_disks(world)
-            await world.cut_power()
-            return
-    await asyncio.sleep(chance.uniform(0.0, 1.0))
-    _free(world, host)  # a start without any space is refused; that has tests of its own
-    await world.start_bookie(host)
-
-
-def _free(world: World, host: str) -> None:
-    disk = world.bookies[host].disk
-    disk.capacity_bytes = 1 << 40
-    if "/l1" in disk._mounts:
-        disk.mount("/l1", 1 << 40)
-
-
-def _heal_disks(world: World) -> None:
-    for host in sorted(world.bookies):
-        _free(world, host)
-        world.bookies[host].disk._latency_s = 0.001
 
 
 async def _follow(cast: Cast) -> None:

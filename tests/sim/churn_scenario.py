@@ -1,11 +1,11 @@
 """Many ledgers on bookies with tiny journals and caches: files recycle and flushes run all the time.
 
-`run`: bookies crash, stop in order and come back meanwhile. `run_on_full_disks`: their disks fill up and are freed.
-Whatever was confirmed is found by a recovering opener on another client.
+`run`: bookies crash, stop in order and come back meanwhile, amid all other faults. `run_on_full_disks`: their disks
+fill up and are freed. Whatever was confirmed is found by a recovering opener on another client.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 
 from quire_bookie.client import LedgerReader
 from quire_bookie.errors import QuireError
@@ -13,7 +13,7 @@ from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.settings import StorageSettings
-from tests.sim.disk import Survival
+from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all
 from tests.sim.loop import SimLoop
@@ -22,7 +22,19 @@ from tests.sim.world import SimClient, World, insist
 ROUNDS = 2
 LEDGERS_PER_ROUND = 6
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1), (1, 1, 1))
-Trouble = Callable[[World], Awaitable[None]]
+RESTARTS: Mapping[str, int] = {**WEIGHTS, "crash": 12, "stop": 8, "start": 14}
+FULL_DISKS: Mapping[str, int] = {
+    "full disk": 12,
+    "crash": 3,
+    "kill": 1,
+    "stop": 1,
+    "start": 5,
+    "power": 1,
+    "slow disk": 2,
+    "break": 1,
+    "stalls": 1,
+    "metadata slow": 1,
+}
 
 
 class _Listener:
@@ -40,15 +52,15 @@ class _Listener:
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     """Crashes and restarts."""
-    return await _run(loop, seed, _restart_somebody)
+    return await _run(loop, seed, RESTARTS, ("crash", "stop"))
 
 
 async def run_on_full_disks(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     """Full disks, and crashes on them."""
-    return await _run(loop, seed, _fill_somebody)
+    return await _run(loop, seed, FULL_DISKS, ("full disk", "full disk"))
 
 
-async def _run(loop: SimLoop, seed: int, trouble: Trouble) -> list[LedgerHistory]:
+async def _run(loop: SimLoop, seed: int, kinds: Mapping[str, int], surely: tuple[str, ...]) -> list[LedgerHistory]:
     world = World(loop, seed)
     world.journal_settings = JournalSettings(
         file_bytes=128 * KIB, group_bytes_max=64 * KIB, queue_bytes_max=128 * KIB, spare_files_max=2, reserved_bytes=0
@@ -69,13 +81,9 @@ async def _run(loop: SimLoop, seed: int, trouble: Trouble) -> list[LedgerHistory
     for _ in range(ROUNDS):
         written: dict[LedgerId, LedgerHistory] = {}
         writers = [asyncio.ensure_future(_write_one(world, writing, written)) for _ in range(LEDGERS_PER_ROUND)]
-        for _ in range(world.chance.randrange(1, 5)):
-            await asyncio.sleep(world.chance.uniform(0.05, 1.0))
-            await trouble(world)
+        seconds = world.chance.uniform(0.3, 4.0)
+        await disturb(world, ("writer",), seconds, down_max=2, kinds=kinds, surely=surely)
         await asyncio.gather(*writers)
-        for place in world.bookies.values():
-            place.disk.capacity_bytes = 1 << 40
-        await world.heal()
         for ledger, history in written.items():
             await _recover(world, opening, ledger, history)
             history.check()
@@ -111,27 +119,3 @@ async def _recover(world: World, client: SimClient, ledger: LedgerId, history: L
     reader = await insist(attempt, seconds=300)
     history.on_close(reader.last_add_confirmed)
     await insist(lambda: world.on(client, read_all(reader, history, "opener")), seconds=300)
-
-
-async def _restart_somebody(world: World) -> None:
-    host = world.chance.choice(sorted(world.bookies))
-    if world.chance.random() < 0.3:
-        await world.stop_bookie(host)
-    else:
-        survival: Survival = world.chance.choice(("none", "all", "random"))
-        world.crash_bookie(host, survival)
-    await asyncio.sleep(world.chance.uniform(0.0, 0.5))
-    await world.start_bookie(host)
-
-
-async def _fill_somebody(world: World) -> None:
-    host = world.chance.choice(sorted(world.bookies))
-    place = world.bookies[host]
-    usage = await place.disk.usage("/")
-    place.disk.capacity_bytes = usage.total_bytes - usage.free_bytes + world.chance.choice((0, 2_000, 40_000, 200_000))
-    await asyncio.sleep(world.chance.uniform(0.2, 2.0))
-    if world.chance.random() < 0.5:
-        world.crash_bookie(host, world.chance.choice(("none", "all", "random")))
-        place.disk.capacity_bytes = 1 << 40
-        await world.start_bookie(host)
-    place.disk.capacity_bytes = 1 << 40

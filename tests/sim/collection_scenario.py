@@ -17,7 +17,7 @@ from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.storage.settings import StorageSettings
-from tests.sim.disk import Survival
+from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all
 from tests.sim.loop import SimLoop
@@ -26,7 +26,9 @@ from tests.sim.world import SimClient, World, insist
 ROUNDS = 2
 LEDGERS_PER_ROUND = 5
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1))
+CLIENTS = ("writer", "reader")
 LIVE_SHARE_MIN = 0.7
+KINDS = {**WEIGHTS, "stop": 4, "metadata forgets": 8}
 
 
 @dataclass
@@ -80,38 +82,24 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     await world.start_bookies(3)
     cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"))
     histories: list[LedgerHistory] = []
-    forgetting = asyncio.ensure_future(_forget_now_and_then(world))
     for _ in range(ROUNDS):
         writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
-        for _ in range(world.chance.randrange(1, 4)):
-            await asyncio.sleep(world.chance.uniform(0.2, 2.0))
-            await restart_somebody(world)
+        seconds = world.chance.uniform(0.5, 5.0)
+        await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("crash", "metadata forgets"))
         written = [each for each in await asyncio.gather(*writers) if each is not None]
-        await world.heal()
         for ledger, history in written:
             await recover_one(cast, ledger, history)
             histories.append(history)
-        await delete_some(cast)
-        await asyncio.sleep(world.chance.uniform(0.0, 3.0))
-        await restart_somebody(world)
+        deleting = asyncio.ensure_future(delete_some(cast))
+        seconds = world.chance.uniform(0.5, 4.0)
+        await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("stop", "metadata forgets"))
+        await deleting
         await read_everything(cast)
-    forgetting.cancel()
-    world.metadata.listings_empty = False
-    await world.heal()
     await settle(cast)
     await read_everything(cast)
     for history in histories:
         history.check()
     return histories
-
-
-async def _forget_now_and_then(world: World) -> None:
-    """For seconds the store lists nothing: no ledger may be given up for that."""
-    while not world.loop.plan.calm:
-        await asyncio.sleep(world.chance.uniform(0.5, 5.0))
-        world.metadata.listings_empty = True
-        await asyncio.sleep(world.chance.uniform(0.1, 6.0))
-        world.metadata.listings_empty = False
 
 
 async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
@@ -177,20 +165,6 @@ async def read_everything(cast: Cast) -> None:
 
     for ledger, history in sorted(cast.living.items()):
         await insist(lambda one=ledger, its=history: attempt(one, its), seconds=300)
-
-
-async def restart_somebody(world: World) -> None:
-    """A clean stop or a loss of power, and a start; nothing where there are to be no faults."""
-    if world.loop.plan.calm:
-        return
-    host = world.chance.choice(sorted(world.bookies))
-    if world.chance.random() < 0.3:
-        await world.stop_bookie(host)
-    else:
-        survival: Survival = world.chance.choice(("none", "all", "random"))
-        world.crash_bookie(host, survival)
-    await asyncio.sleep(world.chance.uniform(0.0, 0.5))
-    await world.start_bookie(host)
 
 
 async def settle(cast: Cast) -> None:

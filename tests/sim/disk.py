@@ -260,6 +260,10 @@ class SimDisk:
         await self.pause()
         return path in self._names or path in self._folders
 
+    async def modified_ms(self, path: str) -> int | None:
+        """Nothing is known of times here."""
+        return None
+
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open, or create an empty file whose name is not durable yet."""
         await self.pause()

@@ -16,6 +16,7 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.settings import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, fill, lose, settle, watch_replacements
+from tests.sim.faults import Cast, Faults, disturb
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
@@ -143,12 +144,15 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     guards = [asyncio.ensure_future(watch_room(world, count, ensemble, crowded))]
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
     seconds = world.chance.uniform(10.0, 40.0)
-    world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
-    faults = [cluster.disturb(seconds), person(world, wanted, seconds)]
-    if world.chance.random() < 0.7:
-        faults.append(world.disturb(["writer", "reader", "ar1", "ar2", *world.bookies], seconds, down_at_most=1))
+    faults = [person(world, wanted, seconds)]
+    if not loop.plan.calm:
+        faults.append(cluster.disturb(seconds))
+        if world.chance.random() < 0.7:
+            faults.append(disturb(world, ("writer", "reader", "ar1", "ar2"), seconds, down_max=1))
+        else:
+            world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
     await asyncio.gather(*faults)
-    await world.heal()
+    await Faults(world, Cast(sorted(world.bookies), ())).heal()
     await asyncio.gather(*feeding)
     for ledger, history in ledgers.items():
         await recover(world, reading, ledger, history, "reader")

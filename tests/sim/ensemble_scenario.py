@@ -288,17 +288,17 @@ async def _set_up(loop: SimLoop, seed: int, *, bare: bool) -> Play:
 
 async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     """One seed. Raises HistoryError or AssertionError when a promise is broken."""
-    return await _run(loop, seed, bare=False)
+    return await perform(await _set_up(loop, seed, bare=False))
 
 
 async def run_bare(loop: SimLoop, seed: int) -> LedgerHistory:
     """One seed of the known ways to go wrong: hardly anything else happens to disturb them."""
-    return await _run(loop, seed, bare=not loop.plan.calm)
+    return await perform(await _set_up(loop, seed, bare=not loop.plan.calm))
 
 
-async def _run(loop: SimLoop, seed: int, *, bare: bool) -> LedgerHistory:
-    play = await _set_up(loop, seed, bare=bare)
-    world, history = play.world, play.history
+async def perform(play: Play) -> LedgerHistory:
+    """From the first entry to the judgement. Raises HistoryError or AssertionError when a promise is broken."""
+    world, history, loop = play.world, play.history, play.world.loop
     feeding = world.on(play.writing, play.feed(loop.time() + play.seconds))
     follower = asyncio.ensure_future(_follow(play))
     await play.faults.run(loop.plan.choose(play.plan()), play.seconds)

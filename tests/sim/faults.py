@@ -1,15 +1,21 @@
 """The faults of a cluster: drawn as a list of steps, carried out one after the other, and ended.
 
-    crash, kill, start, power     a bookie loses power (its disk keeps what `value` says), its process dies alone, it
-                                  comes back; all of them lose power and come back
+    crash, kill, stop             a bookie loses power (its disk keeps what `value` says), its process dies alone, it
+                                  is stopped in order
+    start, power                  a bookie comes back; all of them lose power and come back
     cut, cut one way, heal        nothing passes between two hosts, or in one direction; all partitions end
+    mend                          one direction is free again
     break, strand                 connections are reset; or for one end, while what it sent arrives later
+    strand next                   that, with the first bytes that one host sends to the other
+    answer once                   one host answers the other, and then hears nothing more of it
     stalls, delay                 single packets, or all of them, take longer
-    slow disk, full disk,
-    sync error, write error       of one bookie
+    slow disk, full disk, full mount,
+    sync error, write error       of one bookie; a mount is a file system of its own below its folder
     metadata away, slow, unknown, late
                                   nobody reaches the store; it takes long; its answers and requests get lost; what timed
                                   out is done later
+    metadata forgets              it lists nothing
+    metadata cut                  one host does not reach it
     lease, watch gap              a living process loses its lease, or misses events
     clock                         the wall clock of a host jumps
 
@@ -65,11 +71,11 @@ class Cast:
     down_max: int = 2
 
 
-def draw(chance: random.Random, cast: Cast, seconds: float, *, without: Sequence[str] = ()) -> list[Step]:
+def draw(chance: random.Random, cast: Cast, seconds: float, kinds_drawn: Mapping[str, int] = WEIGHTS) -> list[Step]:
     """Steps for so long, singly or in bursts."""
-    kinds = [kind for kind in WEIGHTS if kind not in without]
+    kinds = list(kinds_drawn)
     # Every run has its own mixture: some kinds not at all, so that others come together more often.
-    weights = [WEIGHTS[kind] * chance.choice((0, 1, 1, 4)) for kind in kinds]
+    weights = [kinds_drawn[kind] * chance.choice((0, 1, 1, 4)) for kind in kinds]
     if not any(weights):
         return []
     calm_s = chance.choice((0.05, 0.3, 1.0, 3.0))
@@ -78,11 +84,12 @@ def draw(chance: random.Random, cast: Cast, seconds: float, *, without: Sequence
     while (at_s := at_s + chance.uniform(0.01, calm_s)) < seconds:
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             (kind,) = chance.choices(kinds, weights)
-            steps.append(_drawn(chance, cast, at_s, kind))
+            steps.append(drawn(chance, cast, at_s, kind))
     return steps
 
 
-def _drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
+def drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
+    """One step of that kind: whom it strikes, and how hard."""
     who, other, value = chance.choice(cast.bookies), chance.choice((*cast.clients, *cast.clients, *cast.bookies)), 0.0
     match kind:
         case "crash" | "power":
@@ -97,9 +104,9 @@ def _drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
             value = chance.choice((0.002, 0.002, 0.05, 0.4))
         case "slow disk":
             value = chance.choice((0.0005, 0.005, 0.05, 0.5))
-        case "full disk":
+        case "full disk" | "full mount":
             value = float(chance.choice((0, 2_000, 40_000)))
-        case "metadata away":
+        case "metadata away" | "metadata forgets":
             value = chance.uniform(0.1, 4.0)
         case "metadata slow":
             value = chance.choice((0.004, 0.2, 1.0))
@@ -122,7 +129,7 @@ class Faults:
         self.world = world
         self.cast = cast
         self._more = more or {}
-        self._starting: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
         self._away_until_s = 0.0
 
     async def run(self, steps: Sequence[Step], seconds: float) -> None:
@@ -145,7 +152,16 @@ class Faults:
                 await done
         elif step.kind in ("start", "power"):
             self._start_or_cut(step)
-        elif step.kind in ("crash", "kill", "full disk", "slow disk", "sync error", "write error"):
+        elif step.kind in (
+            "crash",
+            "kill",
+            "stop",
+            "full disk",
+            "full mount",
+            "slow disk",
+            "sync error",
+            "write error",
+        ):
             self._bookie(step)
         elif step.kind.startswith(("metadata", "lease", "watch", "clock")):
             self._surroundings(step)
@@ -159,10 +175,12 @@ class Faults:
         if place is None:
             return
         match step.kind:
-            case "crash" | "kill":
-                down = sum(one.node is None for one in world.bookies.values())
+            case "crash" | "kill" | "stop":
+                down = sum(one.node is None or one.stopping for one in world.bookies.values())
                 if place.node is not None and down < self.cast.down_max:
-                    if step.kind == "kill":
+                    if step.kind == "stop":
+                        self._stop_later(step.who)
+                    elif step.kind == "kill":
                         world.kill_bookie(step.who)
                     else:
                         world.crash_bookie(step.who, SURVIVALS[int(step.value)])
@@ -172,6 +190,10 @@ class Faults:
                 used = place.disk._used_bytes()
                 place.disk.capacity_bytes = used + int(step.value)
                 world.loop.call_later(3.0, _free, world, step.who)
+            case "full mount":
+                for mount in place.disk._mounts:
+                    place.disk.mount(mount, place.disk._used_bytes(mount) + int(step.value))
+                world.loop.call_later(3.0, _free, world, step.who)
             case "sync error":
                 for operation in ("submit", "sync"):
                     place.disk.fail_next(operation, "", OSError(errno.EIO, "simulated"))
@@ -179,6 +201,21 @@ class Faults:
             case "write error":
                 place.disk.fail_next("write", "", OSError(errno.EIO, "simulated"))
                 world.loop.call_later(2.0, self.start_later, step.who)
+
+    def _stop_later(self, host: str) -> None:
+        """Begin to stop a bookie; it may lose power meanwhile."""
+        task = self.world.loop.create_task(self._stop(host))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _stop(self, host: str) -> None:
+        """A stop that fails leaves a process that ends."""
+        try:
+            await self.world.stop_bookie(host)
+        except (QuireError, OSError) as error:
+            self.world.loop.note(f"{host} did not stop in order: {error}")
+            if host in self.world.bookies:
+                self.world.crash_bookie(host, "none")
 
     def _start_or_cut(self, step: Step) -> None:
         """Of several bookies."""
@@ -200,8 +237,8 @@ class Faults:
             self.world.crash_bookie(host, "none")
         if place.node is None:
             task = self.world.loop.create_task(self._start(host))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
     async def _start(self, host: str) -> None:
         """A start that fails is one of a process that ends."""
@@ -226,6 +263,12 @@ class Faults:
                 network.break_connections(step.who)
             case "strand":
                 network.strand(step.who, step.other, step.value)
+            case "mend":
+                network.mend(step.who, step.other)
+            case "strand next":
+                network.strand_next(step.who, step.other, step.value)
+            case "answer once":
+                network.silence_after_answer(step.who, step.other)
             case "stalls":
                 network.stall_chance = step.value
             case "delay":
@@ -239,6 +282,12 @@ class Faults:
                 world.metadata.away = True
                 self._away_until_s = max(self._away_until_s, world.loop.time() + step.value)
                 world.loop.call_later(step.value, self._metadata_back)
+            case "metadata cut" if session is not None and not session.cut:
+                session.cut = True
+                world.loop.call_later(step.value, session.reach)
+            case "metadata forgets":
+                world.metadata.listings_empty = True
+                world.loop.call_later(step.value, self._listings_back)
             case "metadata unknown":
                 world.metadata.unknown_chance = step.value
             case "metadata slow":
@@ -256,9 +305,13 @@ class Faults:
         if self.world.loop.time() >= self._away_until_s:
             self.world.metadata.away = False
 
+    def _listings_back(self) -> None:
+        self.world.metadata.listings_empty = False
+
     async def heal(self) -> None:
         """End everything and bring every bookie up."""
         world = self.world
+        self._listings_back()
         world.metadata.unknown_chance = world.metadata.late_chance = 0.0
         world.metadata.delay_s = (0.0005, 0.004)
         world.metadata.away, self._away_until_s = False, 0.0
@@ -275,7 +328,7 @@ class Faults:
                     world.crash_bookie(host, "none")
                 if place.node is None:
                     await self._start(host)
-            pending = [host for host, place in world.bookies.items() if place.running is None]
+            pending = [host for host, place in world.bookies.items() if place.running is None or place.stopping]
             if not pending:
                 break
             await asyncio.sleep(0.5)
@@ -288,12 +341,24 @@ def _free(world: World, host: str) -> None:
     place = world.bookies.get(host)
     if place is not None:
         place.disk.capacity_bytes = ROOMY_BYTES
+        for mount in place.disk._mounts:
+            place.disk.mount(mount, ROOMY_BYTES)
 
 
-async def disturb(world: World, clients: Sequence[str], seconds: float, *, down_max: int) -> None:
-    """Faults of every kind, drawn from the world's own chance; then everything is well again."""
+async def disturb(
+    world: World,
+    clients: Sequence[str],
+    seconds: float,
+    *,
+    down_max: int,
+    kinds: Mapping[str, int] = WEIGHTS,
+    surely: Sequence[str] = (),
+) -> None:
+    """Faults, drawn from the world's own chance, each kind of `surely` once at least; then everything is well again."""
     faults = Faults(world, Cast(sorted(world.bookies), [*clients], down_max))
     script = random.Random(world.chance.randrange(1 << 30))
     seconds = world.loop.plan.seconds(seconds)
-    await faults.run(world.loop.plan.choose(draw(script, faults.cast, seconds)), seconds)
+    steps = draw(script, faults.cast, seconds, kinds)
+    steps += [drawn(script, faults.cast, script.uniform(0.0, seconds), kind) for kind in surely]
+    await faults.run(world.loop.plan.choose(steps), seconds)
     await faults.heal()

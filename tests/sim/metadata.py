@@ -138,11 +138,16 @@ class SimMetadataStore:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches: list[SimWatch] = []
         self.cut = False
+        self._dead = False
 
     # ---- faults
+    def reach(self) -> None:
+        """The server can be reached again by this session, if its process lives."""
+        self.cut = self._dead
+
     def cut_for_good(self) -> None:
         """The process died: the lease expires by itself after its time."""
-        self.cut = True
+        self.cut = self._dead = True
         for watch in self._watches:
             if watch in self._server.watches:
                 self._server.watches.remove(watch)

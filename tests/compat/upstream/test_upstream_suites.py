@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.compat.upstream.runs import run_class
-from tests.compat.upstream.suites import SUITES, Suite
+from tests.compat.upstream.suites import CLOSE_TIMER, SUITES, Suite
 
 CLASS_TIMEOUT_S = 1700
-pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(2 * CLASS_TIMEOUT_S + 900)]
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.slow,
+    pytest.mark.timeout(2 * CLASS_TIMEOUT_S + 900),
+    pytest.mark.xdist_group("upstream"),  # two JVMs would look for ports in the same place
+]
 
 
 def wanted(name: str, suite: Suite) -> bool:
@@ -30,7 +35,7 @@ def test_upstreams_class_passes(name: str, tmp_path: Path) -> None:
         folder.mkdir()
         ended = run_class(name, frozenset(suite.excluded), folder, CLASS_TIMEOUT_S)
         failed = [each for each in ended if each.outcome != "passed"]
-        if not failed or any(each.method not in suite.racing for each in failed):
+        if not failed or not all(each.method in suite.racing or CLOSE_TIMER in each.reason for each in failed):
             break
     not_passed = {each.test: each.reason for each in failed}
     assert not not_passed, "\n\n".join(f"{test}: {reason}" for test, reason in not_passed.items())

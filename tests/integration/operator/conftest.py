@@ -49,7 +49,11 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def kube(kubeconfig: Path) -> KubeApi:
     """A client of it, with our CRDs established."""
-    api = KubeApi(kubeconfig)
+    return with_crds(KubeApi(kubeconfig))
+
+
+def with_crds(api: KubeApi) -> KubeApi:
+    """The same, once our CRDs are installed and served."""
     for text in crds.files(crds.FOLDER).values():
         manifest = yaml.safe_load(text)
         name = manifest["metadata"]["name"]

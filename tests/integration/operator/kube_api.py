@@ -1,7 +1,9 @@
 """A small blocking client of the Kubernetes API for tests: paths and JSON in, status and JSON out."""
 
+import base64
 import json
 import ssl
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -40,7 +42,7 @@ class Answer:
 
 
 class KubeApi:
-    """An API server as a kubeconfig names it: its current context, with a token."""
+    """An API server as a kubeconfig names it: its current context, with a token or a certificate."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -49,10 +51,16 @@ class KubeApi:
         self.server = str(cluster["server"])
         self.kubeconfig = kubeconfig
         user = _named(config["users"], context["user"])["user"]
-        self._token = user["token"]
+        self._token = user.get("token")
         self._tls = ssl.create_default_context()
         self._tls.check_hostname = False
         self._tls.verify_mode = ssl.CERT_NONE
+        if "client-certificate-data" in user:
+            with tempfile.NamedTemporaryFile() as chain:
+                parts = (user["client-certificate-data"], user["client-key-data"])
+                chain.write(b"\n".join(base64.b64decode(part) for part in parts))
+                chain.flush()
+                self._tls.load_cert_chain(chain.name)
 
     def call(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, **headers: str
@@ -60,7 +68,8 @@ class KubeApi:
         """One request; `headers` with underscores for dashes."""
         url = self.server + path + ("?" + urllib.parse.urlencode(query) if query else "")
         request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
-        request.add_header("Authorization", f"Bearer {self._token}")
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
         request.add_header("Content-Type", headers.pop("content_type", "application/json"))
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
@@ -74,6 +83,15 @@ class KubeApi:
     def get(self, path: str) -> Answer:
         """Read."""
         return self.call("GET", path)
+
+    def text(self, path: str) -> str:
+        """Read what is no JSON, a log for instance. urllib.error.HTTPError."""
+        request = urllib.request.Request(self.server + path)
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
+            found: str = answer.read().decode(errors="replace")
+        return found
 
     def table(self, path: str) -> dict[str, Any]:
         """What `kubectl get` would show: column definitions and rows."""

@@ -1,89 +1,29 @@
 """What the operator asks bookies and auto-recovery, of real ones that run with the arguments and files of its pods."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
 from quire_operator.api.bookie import Bookie
-from quire_operator.builders import auto_recovery
-from quire_operator.builders import bookie as bookie_builder
-from quire_operator.builders.bookie import BookieFacts
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.seen import ClusterSeen
 from tests.support.etcd_server import EtcdServer
 from tests.support.kube_resources import bookie
 from tests.support.ports import free_port
+from tests.support.quire_pods import (
+    HOST,
+    READY_TIMEOUT_S,
+    quire,
+    start_of_a_bookie,
+    start_of_auto_recovery,
+    until_well,
+)
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[3]
-HOST = "127.0.0.1"
-READY_TIMEOUT_S = 60
-
-
-def arguments(template: dict[str, Any], config: Path) -> list[str]:
-    """Of the main container, with a file of ours for the mounted one."""
-    found: list[str] = template["spec"]["containers"][0]["args"]
-    return [str(config) if part.startswith("/etc/quire") else part for part in found]
-
-
-def start_of_a_bookie(resource: Bookie, folder: Path, http_port: int) -> list[str]:
-    """As its pod would, but for places and ports of this machine."""
-    file = folder / "bookie.toml"
-    file.write_text(bookie_builder.config_text(resource))
-    pod = bookie_builder.stateful_set(resource, BookieFacts(1, "image"))["spec"]["template"]
-    here = {
-        "journalDirectories": folder / "journal",
-        "ledgerDirectories": folder / "ledgers",
-        "journalMaxSizeMB": 32,
-        "bookiePort": 0,
-        "httpServerPort": http_port,
-    }
-    found = [HOST if part.startswith("$(POD_NAME)") else part for part in arguments(pod, file)]
-    return [*found, *(word for key, value in here.items() for word in ("--set", f"{key}={value}"))]
-
-
-def start_of_auto_recovery(resource: Bookie, folder: Path, http_port: int) -> list[str]:
-    """As its pod would, but for the port."""
-    file = folder / "autorecovery.toml"
-    file.write_text(auto_recovery.config_text(resource))
-    pod = auto_recovery.deployment(resource, "image")["spec"]["template"]
-    return [*arguments(pod, file), "--set", f"httpServerPort={http_port}"]
-
-
-@asynccontextmanager
-async def quire(words: list[str]) -> AsyncIterator[None]:
-    """A process until it is left."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *words),
-        cwd=ROOT,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def until_well(session: aiohttp.ClientSession, port: int) -> None:
-    """The probe of its pod answers."""
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        while True:
-            try:
-                async with session.get(f"http://{HOST}:{port}/healthz") as answer:
-                    if answer.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.05)
 
 
 async def with_an_auditor(http: BookieHttp) -> ClusterSeen:

@@ -17,12 +17,16 @@ TIMEOUT_S = 60
 
 
 @asynccontextmanager
-async def operator(kubeconfig: Path, namespace: str, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def operator(
+    kubeconfig: Path, namespace: str, name: str, *more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process, killed when left."""
-    words = ("run", "--kubeconfig", str(kubeconfig), "--identity", name, "--image", "quire:1")
+    words = ("run", "--kubeconfig", str(kubeconfig), "--identity", name, "--metrics-port", "0")
+    images = ("--bookie-image", "quire-bookie:1", "--broker-image", "quire-broker:1")
     places = ("--namespace", namespace, "--watch-namespace", namespace)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "quire_operator.main", *words, *places), stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-m", "quire_operator.main", *words, *images, *places, *more),
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         yield process
@@ -42,6 +46,15 @@ async def until(kube: KubeApi, path: str, *keys: str, is_not: object = None) -> 
                 found = (found or {}).get(key)
             if found not in (None, is_not):
                 return found
+            await asyncio.sleep(0.1)
+
+
+async def until_gone(kube: KubeApi, path: str) -> None:
+    """Until there is no such object."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if not (await asyncio.to_thread(kube.get, path)).ok:
+                return
             await asyncio.sleep(0.1)
 
 

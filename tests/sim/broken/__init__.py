@@ -6,10 +6,8 @@ without faults, where it must pass, and then under faults, seed after seed, unti
 
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
 from tests.sim.broken.reader_rules import READER_RULES
-from tests.sim.broken.recovery_rules import RECOVERY_RULES, RECOVERY_RULES_NOT_CAUGHT
-from tests.sim.broken.repair_rules import REPAIR_RULES, REPAIR_RULES_NOT_CAUGHT
+from tests.sim.broken.recovery_rules import RECOVERY_RULES
+from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
 
 VARIANTS = (*BOOKIE_RULES, *WRITER_RULES, *READER_RULES, *RECOVERY_RULES, *REPAIR_RULES)
-NOT_CAUGHT = (*RECOVERY_RULES_NOT_CAUGHT, *REPAIR_RULES_NOT_CAUGHT)
-"""Looked for with `--not-caught` only."""

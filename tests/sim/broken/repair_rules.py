@@ -62,8 +62,5 @@ def _named_before_it_has_a_copy() -> tuple[Any, ...]:
 REPAIR_RULES = (
     Variant("worker writes metadata without compare", "autorecovery", 0, _without_compare),
     Variant("bookie named before it has its copy", "autorecovery", 0, _named_before_it_has_a_copy),
+    Variant("worker takes a timeout for a missing entry", "silence", 0, _timeout_is_missing),
 )
-REPAIR_RULES_NOT_CAUGHT = (
-    Variant("worker takes a timeout for a missing entry", "autorecovery", 0, _timeout_is_missing),
-)
-"""No seed is known yet that notices it; the model does."""

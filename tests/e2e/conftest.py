@@ -1,0 +1,153 @@
+"""A real cluster with the operator in it, and one stack under load that scenarios share for as long as it stays well.
+
+`make e2e` makes the cluster and the images and runs this (docs/kubernetes/testing.md). By itself it needs
+`QUIRE_E2E_KUBECONFIG` of a cluster that has the images; `KUBECONFIG` is not looked at: a developer's usual cluster is
+no place for tests. `QUIRE_E2E_KEEP=1` leaves everything as it is at the end.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quire_operator.api import crds
+from tests.e2e import evidence, manifests
+from tests.e2e.kube import Cluster, until
+from tests.e2e.stack import Stack
+
+NAMESPACE_PREFIX = "quire-e2e-"
+READY_S = 120
+SCENARIO_TIMEOUT_S = 900
+FOLDER = Path(os.environ.get("QUIRE_E2E_EVIDENCE", "e2e-failures"))
+
+_stacks: list[Stack] = []
+_report: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is end to end, and takes its time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(SCENARIO_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a failure everything is kept, and the next scenario gets a fresh stack."""
+    report: pytest.TestReport = yield
+    if report.failed and Path(__file__).parent in item.path.parents and _stacks:
+        folder = FOLDER / re.sub(r"\W+", "-", item.name)
+        clusters = [stack.cluster for stack in _stacks[-1:]]
+        evidence.collect(folder, [*clusters, clusters[0].within(manifests.OPERATOR_NAMESPACE)])
+        report.sections.append(("evidence", f"logs, events and resources are in {folder}"))
+        _stacks[-1].broken = True
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was measured."""
+    if _report:
+        terminalreporter.section("measured")
+        for line in _report:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[[str, float, str], None]:
+    """Print a number at the end of the run: what, value, unit."""
+
+    def note(what: str, value: float, unit: str = "s") -> None:
+        _report.append(f"{request.node.name}: {what}: {value:.1f} {unit}")
+
+    return note
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """A cluster that answers."""
+    given = os.environ.get("QUIRE_E2E_KUBECONFIG")
+    if not given:
+        pytest.skip("QUIRE_E2E_KUBECONFIG names no cluster: `make e2e` makes one and runs these tests")
+    if not Path(given).exists():
+        pytest.skip(f"there is no {given}: `make e2e` makes a cluster")
+    found = Cluster(Path(given))
+    try:
+        found.api.text("/readyz")
+    except OSError as error:
+        pytest.skip(f"the cluster of {given} does not answer ({error}): it may need scripts/k8s/in_net.sh in front")
+    return found
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Cluster:
+    """The namespace of the operator, which runs; what an earlier run left behind is removed."""
+    for found in cluster.items("v1", "Namespace"):
+        if found["metadata"]["name"].startswith(NAMESPACE_PREFIX):
+            discard(cluster.within(found["metadata"]["name"]))
+    for text in crds.files(crds.FOLDER).values():
+        cluster.apply(yaml.safe_load(text))
+    system = cluster.within(manifests.OPERATOR_NAMESPACE)
+    # The pod of an earlier run has an earlier image under the same name.
+    system.delete("apps/v1", "Deployment", "quire-operator")
+    until("the operator of an earlier run is gone", lambda: not system.pods(), READY_S)
+    cluster.apply(*manifests.operator())
+    operator_ready(system)
+    return system
+
+
+def operator_ready(system: Cluster) -> None:
+    """One operator pod, ready."""
+
+    def look() -> bool:
+        found = system.get("apps/v1", "Deployment", "quire-operator") or {}
+        return found.get("status", {}).get("readyReplicas") == 1 and len(system.pods("app=quire-operator")) == 1
+
+    until("the operator is ready", look, READY_S)
+
+
+@pytest.fixture
+def stack(cluster: Cluster, operator: Cluster) -> Iterator[Stack]:
+    """Three bookies, a ManagedLedger and a load, all well. Made anew when the scenario before failed."""
+    if not _stacks or _stacks[-1].broken:
+        if _stacks:
+            discard(_stacks[-1].cluster)
+        made = Stack(cluster.within(f"{NAMESPACE_PREFIX}{os.getpid()}-{len(_stacks) + 1}"), replicas=3)
+        _stacks.append(made)
+        made.create()
+    found = _stacks[-1]
+    found.wait_until_well(READY_S)
+    found.longest_pause_s()
+    yield found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cleared(cluster: Cluster) -> Iterator[None]:
+    """Nothing is left on the cluster but the operator."""
+    yield
+    if _stacks and not os.environ.get("QUIRE_E2E_KEEP"):
+        discard(_stacks[-1].cluster)
+
+
+def discard(cluster: Cluster) -> None:
+    """Resources first, while there is somebody to take their finalizers off; then the namespace, not waited for."""
+    for kind in ("ManagedLedger", "Bookie"):
+        for found in cluster.items(manifests.API_VERSION, kind) if _is_served(cluster) else []:
+            name = found["metadata"]["name"]
+            cluster.delete(manifests.API_VERSION, kind, name)
+            deadline_s = time.monotonic() + 15
+            while cluster.get(manifests.API_VERSION, kind, name) and time.monotonic() < deadline_s:
+                time.sleep(0.5)
+            if cluster.get(manifests.API_VERSION, kind, name):
+                cluster.merge(manifests.API_VERSION, kind, name, {"metadata": {"finalizers": []}})
+    cluster.delete("v1", "Namespace", cluster.namespace)
+
+
+def _is_served(cluster: Cluster) -> bool:
+    return cluster.api.get("/apis/quire.dev/v1alpha1/bookies").ok

@@ -1,0 +1,70 @@
+"""What is kept of a failure: resources, events and logs of the namespaces of a test, in a folder."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.error import HTTPError
+
+from tests.e2e.kube import Cluster, Manifest
+
+KINDS = (
+    ("v1", "Pod"),
+    ("v1", "Event"),
+    ("v1", "PersistentVolumeClaim"),
+    ("v1", "ConfigMap"),
+    ("v1", "Service"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "Deployment"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("coordination.k8s.io/v1", "Lease"),
+    ("quire.dev/v1alpha1", "Bookie"),
+    ("quire.dev/v1alpha1", "ManagedLedger"),
+)
+
+
+def collect(folder: Path, clusters: Iterable[Cluster]) -> None:
+    """Best effort: a cluster that does not answer must not hide the failure of the test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for cluster in clusters:
+        here = folder / cluster.namespace
+        here.mkdir(exist_ok=True)
+        for api_version, kind in KINDS:
+            try:
+                found = cluster.items(api_version, kind)
+            except (AssertionError, OSError) as error:
+                (here / f"{kind}.failed").write_text(str(error))
+                continue
+            if kind == "Event":
+                (here / "events.txt").write_text("\n".join(sorted(map(_line, found))) + "\n")
+            (here / f"{kind}.json").write_text(json.dumps(found, indent=1, sort_keys=True))
+        for pod in _quietly(cluster):
+            _logs(cluster, pod, here)
+    nodes = subprocess.run(["docker", "ps", "-a"], capture_output=True, text=True, check=False)
+    (folder / "docker-ps.txt").write_text(nodes.stdout)
+
+
+def _quietly(cluster: Cluster) -> list[Manifest]:
+    try:
+        return cluster.pods()
+    except (AssertionError, OSError):
+        return []
+
+
+def _line(event: Manifest) -> str:
+    about = event["involvedObject"]
+    when = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return f"{when} {event['type']} {about['kind']}/{about['name']} {event['reason']}: {event.get('message', '')}"
+
+
+def _logs(cluster: Cluster, pod: Manifest, folder: Path) -> None:
+    name = pod["metadata"]["name"]
+    for container in pod["spec"]["containers"]:
+        for previous in (False, True):
+            try:
+                text = cluster.logs(name, container["name"], previous)
+            except (HTTPError, OSError) as error:
+                text = f"({error})"
+                if previous:
+                    continue
+            (folder / f"{name}.{container['name']}{'.previous' if previous else ''}.log").write_text(text)

@@ -1,0 +1,264 @@
+"""Runs in a pod with the stock Pulsar client: sends numbered messages without end, reads them all, compares.
+
+Owns the judgement of a run: an acknowledged message that is not read is lost, a number that comes before a smaller one
+of its producer is reordered, and a message that was never sent, or with other content, is invented. A message may come
+twice: a client that lost its connection sends again what was not acknowledged.
+
+HTTP on port 8090: `/status` how far it is; `/settle?timeout=60` stops sending, waits until everything acknowledged was
+read, and goes on; `/reread` reads every topic from its beginning and judges it too. Needs the client only: no code of
+Quire.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pulsar
+
+URL = os.environ["LOAD_URL"]
+TOPICS = os.environ["LOAD_TOPICS"].split(",")
+RATE = float(os.environ.get("LOAD_RATE", "200"))
+"""Messages a second of each producer."""
+SIZE_BYTES = int(os.environ.get("LOAD_SIZE", "1024"))
+PORT = 8090
+IN_FLIGHT = 1000
+RETRY_S = 0.2
+READ_MS = 500
+DIGEST_CHARACTERS = 64
+
+log = logging.getLogger("load")
+
+
+def content(topic: str, number: int) -> bytes:
+    """Of a message: who it is, a filling that follows from it, and a digest of all that."""
+    head = f"{topic} {number} ".encode()
+    filling = hashlib.sha256(head).hexdigest().encode()
+    body = head + (filling * (SIZE_BYTES // len(filling) + 1))[: max(0, SIZE_BYTES - len(head) - DIGEST_CHARACTERS)]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+class Judge:
+    """What was read of one topic, message by message, in the order of the log."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.seen = bytearray()
+        self.last = -1
+        self.read = 0
+        self.repeated = 0
+        self.faults: list[str] = []
+
+    def take(self, data: bytes, sent: int) -> None:
+        """`sent`: numbers below it were given to the client."""
+        self.read += 1
+        try:
+            topic, text, _ = data.split(b" ", 2)
+            number = int(text)
+        except ValueError:
+            self.fault(f"invented: {data[:60]!r}")
+            return
+        if topic.decode() != self.topic or number >= sent or data != content(self.topic, number):
+            self.fault(f"invented: {data[:60]!r}, {sent} were sent")
+            return
+        if number < len(self.seen) and self.seen[number]:
+            self.repeated += 1
+            return
+        if number < self.last:
+            self.fault(f"reordered: {number} after {self.last}")
+        self.seen.extend(bytes(max(0, number + 1 - len(self.seen))))
+        self.seen[number] = 1
+        self.last = max(self.last, number)
+
+    def fault(self, text: str) -> None:
+        """Note it; the first of them say enough."""
+        if len(self.faults) < 20:
+            self.faults.append(f"{self.topic}: {text}")
+
+    def missing(self, acknowledged: bytearray) -> list[int]:
+        """Numbers that were acknowledged and not read."""
+        if self.seen.startswith(acknowledged):
+            return []
+        return [n for n, is_acked in enumerate(acknowledged) if is_acked and not (n < len(self.seen) and self.seen[n])]
+
+
+class Lane:
+    """One topic with its producer and its reader, each in a thread of its own."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.judge = Judge(topic)
+        self.sent = 0
+        self.acknowledged = bytearray()
+        self.acked = 0
+        self.failed = 0
+        self.first_ack_s: float | None = None
+        self.last_ack_s = 0.0
+        self.longest_pause_s = 0.0
+        self.sending = threading.Event()
+        self.sending.set()
+        self._room = threading.Semaphore(IN_FLIGHT)
+        for work in (self._produce, self._read):
+            threading.Thread(target=self._forever, args=(work,), daemon=True).start()
+
+    def _forever(self, work: object) -> None:
+        """A client that could not be made (no broker yet, no name yet) is made again; one that was mends itself."""
+        while True:
+            try:
+                work()  # type: ignore[operator]
+            except Exception as error:  # noqa: BLE001  whatever it was: said, and tried again
+                log.info("%s: %s: %s", self.topic, type(error).__name__, error)
+            time.sleep(RETRY_S)
+
+    def _client(self) -> pulsar.Client:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        return pulsar.Client(URL, operation_timeout_seconds=30, connection_timeout_ms=3000, logger=logger)
+
+    def _produce(self) -> None:
+        # Without a timeout of sending: what was given to the client is sent until it is acknowledged, in its order.
+        producer = self._client().create_producer(
+            self.topic, send_timeout_millis=0, block_if_queue_full=True, max_pending_messages=IN_FLIGHT
+        )
+        due_s = time.monotonic()
+        while True:
+            self.sending.wait()
+            self._room.acquire()
+            number = self.sent
+            self.sent = number + 1
+            producer.send_async(content(self.topic, number), lambda result, _, n=number: self._sent(result, n))
+            due_s = max(due_s + 1 / RATE, time.monotonic() - 0.05)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+
+    def _sent(self, result: object, number: int) -> None:
+        self._room.release()
+        if result != pulsar.Result.Ok:
+            self.failed += 1
+            log.warning("%s: message %d: %s", self.topic, number, result)
+            return
+        now_s = time.time()
+        if self.first_ack_s is None:
+            self.first_ack_s = now_s
+        else:
+            self.longest_pause_s = max(self.longest_pause_s, now_s - self.last_ack_s)
+        self.last_ack_s = now_s
+        self.acknowledged.extend(bytes(max(0, number + 1 - len(self.acknowledged))))
+        self.acknowledged[number] = 1
+        self.acked += 1
+
+    def _read(self) -> None:
+        """The client finds its place again by itself; after a failure that ends it all is read from the beginning."""
+        faults, self.judge = self.judge.faults, Judge(self.topic)
+        self.judge.faults = faults
+        reader = self._client().create_reader(self.topic, pulsar.MessageId.earliest)
+        while True:
+            try:
+                message = reader.read_next(READ_MS)
+            except pulsar.Timeout:
+                continue
+            self.judge.take(message.data(), self.sent)
+
+    def is_settled(self) -> bool:
+        """Nothing is on the way, and everything acknowledged was read."""
+        return self.acked + self.failed == self.sent and not self.judge.missing(self.acknowledged)
+
+    def reread(self, timeout_s: float) -> list[str]:
+        """Faults of a second reading from the beginning; only while nothing is sent."""
+        judge, client = Judge(self.topic), self._client()
+        reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s and judge.read < self.judge.read:
+            try:
+                judge.take(reader.read_next(READ_MS).data(), self.sent)
+            except pulsar.Timeout:
+                continue
+        client.close()
+        missing = judge.missing(self.acknowledged)
+        return judge.faults + ([f"{self.topic}: lost on reading again: {missing[:20]}"] if missing else [])
+
+    def status(self) -> dict[str, object]:
+        """Numbers of this lane; pauses count from the last time that somebody asked with `fresh`."""
+        pause_s = self.longest_pause_s
+        if self.last_ack_s and self.sending.is_set():
+            pause_s = max(pause_s, time.time() - self.last_ack_s)
+        return {
+            "topic": self.topic,
+            "sent": self.sent,
+            "acknowledged": self.acked,
+            "failed": self.failed,
+            "read": self.judge.read,
+            "repeated": self.judge.repeated,
+            "first_ack_s": self.first_ack_s,
+            "longest_pause_s": round(pause_s, 3),
+            "faults": self.judge.faults,
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers in JSON."""
+
+    lanes: ClassVar[list[Lane]] = []
+
+    def do_GET(self) -> None:
+        """All requests are GETs: they come through the API server's proxy."""
+        parts = urlsplit(self.path)
+        query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        timeout_s = float(query.get("timeout", "60"))
+        faults: list[str] = []
+        if parts.path == "/settle":
+            faults = self._settle(timeout_s, go_on=True)
+        elif parts.path == "/reread":
+            faults = self._settle(timeout_s, go_on=False)
+            if not faults:
+                faults = [fault for lane in self.lanes for fault in lane.reread(timeout_s)]
+            self._set_sending(True)
+        body = {"now_s": time.time(), "faults": faults, "lanes": [lane.status() for lane in self.lanes]}
+        if query.get("fresh"):
+            for lane in self.lanes:
+                lane.longest_pause_s = 0.0
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not worth a line."""
+
+    def _set_sending(self, on: bool) -> None:
+        for lane in self.lanes:
+            if on:
+                lane.last_ack_s = time.time()
+                lane.sending.set()
+            else:
+                lane.sending.clear()
+
+    def _settle(self, timeout_s: float, go_on: bool) -> list[str]:
+        self._set_sending(False)
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s and not all(lane.is_settled() for lane in self.lanes):
+            time.sleep(0.1)
+        faults = [fault for lane in self.lanes for fault in lane.judge.faults]
+        for lane in self.lanes:
+            missing = lane.judge.missing(lane.acknowledged)
+            if missing:
+                faults.append(f"{lane.topic}: acknowledged and not read ({len(missing)}): {missing[:20]}")
+            if lane.acked + lane.failed != lane.sent:
+                faults.append(f"{lane.topic}: {lane.sent - lane.acked - lane.failed} sent and never answered")
+            if lane.failed:
+                faults.append(f"{lane.topic}: {lane.failed} refused to a client that waits for ever")
+        if go_on:
+            self._set_sending(True)
+        return faults
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s")
+    Handler.lanes = [Lane(topic) for topic in TOPICS]
+    ThreadingHTTPServer(("", PORT), Handler).serve_forever()

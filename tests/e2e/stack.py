@@ -1,0 +1,147 @@
+"""One namespace with an etcd, a pool of bookies, a ManagedLedger and the load: making it, and asking how it is."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.e2e import manifests
+from tests.e2e.kube import Cluster, Manifest, condition, holds, is_ready, until
+
+APPS = "apps/v1"
+BOOKIE_PODS, BROKER_PODS = "app.kubernetes.io/name=quire-bookie", "app.kubernetes.io/name=quire-broker"
+SETTLE_S = 120.0
+
+
+@dataclass
+class Stack:
+    """What a scenario works on."""
+
+    cluster: Cluster
+    replicas: int
+    topics: int = 4
+    rate: int = 100
+    timings: dict[str, float] = field(default_factory=dict)
+    broken: bool = False
+
+    @property
+    def where(self) -> str:
+        """Its namespace."""
+        return self.cluster.namespace
+
+    def create(self, timeout_s: float = 240.0) -> None:
+        """From nothing to the first acknowledged message; times are noted from the moment of applying the resources."""
+        self.cluster.apply(manifests.namespace(self.where))
+        self.cluster.apply(*manifests.etcd(), *manifests.load(self.where, self.topics, self.rate))
+        self.wait_for_pods("app=" + manifests.ETCD, 1, timeout_s)
+        self.wait_for_pods("app=" + manifests.LOAD, 1, timeout_s)
+        applied_s = time.time()
+        pool, ledger = manifests.bookie(self.where, self.replicas), manifests.managed_ledger(self.where)
+        self.cluster.apply(pool, ledger)
+        bound = until("claims are bound", lambda: self._claims_bound(self.replicas), timeout_s)
+        self.timings["claims bound"] = bound - applied_s
+        until("bookies are ready", lambda: self._ready(BOOKIE_PODS, self.replicas), timeout_s)
+        self.timings["bookies ready"] = time.time() - applied_s
+        first_s = until("a message is acknowledged", self._first_ack_s, timeout_s)
+        self.timings["first acknowledged message"] = first_s - applied_s
+        self.timings["from the last claim to the first acknowledged message"] = first_s - bound
+
+    def _claims_bound(self, replicas: int) -> float | None:
+        claims = self.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS)
+        phases = [claim["status"].get("phase") for claim in claims]
+        return time.time() if len(claims) == 2 * replicas and set(phases) == {"Bound"} else None
+
+    def _first_ack_s(self) -> float | None:
+        times = [lane["first_ack_s"] for lane in self.load()["lanes"]]
+        return None if None in times else float(max(times))
+
+    def _ready(self, selector: str, count: int) -> bool:
+        pods = self.cluster.pods(selector)
+        return len(pods) == count and all(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
+
+    def wait_for_pods(self, selector: str, count: int, timeout_s: float) -> None:
+        """Exactly so many, all ready."""
+        until(f"{count} ready pods of {selector}", lambda: self._ready(selector, count), timeout_s)
+
+    def pool(self) -> Manifest:
+        """The Bookie as it is."""
+        return self.cluster.get(manifests.API_VERSION, "Bookie", manifests.POOL) or {}
+
+    def change_pool(self, **spec: Any) -> None:
+        """Fields of its spec."""
+        self.cluster.merge(manifests.API_VERSION, "Bookie", manifests.POOL, {"spec": spec})
+
+    def wait_until_well(self, timeout_s: float, replicas: int | None = None) -> None:
+        """Nothing is under way, as many bookies as wanted are writable, and every entry has all its replicas."""
+        wanted = replicas if replicas is not None else self.replicas
+
+        def look() -> bool:
+            pool = self.pool()
+            status = pool.get("status", {})
+            return (
+                status.get("observedGeneration") == pool["metadata"]["generation"]
+                and all(holds(pool, kind) for kind in ("Ready", "FullyReplicated", "Quiesced", "MetadataReachable"))
+                and status.get("replicas") == status.get("writable") == wanted
+                and self._ready(BOOKIE_PODS, wanted)
+            )
+
+        try:
+            until(f"the pool is well with {wanted} bookies", look, timeout_s, poll_s=1.0)
+        except AssertionError as error:
+            status = self.pool().get("status", {})
+            raise AssertionError(f"{error}\n{self._explained(status)}") from error
+
+    @staticmethod
+    def _explained(status: Manifest) -> str:
+        said = [
+            f"{one['type']}={one['status']} {one['reason']}: {one['message']}" for one in status.get("conditions", [])
+        ]
+        return "\n".join([*said, f"operation: {status.get('operation')}", f"bookies: {status.get('bookies')}"])
+
+    def wait_for_condition(self, kind: str, status: str, timeout_s: float) -> Manifest:
+        """A condition of the pool."""
+
+        def look() -> Manifest | None:
+            found = condition(self.pool(), kind)
+            return found if found is not None and found["status"] == status else None
+
+        return until(f"{kind} is {status}", look, timeout_s)
+
+    def operation(self) -> Manifest:
+        """What is under way; empty when nothing is."""
+        found: Manifest = self.pool().get("status", {}).get("operation") or {}
+        return found
+
+    def load(self, path: str = "/status", **query: str) -> Manifest:
+        """What the load says; `/settle` and `/reread` judge it."""
+        answer = self.cluster.ask_pod(manifests.LOAD, manifests.LOAD_PORT, path, **query)
+        return answer.expect()
+
+    def acknowledged(self) -> int:
+        """Messages so far, of all topics."""
+        return sum(lane["acknowledged"] for lane in self.load()["lanes"])
+
+    def goes_on(self, messages: int = 200) -> None:
+        """The load gets acknowledgements, now."""
+        before = self.acknowledged()
+        until(f"{messages} more messages", lambda: self.acknowledged() >= before + messages, 120)
+
+    def longest_pause_s(self) -> float:
+        """The longest time without an acknowledgement on any topic, since this was asked last."""
+        return max(float(lane["longest_pause_s"]) for lane in self.load(fresh="1")["lanes"])
+
+    def judge(self) -> None:
+        """Everything acknowledged is there, in its order, and nothing else. AssertionError says what is not."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            # In short steps: the API server ends a proxied request after a minute.
+            faults = self.load("/settle", timeout="20")["faults"]
+            if not faults or time.monotonic() > deadline_s:
+                break
+        assert not faults, faults
+
+    def judge_all(self) -> int:
+        """The same, and a second reading of everything from the beginning. How many messages that was."""
+        self.judge()
+        faults = self.load("/reread", timeout="25")["faults"]
+        assert not faults, faults
+        return self.acknowledged()

@@ -1,0 +1,29 @@
+"""From `kubectl apply` of a pool and a ManagedLedger to the first acknowledged message of a stock Pulsar client."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.stack import Stack
+
+pytestmark = pytest.mark.e2e_short
+ENOUGH_MESSAGES = 2000
+
+
+def test_the_first_message_is_acknowledged_and_every_one_is_kept(
+    stack: Stack, measured: Callable[[str, float], None]
+) -> None:
+    for what, seconds in stack.timings.items():
+        measured(what, seconds)
+    # Generous: the aim of 90 s is for a machine that does nothing else.
+    assert stack.timings["first acknowledged message"] < 240
+    assert stack.judge_all() > 0
+
+
+def test_the_status_answers_whether_the_data_is_safe(stack: Stack) -> None:
+    status = stack.pool()["status"]
+    said = {one["type"]: one["status"] for one in status["conditions"]}
+    assert said["Ready"] == said["FullyReplicated"] == said["MetadataReachable"] == said["CookiesConsistent"] == "True"
+    assert said["Degraded"] == said["ScaleDownBlocked"] == "False"
+    assert {row["state"] for row in status["bookies"]} == {"Writable"}
+    assert len({row["node"] for row in status["bookies"]}) == 3, "each bookie is on a machine of its own"

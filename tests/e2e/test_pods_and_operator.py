@@ -1,0 +1,128 @@
+"""Pods that die, an operator that dies, more and fewer bookies, another image: under load, nothing is lost."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e import manifests, nodes
+from tests.e2e.conftest import operator_ready
+from tests.e2e.kube import Cluster, until
+from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, Stack
+
+Measured = Callable[..., None]
+WELL_S = 240.0
+ROLL_S = 420.0
+DRAIN_S = 420.0
+
+
+@pytest.mark.e2e_short
+@pytest.mark.parametrize("selector", [BOOKIE_PODS, BROKER_PODS], ids=["bookie", "broker"])
+def test_a_pod_that_is_killed_comes_back_and_nothing_is_lost(stack: Stack, measured: Measured, selector: str) -> None:
+    pod = stack.cluster.pods(selector)[0]
+    name, restarts = pod["metadata"]["name"], _restarts(pod)
+    start_s = time.monotonic()
+    nodes.signal_processes(pod["spec"]["nodeName"], name, "KILL")
+    until("the container was started anew", lambda: _restarts(stack.cluster.pods(selector)[0]) > restarts, 60)
+    stack.wait_until_well(WELL_S)
+    measured("well again after", time.monotonic() - start_s)
+    stack.goes_on()
+    measured("longest pause of acknowledgements", stack.longest_pause_s())
+    stack.judge()
+
+
+@pytest.mark.e2e_short
+def test_a_bookie_pod_that_is_deleted_takes_its_volumes_and_its_id_up_again(stack: Stack) -> None:
+    before = {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"]}
+    stack.cluster.delete("v1", "Pod", "pool-bookie-1")
+    stack.wait_until_well(WELL_S)
+    stack.goes_on()
+    assert {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"]} == before
+    stack.judge()
+
+
+@pytest.mark.e2e_short
+def test_five_bookies_and_three_again_with_the_operator_killed_in_the_middle_of_a_drain(
+    stack: Stack, operator: Cluster, measured: Measured
+) -> None:
+    start_s = time.monotonic()
+    stack.change_pool(replicas=5)
+    stack.wait_until_well(WELL_S, replicas=5)
+    measured("from 3 to 5 bookies", time.monotonic() - start_s)
+    stack.goes_on(2000)
+    start_s = time.monotonic()
+    stack.change_pool(replicas=3)
+    for step in ("Copying", "Verifying"):
+        until(
+            f"a drain is at {step} or further",
+            lambda step=step: stack.operation().get("step") in (step, "Verifying"),  # type: ignore[misc]
+            DRAIN_S,
+            poll_s=0.3,
+        )
+        kill_operator(operator)
+    stack.wait_until_well(DRAIN_S, replicas=3)
+    measured("from 5 to 3 bookies, with the operator killed twice", time.monotonic() - start_s)
+    claims = {claim["metadata"]["name"] for claim in stack.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS)}
+    assert not {name for name in claims if name.endswith(("-3", "-4"))}, "claims of drained bookies go, by policy"
+    stack.goes_on()
+    measured("longest pause of acknowledgements", stack.longest_pause_s())
+    stack.judge_all()
+
+
+def test_a_rolling_update_takes_one_bookie_at_a_time_and_waits_for_replicas(stack: Stack, measured: Measured) -> None:
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    start_s = time.monotonic()
+    # Another name for the same image would do as well; an annotation needs no second image.
+    stack.change_pool(podTemplate={"metadata": {"annotations": {"quire.dev/e2e": f"{start_s}"}}})
+    fewest = len(before)
+    deadline_s = time.monotonic() + ROLL_S
+    while time.monotonic() < deadline_s:
+        status = stack.pool()["status"]
+        fewest = min(fewest, sum(row["state"] == "Writable" for row in status["bookies"]))
+        now = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+        if not set(now.values()) & set(before.values()) and len(now) == len(before):
+            break
+        time.sleep(0.5)
+    stack.wait_until_well(WELL_S)
+    after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values()), "every pod was replaced"
+    assert fewest >= len(before) - 1, "never more than one at a time"
+    measured("all three replaced in", time.monotonic() - start_s)
+    stack.goes_on()
+    measured("longest pause of acknowledgements", stack.longest_pause_s())
+    stack.judge()
+
+
+def test_an_image_that_does_not_exist_takes_one_bookie_only_and_is_taken_back(stack: Stack) -> None:
+    stack.change_pool(image="quire-bookie:not-there")
+    until(
+        "a pod waits for its image",
+        lambda: any(_waiting(pod) in ("ErrImagePull", "ImagePullBackOff") for pod in stack.cluster.pods(BOOKIE_PODS)),
+        ROLL_S,
+    )
+    time.sleep(10)
+    broken = [pod for pod in stack.cluster.pods(BOOKIE_PODS) if _waiting(pod)]
+    assert len(broken) == 1
+    stack.goes_on()
+    stack.change_pool(image=manifests.image("bookie"))
+    stack.wait_until_well(ROLL_S)
+    stack.judge()
+
+
+def kill_operator(system: Cluster) -> None:
+    """SIGKILL: nothing is given back; its successor waits for the lease to end."""
+    pod = system.pods("app=quire-operator")[0]
+    restarts = _restarts(pod)
+    nodes.signal_processes(pod["spec"]["nodeName"], pod["metadata"]["name"], "KILL")
+    until("the operator was started anew", lambda: _restarts(system.pods("app=quire-operator")[0]) > restarts, 120)
+    operator_ready(system)
+
+
+def _restarts(pod: dict) -> int:  # type: ignore[type-arg]
+    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
+
+
+def _waiting(pod: dict) -> str | None:  # type: ignore[type-arg]
+    states = [one["state"].get("waiting", {}) for one in pod["status"].get("containerStatuses", ())]
+    return next((state["reason"] for state in states if "reason" in state), None)

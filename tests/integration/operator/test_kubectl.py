@@ -1,0 +1,262 @@
+"""`kubectl quire` against a real API server: resources as the operator writes them, pods behind its proxy.
+
+No node runs here. The pods are objects whose address is this machine's own, where a small server answers as a bookie.
+"""
+
+import json
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire_operator.kubectl.main import main
+from tests.integration.operator.kube_api import KubeApi
+from tests.support.kube_resources import bookie, managed_ledger
+
+pytestmark = pytest.mark.slow
+LABELS = {"app.kubernetes.io/managed-by": "quire-operator", "app.kubernetes.io/part-of": "quire"}
+MERGE = "application/merge-patch+json"
+LEDGER = {
+    "ledgerId": 7,
+    "state": "CLOSED",
+    "ensembleSize": 3,
+    "writeQuorum": 3,
+    "ackQuorum": 2,
+    "entries": 10,
+    "length": 4096,
+    "segments": [{"firstEntry": 0, "ensemble": ["a", "b", "c"]}],
+    "custom": {"pulsar/managed-ledger": "t/n/persistent/x"},
+}
+INTERNAL = {
+    "state": "LedgerOpened",
+    "lastConfirmedEntry": "7:9",
+    "cursors": {"sub": {"markDeletePosition": "7:3", "readPosition": "7:4"}},
+}
+STATS = {"subscriptions": {"sub": {"type": "Shared", "msgBacklog": 6, "unackedMessages": 0, "consumers": []}}}
+
+
+class FakeProcess(ThreadingHTTPServer):
+    """Answers as a bookie, and as a broker, at every pod's address."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__((address, 0), _Handler)
+        self.drains: dict[str, dict[str, Any]] = {}
+        self.looks = 0
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON."""
+        plain = path.partition("?")[0]
+        if plain.startswith("/api/v1/quire/drains/"):
+            name = plain.rpartition("/")[2]
+            if method == "PUT":
+                self.drains[name] = {"wish": body["wish"], "state": "copying", "ledgers_left": 2, "ledgers_first": 2}
+            elif method == "DELETE":
+                self.drains[name] = {"wish": "cancel", "state": "cancelling"}
+            else:
+                self.looks += 1
+                self.drains[name]["ledgers_left"] -= 1
+                if self.drains[name]["ledgers_left"] == 0:
+                    self.drains[name]["state"] = "emptied"
+            return 200, self.drains[name]
+        answers: dict[str, Any] = {
+            "/api/v1/bookie/state": {"running": True, "readOnly": True, "readOnlyReasons": ["disk"], "inLimbo": False},
+            "/api/v1/autorecovery/list_under_replicated_ledger": {"7": ["b"]},
+            "/api/v1/quire/unrecoverable": [],
+            "/api/v1/bookie/list_bookies": {"a": None, "c": None},
+            "/admin/quire/ledgers": {"ledgers": [LEDGER], "next": None},
+            "/admin/quire/ledgers/7": LEDGER,
+            "/admin/v2/persistent/t/n/x/internalStats": INTERNAL,
+            "/admin/v2/persistent/t/n/x/stats": STATS,
+        }
+        return (200, answers[plain]) if plain in answers else (404, {"reason": f"{plain}: not found"})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeProcess
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        status, answer = self.server.answer(self.command, self.path, body)
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def own_address() -> str:
+    """An address of this machine that is no loopback: the API server's proxy refuses those."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback, and the API server's proxy refuses that")
+        address = str(probe.getsockname()[0])
+    if address.startswith("127."):
+        pytest.skip("this machine has no address but loopback, and the API server's proxy refuses that")
+    return address
+
+
+@pytest.fixture
+def process() -> Iterator[FakeProcess]:
+    server = FakeProcess(own_address())
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def a_pod(kube: KubeApi, namespace: str, name: str, part: str, server: FakeProcess) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    labels = LABELS | {"app.kubernetes.io/name": f"quire-{part}", "app.kubernetes.io/instance": "pool"}
+    container = {
+        "name": "quire",
+        "image": "quire-bookie:test",
+        "env": [{"name": "SOME_PASSWORD", "value": "sesame42"}],
+        "ports": [{"name": "http", "containerPort": server.server_port}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}},
+    }
+    kube.create(path, {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [container]}}).expect()
+    address = str(server.server_address[0])
+    status = {
+        "phase": "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    kube.call("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE).expect()
+
+
+@pytest.fixture
+def pool(kube: KubeApi, namespace: str, process: FakeProcess) -> FakeProcess:
+    """A pool and a namespace of topics with their pods."""
+    path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}"
+    kube.create(f"{path}/bookies", bookie() | {"metadata": {"name": "pool"}}).expect()
+    kube.create(f"{path}/managedledgers", managed_ledger() | {"metadata": {"name": "orders"}}).expect()
+    now = "2026-01-01T00:00:00Z"
+    lacking = {
+        "type": "FullyReplicated", "status": "False", "reason": "Lacking", "message": "1 ledger lacks a replica",
+        "lastTransitionTime": now,
+    }  # fmt: skip
+    status = {
+        "observedGeneration": 1,
+        "phase": "Running",
+        "ready": 1,
+        "writable": 0,
+        "underReplicated": {"count": 1},
+        "bookies": [{"id": "a", "pod": "pool-bookie-0", "state": "ReadOnly", "reason": "disk"}],
+        "conditions": [lacking],
+    }
+    kube.call("PATCH", f"{path}/bookies/pool/status", {"status": status}, content_type=MERGE).expect()
+    a_pod(kube, namespace, "pool-bookie-0", "bookie", process)
+    a_pod(kube, namespace, "orders-broker-0", "broker", process)
+    return process
+
+
+@pytest.fixture
+def command(kube: KubeApi, namespace: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `kubectl quire`: exit code, standard output, standard error."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main([*words, "--kubeconfig", str(kube.kubeconfig), "-n", namespace])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_the_status_shows_pools_bookies_and_what_is_wrong(pool: FakeProcess, command: Any) -> None:
+    code, out, _ = command("status")
+    assert code == 0
+    assert "pool-bookie-0" in out and "ReadOnly" in out and "orders" in out
+    assert "FullyReplicated is False (Lacking): 1 ledger lacks a replica" in out
+    rows = json.loads(command("status", "-o", "json")[1])
+    assert rows["bookies"][0]["status"]["underReplicated"]["count"] == 1
+    assert [one["severity"] for one in rows["managedLedgers"][0]["findings"]] == ["unknown"]
+
+
+def test_an_empty_namespace_is_no_error(command: Any) -> None:
+    code, out, _ = command("status")
+    assert code == 0 and "there is no Bookie and no ManagedLedger" in out
+    code, _, err = command("under-replicated")
+    assert code == 1 and "no pod of Quire's" in err
+
+
+def test_a_drain_is_told_followed_and_taken_back(
+    pool: FakeProcess, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = command("drain", "pool-bookie-0", "--no-wait")
+    assert code == 0 and "2 of 2 ledgers left" in out and pool.drains["a"]["wish"] == "drain"
+    code, out, err = command("drain", "a")
+    assert code == 0 and "2 of 2 ledgers left" in err and "1 of 2 ledgers left" in err
+    assert "everything was copied away from bookie a" in out and pool.looks == 2
+    code, out, _ = command("undrain", "pool-bookie-0")
+    assert code == 0 and pool.drains["a"]["wish"] == "cancel"
+    code, _, err = command("drain", "pool-bookie-9")
+    assert code == 1 and "known: pool-bookie-0 (a)" in err
+
+
+def test_ledgers_and_cursors_are_listed(pool: FakeProcess, command: Any) -> None:
+    assert "7        b" in command("under-replicated")[1]
+    out = command("ledgers")[1]
+    assert "3/3/2" in out and "4.0 KiB" in out and "a, b, c" in out
+    code, out, _ = command("cursors", "persistent://t/n/x")
+    assert code == 0 and "last position 7:9" in out and "7:3" in out and "Shared" in out
+    code, _, err = command("cursors", "t/n/missing")
+    assert code == 1 and "HTTP 404" in err
+    assert "persistent://tenant/namespace/topic" in command("cursors", "x")[2]
+
+
+def test_each_kind_of_thing_is_explained(pool: FakeProcess, command: Any) -> None:
+    _, out, _ = command("explain", "pool-bookie-0")
+    assert "its bookie is read-only: disk" in out
+    _, out, _ = command("explain", "bookie/pool")
+    assert "1 ledger lacks a replica" in out and "-> auto-recovery copies them" in out
+    _, out, _ = command("explain", "7")
+    assert "its replica on b is marked" in out and "b is not there; 2 of its bookies are" in out
+    _, out, _ = command("explain", "persistent://t/n/x")
+    assert "subscription sub has a backlog of 6 and no consumer" in out
+    code, _, err = command("explain", "nothing")
+    assert code == 1 and "nothing is no pod" in err
+
+
+def test_a_report_holds_what_helps_and_nothing_secret(
+    pool: FakeProcess, kube: KubeApi, namespace: str, command: Any, tmp_path: Path
+) -> None:
+    secret = {"metadata": {"name": "etcd-client", "labels": LABELS}, "stringData": {"tls.key": "sesame42"}}
+    kube.create(f"/api/v1/namespaces/{namespace}/secrets", secret).expect()
+    settings = {
+        "metadata": {"name": "pool-bookie", "labels": LABELS},
+        "data": {"quire.toml": 'p_password = "sesame42"'},
+    }
+    kube.create(f"/api/v1/namespaces/{namespace}/configmaps", settings).expect()
+    file = tmp_path / "report.tar.gz"
+    code, _, err = command("report", "--to", str(file))
+    assert code == 0 and "1 x Bookie" in err
+    with tarfile.open(file) as tar:
+        texts = {name: tar.extractfile(name).read().decode() for name in tar.getnames()}  # type: ignore[union-attr]
+    assert not any("sesame42" in text for text in texts.values())
+    assert not any("secret/" in name for name in texts)
+    for name in ("bookie/pool", "managedledger/orders", "pod/pool-bookie-0", "configmap/pool-bookie"):
+        assert f"quire-report/{name}.json" in texts
+    assert "readOnly" in texts["quire-report/bookies/pool-bookie-0/state.json"]
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--kubeconfig", str(tmp_path / "missing")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("kubectl quire: no access to a cluster") and err.count("\n") == 1

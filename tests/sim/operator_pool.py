@@ -1,0 +1,379 @@
+"""A pool of simulated bookies under the production operator: kubelets, the HTTP that it asks, and its own life.
+
+The operator's passes are `reconcile_bookie` itself, on a simulated API server; what it asks bookies over HTTP is
+answered from the same metadata and the same running bookies, by the rules of the admin API.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire_bookie.errors import QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.cookies import CookieInUseError, Cookies
+from quire_bookie.metadata.drains import Drains, Wish
+from quire_bookie.metadata.election import current_leader
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.registration import bookie_of_path
+from quire_bookie.metadata.service_info import decode_service_info
+from quire_bookie.metadata.under_replication import UnderReplication
+from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
+from quire_bookie.model import BookieId
+from quire_bookie.server.own_rack import RackSettings
+from quire_bookie.server.process import BookieState
+from quire_operator.api.bookie import Bookie
+from quire_operator.builders.bookie import bookie_host
+from quire_operator.builders.naming import REPLACE_ANNOTATION, ZONE_ANNOTATION
+from quire_operator.cluster.bookie_http import Said
+from quire_operator.cluster.judges import Judge
+from quire_operator.cluster.memory import Memory
+from quire_operator.cluster.paths import bookie_path, managed_ledger_path, object_path
+from quire_operator.errors import OperatorError, UnreachableError
+from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
+from quire_operator.reconcile import reconcile_bookie
+from tests.sim.autorecovery_scenario import Cluster
+from tests.sim.disk import SimDisk
+from tests.sim.history import HistoryError
+from tests.sim.metadata import SimMetadataStore
+from tests.sim.operator_api import NAMESPACE, Controllers, OperatorKilledError, SimKube
+from tests.sim.world import SimBookie, World
+from tests.support.kube_resources import bookie, managed_ledger
+
+NAME = "pool"
+POOL = bookie_path(NAMESPACE, NAME)
+GIB = 1 << 30
+
+
+@dataclass
+class SimHttp:
+    """Stands for `BookieHttp`."""
+
+    world: World
+    cluster_of: Cluster
+
+    @asynccontextmanager
+    async def _asked(self, host: str) -> AsyncIterator[SimMetadataStore]:
+        """Somebody answers there, and reaches the metadata."""
+        await asyncio.sleep(self.world.chance.uniform(0.0, 0.05))
+        place = self.world.bookies.get(host)
+        there = [one for one in self.cluster_of.recoverers if one.host == host and one.running is not None]
+        if (place is None or place.running is None) and not there:
+            raise UnreachableError(f"{host} does not answer")
+        try:
+            yield SimMetadataStore(self.world.metadata)
+        except QuireError as error:
+            raise UnreachableError(f"{host}: {error}") from error
+
+    def judge(self, pool: str, hosts: Iterable[str], judges: Mapping[str, Judge]) -> None:
+        """Nothing is served over TLS here."""
+        assert not judges, f"{pool}: {hosts}"
+
+    async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Said:
+        raise UnreachableError(f"{method} {path} is not simulated")
+
+    async def bookie(self, host: str, bookie_id: str) -> BookieSeen:
+        async with self._asked(host):
+            place = self.world.bookies.get(host)
+            if place is None or place.running is None:
+                raise UnreachableError(f"{host} is no bookie")
+            writable = place.running.state is BookieState.WRITABLE
+            return BookieSeen(bookie_id, writable=writable, total_bytes=100 * GIB, free_bytes=60 * GIB)
+
+    async def addresses(self, host: str) -> dict[str, str]:
+        async with self._asked(host) as store:
+            found: dict[str, str] = {}
+            async for page in store.scan(f"{layout.AVAILABLE}/"):
+                for node in page:
+                    one = bookie_of_path(node.key)
+                    endpoint = None if one is None else decode_service_info(node.value, one).bookie_endpoint
+                    if one is not None and endpoint is not None:
+                        found[one] = f"{endpoint.host}:{endpoint.port}"
+            return found
+
+    async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
+        async with self._asked(host) as store:
+            marks = [mark async for page in UnderReplication(store, self.world.clock).marks() for mark in page]
+            lost = [note async for page in UnrecoverableLedgers(store).pages() for note in page]
+            writable = set(await store.children(layout.AVAILABLE)) - {"readonly"}
+            registered = frozenset(writable | set(await store.children(layout.READ_ONLY)))
+            known = [one for one in sorted(also - registered) if await _is_known(store, BookieId(one))]
+            return ClusterSeen(
+                len(marks),
+                len(lost),
+                registered | frozenset(known),
+                frozenset(writable),
+                await current_leader(store),
+                await RecoveryControls(store).is_enabled(),
+                drains=await _drains(store),
+            )
+
+    async def lost_bookie_delay_s(self, host: str) -> int | None:
+        async with self._asked(host) as store:
+            return await RecoveryControls(store).lost_bookie_delay_s()
+
+    async def set_lost_bookie_delay(self, host: str, delay_s: int) -> None:
+        async with self._asked(host) as store:
+            await RecoveryControls(store).set_lost_bookie_delay_s(delay_s)
+
+    async def decommission(self, host: str, bookie: str) -> None:
+        async with self._asked(host) as store:
+            if await _is_known(store, BookieId(bookie)):
+                await Drains(store).wish(BookieId(bookie), Wish.DECOMMISSION, self.world.clock.now_ms())
+
+    async def cancel_drain(self, host: str, bookie: str) -> None:
+        async with self._asked(host) as store:
+            await Drains(store).wish(BookieId(bookie), Wish.CANCEL, self.world.clock.now_ms())
+
+
+async def _is_known(store: SimMetadataStore, bookie: BookieId) -> bool:
+    if await store.get(layout.cookie_path(bookie)) is not None:
+        return True
+    try:
+        await Cookies(store).check_free(bookie)
+    except CookieInUseError:
+        return True
+    return False
+
+
+async def _drains(store: SimMetadataStore) -> tuple[DrainSeen, ...]:
+    """As the admin API shows them; what nobody has looked at counts as not empty."""
+    found = []
+    for drain in await Drains(store).read():
+        seen = await Drains(store).progress_of(drain.bookie)
+        if drain.wish is Wish.CANCEL:
+            continue
+        if seen is None or seen.at_ms < drain.since_ms:
+            found.append(DrainSeen(drain.bookie, emptied=False, ledgers_left=1))
+        else:
+            is_empty, at_s = seen.state == "emptied", seen.at_ms / 1000
+            found.append(DrainSeen(drain.bookie, is_empty, seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by))
+    return tuple(found)
+
+
+@dataclass
+class Pool:
+    """The cluster in Kubernetes: its API server, its kubelets and the operator."""
+
+    world: World
+    cluster: Cluster
+    kube: SimKube
+    controllers: Controllers
+    disks: dict[str, SimDisk] = field(default_factory=dict)
+    """By volume."""
+    lost: set[str] = field(default_factory=set)
+    """Bookies that went with their node."""
+    kills: int = 0
+    _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    _busy: set[str] = field(default_factory=set)
+    _volumes: dict[str, str] = field(default_factory=dict)
+    """By host: the volume under its bookie."""
+
+    @classmethod
+    def make(cls, world: World, cluster: Cluster, replicas: int, zones: int) -> "Pool":
+        """An empty API server with machines, and a Bookie that was just applied."""
+        kube = SimKube(random.Random(world.chance.randrange(1 << 30)))
+        pool = cls(world, cluster, kube, Controllers(kube, {}))
+        for number in range(8):
+            pool.controllers.add_node(f"n{number}", f"z{number % zones}")
+        wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"})
+        kube.put(POOL, wanted | {"metadata": {"name": NAME}})
+        kube.put(managed_ledger_path(NAMESPACE, "orders"), managed_ledger(replication={"ensemble": 3}))
+        for host in ("ar1", "ar2"):
+            labels = {"app.kubernetes.io/name": "quire-autorecovery", "app.kubernetes.io/instance": NAME}
+            status = {"podIP": host, "conditions": [{"type": "Ready", "status": "True"}]}
+            made = {"metadata": {"labels": labels}, "spec": {"nodeName": "n0"}, "status": status}
+            kube.put(object_path("v1", "Pod", NAMESPACE, host), made)
+        kube.shrinking, kube.releasing = pool.check_shrinking, pool.check_releasing
+        return pool
+
+    def start(self) -> None:
+        """Kubernetes and the operator go on until `stop`."""
+        self._tasks = [asyncio.ensure_future(self._kubernetes()), asyncio.ensure_future(self._operator())]
+
+    def check(self) -> None:
+        """Raises what failed meanwhile: a promise that was broken, or the simulation itself."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    def stop(self) -> None:
+        """The end of the operator and of Kubernetes; raises as `check`."""
+        self.check()
+        for task in self._tasks:
+            task.cancel()
+
+    # ---- people
+    def change(self, **spec: Any) -> None:
+        """Fields of the spec."""
+        there = self.kube.objects[POOL]
+        metadata = there["metadata"] | {"generation": there["metadata"]["generation"] + 1}
+        self.kube.touch(POOL, there | {"spec": there["spec"] | spec, "metadata": metadata})
+
+    def annotate(self, pod: str, key: str) -> None:
+        """An annotation on a pod."""
+        path = object_path("v1", "Pod", NAMESPACE, pod)
+        there = self.kube.objects[path]
+        annotations = there["metadata"].get("annotations", {}) | {key: "yes"}
+        self.kube.touch(path, there | {"metadata": there["metadata"] | {"annotations": annotations}})
+
+    def ask_when_there(self, pod: str, key: str) -> None:
+        """Annotate a pod as soon as it was made anew."""
+        if object_path("v1", "Pod", NAMESPACE, pod) in self.kube.objects:
+            self.annotate(pod, key)
+        else:
+            self.world.loop.call_later(1.0, self.ask_when_there, pod, key)
+
+    def lose_node(self, pod: str) -> None:
+        """Of a pod, with its volumes."""
+        node = self.kube.objects[object_path("v1", "Pod", NAMESPACE, pod)]["spec"]["nodeName"]
+        for _, one in self.kube.of_kind("pods"):
+            host = host_of(one["metadata"]["name"])
+            place = self.world.bookies.get(host)
+            if one["spec"].get("nodeName") == node and place is not None:
+                if place.running is not None:
+                    self.lost.add(place.running.bookie_id)
+                self.world.crash_bookie(host, "none")
+                del self.world.bookies[host]
+        self.controllers.remove_node(node)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the operator wrote."""
+        found: dict[str, Any] = self.kube.objects[POOL].get("status") or {}
+        return found
+
+    def is_quiet(self) -> bool:
+        """What was asked for is there, and everybody is well, by the status and by what is there."""
+        there, status = self.kube.objects[POOL], self.status
+        if status.get("observedGeneration") != there["metadata"]["generation"]:
+            return False
+        if status.get("operation") or status.get("phase") != "Running":
+            return False
+        rows, replicas = len(status.get("bookies", ())), there["spec"]["replicas"]
+        return rows == replicas == status.get("writable") and self._is_settled(replicas)
+
+    def _is_settled(self, replicas: int) -> bool:
+        """Every pod is of the present template and named by nobody, and its bookie runs."""
+        pods = [one for _, one in self.kube.of_kind("pods") if one["metadata"]["name"].startswith(f"{NAME}-bookie-")]
+        sets = [one.get("status", {}).get("updateRevision") for _, one in self.kube.of_kind("statefulsets")]
+        revisions = {pod["metadata"]["labels"].get("controller-revision-hash") for pod in pods}
+        asked = any(REPLACE_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in pods)
+        running = [place for place in self.world.bookies.values() if place.running is not None]
+        return len(pods) == len(running) == replicas and revisions == set(sets) and not asked
+
+    # ---- what must never happen
+    def check_shrinking(self, before: int, after: int) -> None:
+        """No ledger names a bookie that is taken away."""
+        for ordinal in range(after, before):
+            self._check_unnamed(f"{NAME}-bookie-{ordinal}", "its pod is taken away")
+
+    def check_releasing(self, claim: str) -> None:
+        """Nor one whose volumes go, but those that are lost anyway."""
+        self._check_unnamed(claim.partition("-")[2], f"{claim} is given up")
+
+    def _check_unnamed(self, pod: str, what: str) -> None:
+        row = next((row for row in self.status.get("bookies", ()) if row["pod"] == pod), None)
+        one = row["id"] if row is not None else ""
+        for key, node in self.world.metadata.nodes.items():
+            if one and one not in self.lost and layout.ledger_of_path(key) is not None:
+                metadata = decode_ledger_metadata(node.value)
+                if any(one in segment.ensemble for segment in metadata.segments):
+                    raise HistoryError(f"{key} names {one}, and {what}")
+
+    # ---- the operator
+    async def _operator(self) -> None:
+        """Passes, each of which may be the last one of a process."""
+        http: Any = SimHttp(self.world, self.cluster)
+        kube: Any = self.kube
+        memory = Memory()
+        while True:
+            try:
+                now_s = self.world.clock.now_ms() / 1000
+                await reconcile_bookie(kube, http, NAMESPACE, NAME, default_image="q:1", now_s=now_s, memory=memory)
+            except OperatorKilledError:
+                self.kills += 1
+                memory = Memory()
+                self.kube.kill_at = self.kube.writes + self.world.chance.randrange(1, 25)
+                await asyncio.sleep(self.world.chance.uniform(0.0, 20.0))
+            except OperatorError as error:
+                self.world.loop.note(f"operator: {error}")
+            await asyncio.sleep(self.world.chance.uniform(0.5, 3.0))
+
+    # ---- kubelets
+    async def _kubernetes(self) -> None:
+        while True:
+            self.controllers.look()
+            for path, pod in self.kube.of_kind("pods"):
+                if pod["metadata"]["name"].startswith(f"{NAME}-bookie-"):
+                    self._kubelet(path, pod)
+            await asyncio.sleep(1.0)
+
+    def _kubelet(self, path: str, pod: dict[str, Any]) -> None:
+        name, metadata = pod["metadata"]["name"], pod["metadata"]
+        if name in self._busy:
+            return
+        if "deletionTimestamp" in metadata:
+            self._work(name, self._end(path, metadata["uid"], host_of(name)))
+        elif pod["spec"].get("nodeName") and ZONE_ANNOTATION in metadata.get("annotations", {}):
+            place = self.world.bookies.get(host_of(name))
+            if place is None or place.running is None:
+                self._work(name, self._begin(pod, host_of(name)))
+            ready = place is not None and place.running is not None and place.running.registration.registered
+            status = {
+                "podIP": host_of(name),
+                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            }
+            if pod.get("status") != status:
+                self.kube.touch(path, pod | {"status": status})
+
+    def _work(self, name: str, work: Any) -> None:
+        self._busy.add(name)
+        task = asyncio.ensure_future(work)
+        self._tasks.append(task)
+        task.add_done_callback(lambda _: self._busy.discard(name))
+
+    async def _begin(self, pod: dict[str, Any], host: str) -> None:
+        """Its process on the disk of its volumes; one that ends is started again at the next look."""
+        name, zone = pod["metadata"]["name"], pod["metadata"]["annotations"][ZONE_ANNOTATION]
+        claim = self.kube.objects[object_path("v1", "PersistentVolumeClaim", NAMESPACE, f"ledgers0-{name}")]
+        volume, chance = claim["spec"]["volumeName"], self.world.chance
+        place = self.world.bookies.get(host)
+        if volume not in self.disks:
+            self.disks[volume] = SimDisk(chance=random.Random(chance.randrange(1 << 30)), latency_s=0.0005)
+            place = None
+        self._volumes[host] = volume
+        if place is None:
+            place = self.world.bookies[host] = SimBookie(host, self.disks[volume])
+        self.world.changes_of[host] = {"rack": RackSettings(rack=zone)}
+        try:
+            async with asyncio.timeout(120):
+                await self.world.start_bookie(host)
+        except (QuireError, TimeoutError, asyncio.CancelledError) as error:
+            self.world.loop.note(f"{host} did not start: {error}")
+            if place.node is not None and place.running is None:
+                self.world.kill_bookie(host)
+        await asyncio.sleep(1.0)
+
+    async def _end(self, path: str, uid: str, host: str) -> None:
+        try:
+            async with asyncio.timeout(60):
+                if host in self.world.bookies:
+                    await self.world.stop_bookie(host)
+        except (TimeoutError, asyncio.CancelledError):
+            self.world.kill_bookie(host)
+        place = self.world.bookies.pop(host, None)
+        if place is not None:
+            self.disks[self._volumes[host]] = place.disk  # what a stop left is what the next pod finds
+        there = self.kube.objects.get(path)
+        if there is not None and there["metadata"]["uid"] == uid:
+            del self.kube.objects[path]
+
+
+def host_of(pod: str) -> str:
+    """Under which its bookie registers."""
+    meta = Bookie.model_validate(bookie() | {"metadata": {"name": NAME, "namespace": NAMESPACE}}).meta
+    return bookie_host(meta, pod)

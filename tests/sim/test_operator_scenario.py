@@ -1,0 +1,19 @@
+"""The operator on simulated bookies: seeds of `operator_scenario`, with it killed around its writes."""
+
+import pytest
+
+from tests.sim import operator_scenario
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.plan import Plan
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1])
+def test_nothing_acknowledged_is_lost_and_nothing_goes_early_under_the_operator(seed: int) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        loop.plan = Plan()
+        await operator_scenario.run(loop, seed)
+        assert loop.failures == []
+
+    simulate(scenario, seed=seed)

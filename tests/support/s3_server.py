@@ -1,0 +1,102 @@
+"""A real S3 server for tests: versitygw over a folder, built once from its Go module (`scripts/s3/build.sh`).
+
+Where it cannot be built a test is skipped and says why; with CI=true it fails.
+"""
+
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_TIMEOUT_S = 900
+START_TIMEOUT_S = 30
+
+
+def require_s3() -> Path:
+    """The server's binary, or the end of the test: a failure with CI=true, else a skip."""
+    try:
+        done = subprocess.run(
+            [ROOT / "scripts" / "s3" / "build.sh"], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        if done.returncode == 0:
+            return Path(done.stdout.strip())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = str(error)
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"no S3 server: {reason}")
+    pytest.skip(f"no S3 server: {reason}")
+
+
+class S3Server:
+    """One server; its buckets are folders."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        self._binary = binary
+        self._log = folder / "s3.log"
+        self.buckets = folder / "buckets"
+        self._state = folder / "state"
+        self.port = free_port()
+        self.access_key, self.secret_key = "quiretest", "not-a-secret-but-long-enough"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client takes its credentials from."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.endpoint,
+        }
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        self.buckets.mkdir(parents=True, exist_ok=True)
+        self._state.mkdir(exist_ok=True)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._state)}
+        environment |= {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(self._binary, "--port", f"127.0.0.1:{self.port}", "--health", "/healthz"),
+                    *("posix", "--sidecar", str(self._state), str(self.buckets)),
+                ],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=2):
+                    return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.05)  # another process: there is no event to wait on
+        self.stop()
+        raise AssertionError(f"the S3 server did not start:\n{self._log.read_text()[-2000:]}")
+
+    def make_bucket(self, name: str) -> None:
+        """A bucket is a folder of it."""
+        (self.buckets / name).mkdir()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
