@@ -5,13 +5,15 @@ TOOLS := .tools
 UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
+# Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger clean peers model
+.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
 test: bytecode
-	$(UV) run --no-sync pytest $(ARGS)
+	$(UV) run --no-sync pytest $(SIDE_BY_SIDE) $(ARGS)
 
 env: .venv/.ready
 
@@ -60,6 +62,13 @@ bench-bookie: bytecode
 
 bench-ledger: bytecode
 	$(UV) run --no-sync python -m benchmarks.ledger_bench $(ARGS)
+
+# Container images (images/), and the tests on a real Kubernetes cluster, which they make first (docs/kubernetes/testing.md).
+images:
+	images/build.sh $(ARGS)
+
+e2e: bytecode
+	scripts/k8s/e2e.sh $(ARGS)
 
 peers:
 	scripts/peers/fetch.sh
