@@ -9,7 +9,7 @@ from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver, class_path
 
 GENERATIONS = {"v2": "true", "v3": "false"}
-REACHED_TIMEOUT_S = 30
+REACHED_TIMEOUT_S = 90
 FIRST_TEST_TIMEOUT_S = 1200
 TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
 

@@ -23,9 +23,9 @@ from tests.support.java_driver import JavaDriver, class_path, payload
 pytestmark = pytest.mark.compat
 
 SIZE = 600
-REGISTERED_TIMEOUT_S = 30
-WHOLE_TIMEOUT_S = 15
-WOKEN_TIMEOUT_S = 30
+REGISTERED_TIMEOUT_S = 90
+WHOLE_TIMEOUT_S = 60
+WOKEN_TIMEOUT_S = 90
 POLL_S = 300.0
 
 

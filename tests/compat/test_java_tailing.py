@@ -11,7 +11,7 @@ from tests.support.java_driver import JavaDriver, JavaError, described
 
 pytestmark = pytest.mark.compat
 
-SEEN_TIMEOUT_S = 30
+SEEN_TIMEOUT_S = 90
 SIZE = 200
 QUORUMS = [(3, 3, 2), (3, 2, 2)]
 

@@ -13,7 +13,7 @@ from tests.support.java_driver import JavaDriver
 
 pytestmark = pytest.mark.compat
 
-REGISTERED_TIMEOUT_S = 30
+REGISTERED_TIMEOUT_S = 90
 
 
 def shell(java: JavaDriver, cluster: EtcdCluster, *words: str, **settings: str) -> str:

@@ -52,7 +52,7 @@ def adds(first: int, count: int, *, ledger: LedgerId = LEDGER, key: bytes = KEY,
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something has happened."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event: a counter of the product is watched
             await asyncio.sleep(0)
 
@@ -256,7 +256,7 @@ async def test_reads_of_a_bookie_with_a_failed_journal_end_after_their_time() ->
     client = await Client.connect(world)
     world.disk.fail_next("submit", "journal", OSError("the device is gone"))
     client.peer.send(adds(0, 1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await client.peer.reader.read()).endswith((b"", b"\x07"))
     await world.stop()
 

@@ -55,7 +55,7 @@ def poll(previous_lac: int, *, timeout_ms: int = FOREVER_MS) -> bytes:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something has happened."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event: a counter of the product is watched
             await asyncio.sleep(0)
 

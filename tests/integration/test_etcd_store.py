@@ -177,7 +177,7 @@ async def test_a_restarted_bookie_takes_over_its_stale_registration_at_once(etcd
     store = await open_store(etcd_server.url, long_lease)
     registration = BookieRegistration(store, BookieId("b1"), info)
     await store.put("/ledgers/cookies/b1", b"")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await registration.start()
     node = await store.get("/ledgers/available/b1")
     assert node is not None and node.owned

@@ -27,7 +27,7 @@ SETTINGS = BookieSettings(
     journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
     storage=StorageSettings(write_cache_bytes=24 * MIB, read_cache_bytes=4 * MIB),
 )
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 90
 
 
 @dataclass

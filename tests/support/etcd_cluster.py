@@ -12,8 +12,8 @@ from typing import Protocol
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
 
-START_TIMEOUT_S = 40
-STOP_TIMEOUT_S = 40
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 90
 _RUN = "import sys; from quire_bookie.cli.main import main; sys.argv[0] = 'quire'; main()"
 _LISTENS = re.compile(r"bookie (\S+) listens on \S+:(\d+)")
 SMALL = {"journalMaxSizeMB": "32", "dbStorage_writeCacheMaxSizeMb": "24", "dbStorage_readAheadCacheMaxSizeMb": "8"}

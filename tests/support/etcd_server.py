@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 GO_MODULE = "go.etcd.io/etcd/server/v3"
 GO_VERSION = "v3.5.21"
 READY_LINE = "serving client traffic"
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 90
 
 
 class EtcdMissingError(Exception):

@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 900
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 90
 
 
 def require_s3() -> Path:

@@ -240,7 +240,7 @@ async def test_garbage_collection_is_forced_and_its_compactions_are_suspended_an
     assert (status, answer) == (200, none)
     rounds = admin.bookie.garbage_collection.stats.rounds
     assert (await admin.ask("PUT", "/api/v1/bookie/gc", {"forceMajor": False}))[0] == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while admin.bookie.garbage_collection.stats.completed_rounds < rounds + 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

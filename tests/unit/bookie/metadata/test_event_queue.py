@@ -12,7 +12,7 @@ def event(number: int) -> Event:
 
 async def take(queue: EventQueue, count: int) -> list[Event]:
     stream = aiter(queue)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [await anext(stream) for _ in range(count)]
 
 

@@ -42,7 +42,7 @@ class Changes:
         self._event.set()
 
     async def next(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._event.wait()
         self._event.clear()
 

@@ -226,7 +226,7 @@ async def test_a_store_that_is_away_fails_the_start_and_delays_a_change_of_mode(
     assert not change.done()
     assert not registration.registered
     server.away = False
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await change
     assert registered(server) == [READ_ONLY]
     await registration.stop()
@@ -258,7 +258,7 @@ async def test_a_second_stop_leaves_the_next_run_alone(server: SimMetadata, stor
     second = BookieRegistration(store, BOOKIE, INFO)
     await second.start()
     await first.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await first.set_read_only(True)
     await settle()
     assert registered(server) == [WRITABLE]

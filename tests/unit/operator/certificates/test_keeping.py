@@ -229,7 +229,7 @@ async def test_etcd_has_an_authority_of_its_own_and_clients_where_they_are_wante
     store: Store, secrets: CertificateSecrets
 ) -> None:
     task = asyncio.create_task(keep_etcd(secrets, "quire-etcd", "prod", ("apps",), lambda: NOW_S))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await store.has_four.wait()
     task.cancel()
     apps = "/api/v1/namespaces/apps/secrets/quire-etcd-client"

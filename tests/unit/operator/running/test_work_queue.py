@@ -16,7 +16,7 @@ async def working(
 ) -> AsyncIterator[None]:
     tasks = [asyncio.ensure_future(queue.run(work)) for _ in range(at_once)]
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield
     finally:
         for task in tasks:

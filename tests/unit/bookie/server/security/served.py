@@ -155,7 +155,7 @@ async def served(guard: Guard, settings: ServiceSettings | None = None) -> Async
         server.close()
         for connection in list(port.open):
             connection.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await port.open.wait_until_none()
         await guard.close()
         assert port.handler.stats.connections_open == 0
