@@ -1,3 +1,3 @@
-"""Quire's Spark jobs. Not there yet: see the feature table in the README."""
+"""Quire in Spark: the data source, what decodes, offload, analytics. A session is the caller's; nothing here starts one at import."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,28 @@
+"""Everything that a job tells its user is wrong. Each class says whether trying again helps.
+
+QuireJobError           the root; its text is for the person who started the job
+  JobOptionsError       an option, or several that do not go together: no, mend the options
+  NotFoundError         no such topic, managed ledger or ledger: no, unless it is made
+  DataLossError         what was asked for is no longer there (trimmed, deleted, vanished): no; see `failOnDataLoss`
+  SourceUnavailableError bookies, metadata store or broker did not answer: yes
+"""
+
+
+class QuireJobError(Exception):
+    """The root."""
+
+
+class JobOptionsError(QuireJobError):
+    """The options of a job or of a source are wrong. A retry does not help."""
+
+
+class NotFoundError(QuireJobError):
+    """A topic, managed ledger or ledger that was named does not exist. A retry does not help."""
+
+
+class DataLossError(QuireJobError):
+    """Entries that belong to what was asked for are gone. A retry does not help."""
+
+
+class SourceUnavailableError(QuireJobError):
+    """Somebody who is needed did not answer. A retry helps."""
