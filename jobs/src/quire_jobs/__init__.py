@@ -1,3 +1,3 @@
-"""Quire in Spark: the data source, what decodes, offload, analytics. A session is the caller's; nothing here starts one at import."""
+"""Quire in Spark: the data source, what decodes, offload, analytics. Starts nothing when it is imported."""
 
 __version__ = "0.1.0"
