@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.backup.format import BackupError
-from quire_bookie.backup.places import Place, open_place
 from quire_bookie.cli.main import run
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.places.errors import PlaceError
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
 from tests.support.etcd_server import EtcdServer
 from tests.support.ports import free_port
 from tests.support.s3_server import S3Server, require_s3
@@ -59,7 +60,7 @@ async def test_credentials_come_from_a_profile_too(s3: S3Server, tmp_path: Path)
 
 async def told(place: Place) -> str:
     """What a person reads when the place fails."""
-    with pytest.raises(BackupError) as caught:
+    with pytest.raises(PlaceError) as caught:
         await place.put("x", b"1")
     text = str(caught.value)
     assert "\n" not in text and "<" not in text
@@ -75,7 +76,7 @@ async def test_each_failure_is_one_clear_line_without_the_credentials(s3: S3Serv
     assert "the bucket does not exist" in await told(open_place("s3://missing/x", s3.environment))
     away = s3.environment | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
     assert "cannot be reached" in await told(open_place(URL, away))
-    with pytest.raises(BackupError, match="the bucket does not exist"):
+    with pytest.raises(PlaceError, match="the bucket does not exist"):
         await open_place("s3://missing/x", s3.environment).names()
 
 

@@ -13,8 +13,8 @@ from quire_bookie.backup.format import (
     decode_part,
     is_backup_name,
 )
-from quire_bookie.backup.places import Place
 from quire_bookie.metadata.store import Node
+from quire_bookie.places.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from quire_bookie.backup.counters import (
     reserve_puts,
 )
 from quire_bookie.backup.format import BackupError, Manifest
-from quire_bookie.backup.places import Place
 from quire_bookie.backup.reading import nodes_of
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataUnknownError
@@ -43,6 +42,7 @@ from quire_bookie.metadata.restoration import (
 )
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put
 from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.places.place import Place
 
 TRANSACTION_BYTES: Final = 512 * KIB
 TRANSACTIONS_AT_ONCE: Final = 8

@@ -23,7 +23,6 @@ from quire_bookie.backup.format import (
     encode_part,
     encode_record,
 )
-from quire_bookie.backup.places import Place
 from quire_bookie.backup.reading import found_backups, verify
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -31,6 +30,7 @@ from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import MetadataStore, Node
+from quire_bookie.places.place import Place
 
 PART_BYTES: Final = 16 * MIB
 """Of a part before it is packed."""

@@ -19,9 +19,9 @@ from quire_bookie.errors import QuireError
 
 if TYPE_CHECKING:
     from quire_bookie.backup.format import Manifest
-    from quire_bookie.backup.places import Place
     from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
     from quire_bookie.metadata.store import MetadataStore
+    from quire_bookie.places.place import Place
 
 AsJson = Annotated[bool, typer.Option("--json", help="One line for programs, also of a failure.")]
 Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
@@ -151,7 +151,7 @@ def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
 
 def place_of(url: str, endpoint: str | None) -> "Place":
     """Where backups are kept."""
-    from quire_bookie.backup.places import open_place
+    from quire_bookie.places.opening import open_place
 
     return open_place(url, os.environ, endpoint)
 

@@ -10,7 +10,6 @@ import pytest
 from quire_bookie.backup.counters import high_path, raise_counter
 from quire_bookie.backup.format import BackupError, Manifest
 from quire_bookie.backup.holdings import Held, Holdings
-from quire_bookie.backup.places import Place, open_place
 from quire_bookie.backup.restore import look_at_backup, look_at_store, restore
 from quire_bookie.backup.review import Difference, Kind, Review
 from quire_bookie.backup.settling import release, settle_ids, undecided, under_review
@@ -35,6 +34,8 @@ from quire_bookie.metadata.restoration import (
 )
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
 from tests.unit.bookie.backup.test_taking import SetClock
 
 MARGIN = 2

@@ -1,0 +1,331 @@
+"""Opens places, and does in them what was asked: S3 and what speaks it, Google's and Azure's stores, a folder.
+
+Credentials come from where that service's tools look for them: environment, profile file, the pod's or machine's role.
+They are never part of a URL, of an error or of a log line. Knows nothing of what it keeps.
+"""
+
+import asyncio
+import configparser
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.model import Buffer
+from quire_bookie.places.errors import ObjectMissingError, PlaceError
+from quire_bookie.places.place import Place, Stored
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+_Bucket: TypeAlias = S3Store | GCSStore | AzureStore
+_FORMS = "use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
+_TIMEOUT = timedelta(seconds=60)
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+_RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+_ROLES = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_HINTS = (
+    ("NoSuchBucket", "the bucket does not exist"),
+    ("InvalidAccessKeyId", "the credentials are not accepted"),
+    ("access key ID", "the credentials are not accepted"),
+    ("SignatureDoesNotMatch", "the credentials are not accepted"),
+    ("ExpiredToken", "the credentials are no longer valid"),
+    ("AccessDenied", "the credentials may not do this there"),
+    ("Forbidden", "the credentials may not do this there"),
+    ("169.254.169.254", "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give a role"),
+    ("Missing region", "set AWS_REGION"),
+    ("Account must be specified", "set AZURE_STORAGE_ACCOUNT_NAME"),
+    ("SlowDown", "it asks for fewer requests; try again later"),
+    ("error sending request", "it cannot be reached"),
+    ("HTTP error", "it cannot be reached"),
+)
+
+
+def open_place(url: str, environment: Mapping[str, str], endpoint: str | None = None) -> Place:
+    """The place that a URL names; nothing is asked of it yet. `endpoint`: of an S3 service. ConfigError."""
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        raise ConfigError(f"a place is a plain URL without credentials or options: {_FORMS}")
+    if parts.scheme == "file":
+        folder = Path(parts.path)
+        if parts.netloc or not folder.is_absolute() or folder == Path("/"):
+            raise ConfigError(f"{url}: name a folder by its whole path, e.g. file:///backups/quire")
+        return _Folder(url, folder)
+    if parts.scheme not in ("s3", "gs", "az") or not parts.netloc:
+        raise ConfigError(f"{url}: {_FORMS}")
+    prefix = parts.path.strip("/")
+    try:
+        if parts.scheme == "gs":
+            return _Objects(url, _google(parts.netloc, prefix, environment))
+        if parts.scheme == "az":
+            return _Objects(url, _azure(parts.netloc, prefix, environment, endpoint))
+        return _Objects(url, _amazon(parts.netloc, prefix, environment, endpoint))
+    except (BaseError, ValueError) as error:
+        raise ConfigError(f"{url}: {_hint(str(error))}") from None
+
+
+def _google(bucket: str, prefix: str, environment: Mapping[str, str]) -> GCSStore:
+    given: dict[str, Any] = {}
+    if path := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        given["application_credentials"] = path
+    return GCSStore(bucket, prefix=prefix or None, client_options=_options(None), retry_config=_RETRIES, **given)
+
+
+def _azure(container: str, prefix: str, environment: Mapping[str, str], endpoint: str | None) -> AzureStore:
+    """The account and its key, or a role, under the names that Azure's tools read."""
+    names = ("account_name", "account_key", "tenant_id", "client_id", "client_secret", "federated_token_file")
+    given: dict[str, Any] = {
+        name: value
+        for name in names
+        if (value := environment.get(f"AZURE_{name.upper()}") or environment.get(f"AZURE_STORAGE_{name.upper()}"))
+    }
+    if endpoint:
+        given["endpoint"] = endpoint
+    options = _options(endpoint)
+    return AzureStore(container, prefix=prefix or None, client_options=options, retry_config=_RETRIES, **given)
+
+
+def _options(endpoint: str | None) -> "ClientConfig":
+    options: ClientConfig = {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT}
+    if endpoint and endpoint.startswith("http://"):
+        options["allow_http"] = True
+    return options
+
+
+def _amazon(bucket: str, prefix: str, environment: Mapping[str, str], endpoint: str | None) -> S3Store:
+    endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    given: dict[str, Any] = _keys(environment)
+    if endpoint:
+        given["endpoint"] = endpoint
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or given.pop("region", None)
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        region=region or "us-east-1",
+        client_options=_options(endpoint),
+        retry_config=_RETRIES,
+        **given,
+    )
+
+
+def _keys(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Keys of the environment; else, when it names no role, keys and region of the profile in the AWS tools' files."""
+    if environment.get("AWS_ACCESS_KEY_ID"):
+        keys = ("access_key_id", "secret_access_key", "session_token")
+        return {key: value for key in keys if (value := environment.get(f"AWS_{key.upper()}"))}
+    if any(environment.get(name) for name in _ROLES):
+        return {}
+    home = Path(environment.get("HOME", "/nonexistent")) / ".aws"
+    profile = environment.get("AWS_PROFILE", "default")
+    files = configparser.RawConfigParser()
+    try:
+        files.read(
+            [
+                environment.get("AWS_CONFIG_FILE") or home / "config",
+                environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials",
+            ]
+        )
+    except (configparser.Error, OSError) as error:
+        raise ConfigError(f"the AWS profile files cannot be read: {type(error).__name__}") from None
+    names = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key"}
+    names |= {"aws_session_token": "session_token", "region": "region"}
+    found: dict[str, Any] = {}
+    for section in (f"profile {profile}", profile):
+        if files.has_section(section):
+            found |= {names[key]: value for key, value in files.items(section) if key in names}
+    return found
+
+
+class _Objects:
+    """A bucket, or a part of one."""
+
+    def __init__(self, url: str, store: _Bucket | LocalStore) -> None:
+        self._store = store
+        self.url = url
+
+    async def put(
+        self, name: str, data: bytes, *, overwrite: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        try:
+            await obstore.put_async(
+                self._store,
+                name,
+                data,
+                mode="overwrite" if overwrite else "create",
+                use_multipart=False,
+                attributes=self._attributes(attributes),
+            )
+        except AlreadyExistsError:
+            raise PlaceError(f"{self.url}: {name} is there already") from None
+        except (BaseError, OSError) as error:
+            raise self._failed(f"{name} could not be written", error) from None
+
+    async def put_stream(
+        self,
+        name: str,
+        chunks: AsyncIterator[Buffer],
+        *,
+        part_bytes: int,
+        parts_at_once: int,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        source = _Source(chunks)
+        try:
+            await obstore.put_async(
+                self._store,
+                name,
+                source,
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=parts_at_once,
+                attributes=self._attributes(attributes),
+            )
+        except Exception as error:
+            if source.failure is not None:
+                raise source.failure from None
+            if isinstance(error, (BaseError, OSError)):
+                raise self._failed(f"{name} could not be written", error) from None
+            raise
+
+    def _attributes(self, given: Mapping[str, str] | None) -> dict[str, str] | None:
+        return None if given is None else dict(given)
+
+    async def get(self, name: str) -> bytes | None:
+        try:
+            answer = await obstore.get_async(self._store, name)
+            return bytes(await answer.bytes_async())
+        except (NotFoundError, FileNotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise self._failed(f"{name} could not be read", error) from None
+            return None
+        except (BaseError, OSError) as error:
+            raise self._failed(f"{name} could not be read", error) from None
+
+    async def get_range(self, name: str, start: int, end: int) -> Buffer:
+        try:
+            return memoryview(await obstore.get_range_async(self._store, name, start=start, end=end))
+        except (NotFoundError, FileNotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise self._failed(f"{name} could not be read", error) from None
+            raise ObjectMissingError(f"{self.url}: {name} is not there") from None
+        except (BaseError, OSError) as error:
+            raise self._failed(f"{name} could not be read", error) from None
+
+    async def names(self, folder: str = "") -> list[str]:
+        return sorted([each.name async for each in self.stored(folder)])
+
+    async def stored(self, folder: str = "") -> AsyncIterator[Stored]:
+        try:
+            async for page in obstore.list(self._store, folder or None):
+                for each in page:
+                    yield Stored(each["path"], each["size"], int(each["last_modified"].timestamp() * 1000))
+        except (BaseError, OSError) as error:
+            raise self._failed("it could not be listed", error) from None
+
+    async def delete(self, name: str) -> None:
+        try:
+            await obstore.delete_async(self._store, name)
+        except (NotFoundError, FileNotFoundError):
+            return
+        except (BaseError, OSError) as error:
+            raise self._failed(f"{name} could not be removed", error) from None
+
+    def _failed(self, what: str, error: Exception) -> PlaceError:
+        return PlaceError(f"{self.url}: {what}: {_hint(str(error))}")
+
+
+class _Source:
+    """Hands chunks on, and remembers the error that ended them: the library wraps it in one of its own."""
+
+    def __init__(self, chunks: AsyncIterator[Buffer]) -> None:
+        self._chunks = chunks
+        self.failure: BaseException | None = None
+
+    def __aiter__(self) -> "_Source":
+        return self
+
+    async def __anext__(self) -> Buffer:
+        try:
+            return await anext(self._chunks)
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+class _Folder(_Objects):
+    """A folder. What is written is synced, and so is its name. It keeps no attributes."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._folder = folder
+        self.url = url
+        self._opened: LocalStore | None = None
+
+    @property
+    def _store(self) -> LocalStore:  # type: ignore[override]
+        if self._opened is None:
+            if not self._folder.is_dir():
+                raise PlaceError(f"{self.url}: the folder does not exist; make it, or mount the volume that has it")
+            self._opened = LocalStore(self._folder, automatic_cleanup=True)  # a folder without files goes
+        return self._opened
+
+    async def put(
+        self, name: str, data: bytes, *, overwrite: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        await super().put(name, data, overwrite=overwrite, attributes=attributes)
+        await self._make_durable(name)
+
+    async def put_stream(
+        self,
+        name: str,
+        chunks: AsyncIterator[Buffer],
+        *,
+        part_bytes: int,
+        parts_at_once: int,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        await super().put_stream(
+            name, chunks, part_bytes=part_bytes, parts_at_once=parts_at_once, attributes=attributes
+        )
+        await self._make_durable(name)
+
+    def _attributes(self, given: Mapping[str, str] | None) -> dict[str, str] | None:
+        return None
+
+    async def _make_durable(self, name: str) -> None:
+        path = self._folder / name
+        try:
+            for each in (path, path.parent, self._folder):
+                await asyncio.to_thread(_sync, each)
+        except OSError as error:
+            raise self._failed(f"{name} could not be synced", error) from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _hint(text: str) -> str:
+    """One line for a person instead of the service's page; what is not known is cut."""
+    for sign, meaning in _HINTS:
+        if sign.lower() in text.lower():
+            return meaning
+    message = re.search("<Message>(.*?)</Message>", text, re.DOTALL)
+    return " ".join((message[1] if message else text.partition("<")[0]).split())[:200]

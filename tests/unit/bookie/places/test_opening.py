@@ -1,0 +1,83 @@
+"""Folders as places, and which URLs are refused. Buckets: tests/integration/test_places.py."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.errors import ConfigError, NoSuchEntryError
+from quire_bookie.places.errors import ObjectMissingError, PlaceError
+from quire_bookie.places.opening import open_place
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://user:secret@bucket/x",
+        "s3://",
+        "file://host/folder",
+        "file:relative",
+        "file:///",
+        "http://host/x",
+        "s3://bucket/x?key=secret",
+        "/folder",
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_place(url, {})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a", "gs://bucket", "az://container/b/c", "file:///folder"])
+def test_a_place_of_each_kind_opens_without_being_asked(url: str) -> None:
+    environment = {"AZURE_STORAGE_ACCOUNT_NAME": "quire", "AZURE_STORAGE_ACCOUNT_KEY": "cXVpcmU="}
+    assert open_place(url, environment).url == url
+
+
+def test_a_place_in_azure_needs_its_account() -> None:
+    with pytest.raises(ConfigError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        open_place("az://container", {})
+
+
+async def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(PlaceError, match="the folder does not exist"):
+        await open_place(f"file://{tmp_path}/missing", {}).names()
+
+
+async def test_an_object_in_parts_is_there_whole_with_its_size_and_ranges(tmp_path: Path) -> None:
+    place = open_place(f"file://{tmp_path}", {})
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for number in range(100):
+            yield bytes([number]) * 1000
+
+    await place.put_stream("a/big", chunks(), part_bytes=7000, parts_at_once=2)
+    assert bytes(await place.get_range("a/big", 999, 1001)) == b"\0\1"
+    assert len(await place.get_range("a/big", 99_990, 200_000)) == 10
+    [stored] = [each async for each in place.stored()]
+    assert (stored.name, stored.size_bytes) == ("a/big", 100_000)
+    assert stored.modified_ms > 1_700_000_000_000
+    with pytest.raises(ObjectMissingError, match="a/none is not there"):
+        await place.get_range("a/none", 0, 1)
+
+
+async def test_a_source_that_fails_leaves_no_object_and_its_own_error(tmp_path: Path) -> None:
+    place = open_place(f"file://{tmp_path}", {})
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield bytes(10_000)
+        raise NoSuchEntryError("entry 7 is gone")
+
+    with pytest.raises(NoSuchEntryError, match="entry 7"):
+        await place.put_stream("big", chunks(), part_bytes=1000, parts_at_once=2)
+    assert await place.get("big") is None
+
+
+async def test_an_object_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    place = open_place(f"file://{tmp_path}", {})
+    await place.put("x", b"1")
+    with pytest.raises(PlaceError, match="is there already"):
+        await place.put("x", b"2")
+    await place.put("x", b"3", overwrite=True)
+    assert await place.get("x") == b"3"
