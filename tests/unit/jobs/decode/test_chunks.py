@@ -1,0 +1,59 @@
+"""Joining chunks: order, repeats, gaps, and a bound on what is kept."""
+
+from functools import partial
+
+import pytest
+
+from quire_jobs.decode.chunks import MESSAGES_MAX, Chunk, Chunks, nothing_earlier
+
+ONE, TWO = ("p", "1"), ("p", "2")
+
+
+def test_messages_whose_chunks_alternate_are_each_joined() -> None:
+    chunks = Chunks()
+    assert [chunks.add(each, index, 2, b"%d" % index, nothing_earlier) for index in (0, 1) for each in (ONE, TWO)] == [
+        None,
+        None,
+        b"01",
+        b"01",
+    ]
+    assert len(chunks) == chunks.size_bytes == 0
+
+
+def test_a_chunk_that_was_sent_twice_changes_nothing() -> None:
+    chunks = Chunks()
+    found = [chunks.add(ONE, index, 3, b"%d" % index, nothing_earlier) for index in (0, 1, 0, 1, 2)]
+    assert found == [None, None, None, None, b"012"]
+
+
+@pytest.mark.parametrize("known", [[], [0], [1]])
+def test_what_is_missing_is_looked_for_before_and_its_absence_said_at_the_last_chunk(known: list[int]) -> None:
+    before: list[Chunk] = [(1, b"1"), (1, b"x"), (0, b"0")]
+    for found, expected in ((before, b"012"), ([], None)):
+        chunks = Chunks()
+        for index in known:
+            assert chunks.add(ONE, index, 3, b"%d" % index, nothing_earlier) is None
+        result = chunks.add(ONE, 2, 3, b"2", partial(iter, found))
+        assert result == expected if expected else "is not in the log" in str(result)
+
+
+def test_an_end_that_is_sent_again_makes_no_second_message() -> None:
+    chunks = Chunks()
+    assert [chunks.add(ONE, index, 2, b"%d" % index, nothing_earlier) for index in (0, 1, 1)] == [None, b"01", None]
+    assert Chunks().add(ONE, 1, 2, b"1", lambda: [(1, b"1"), (0, b"0")]) is None
+
+
+def test_the_oldest_gives_way_and_is_found_again_by_looking_back() -> None:
+    chunks = Chunks(bytes_max=10)
+    chunks.add(ONE, 0, 2, bytes(6), nothing_earlier)
+    chunks.add(TWO, 0, 2, bytes(6), nothing_earlier)
+    assert chunks.size_bytes == 6
+    assert chunks.add(ONE, 1, 2, b"!", lambda: [(0, bytes(6))]) == bytes(6) + b"!"
+    assert chunks.add(TWO, 1, 2, b"!", nothing_earlier) == bytes(6) + b"!"
+
+
+def test_incomplete_messages_are_bounded_in_number_too() -> None:
+    chunks = Chunks()
+    for index in range(MESSAGES_MAX + 5):
+        chunks.add(("p", str(index)), 0, 2, b"", nothing_earlier)
+    assert len(chunks) == MESSAGES_MAX
