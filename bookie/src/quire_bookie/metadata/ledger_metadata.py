@@ -16,6 +16,7 @@ when there is none.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -60,6 +61,27 @@ def decode_ledger_metadata(value: bytes) -> LedgerMetadata:
         metadata = _from_message(_parse_delimited(body), 3)
     else:
         raise MetadataFormatError(f"ledger metadata of unknown version {version[:16]!r}; known are 1, 2 and 3")
+    _check(metadata)
+    return metadata
+
+
+def encode_kept_metadata(metadata: LedgerMetadata) -> bytes:
+    """Metadata of a closed ledger for keeping beside a copy of its entries: protobuf, without password and token."""
+    message = _to_message(replace(metadata, has_password=True))  # the digest type is written either way
+    message.ClearField("password")
+    message.ClearField("cToken")
+    return message.SerializeToString()
+
+
+def decode_kept_metadata(value: bytes) -> LedgerMetadata:
+    """What `encode_kept_metadata`, or the stock system in its place, wrote. MetadataFormatError."""
+    message = nodes_pb2.LedgerMetadataFormat()
+    try:
+        message.ParseFromString(value)
+    except DecodeError as error:
+        raise MetadataFormatError(f"ledger metadata does not parse: {error}") from error
+    _require_initialised(message)
+    metadata = _from_message(message, CURRENT_FORMAT_VERSION)
     _check(metadata)
     return metadata
 

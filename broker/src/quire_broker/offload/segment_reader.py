@@ -1,0 +1,245 @@
+"""Reads entries of an offloaded ledger by range requests. Never believes an entry whose id is not the one due.
+
+Within a block an entry is found by going from head to head. Where that led is remembered, one place per window, so
+that a search costs a block at most once. What was not whole is an error: an object that is gone is
+SegmentMissingError, one that holds something else SegmentDamagedError, and neither is ever *no such entry*.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quire_bookie.crc import crc32c
+from quire_bookie.errors import NoSuchEntryError
+from quire_bookie.limits import MIB
+from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.places.errors import ObjectMissingError
+from quire_bookie.places.place import Place
+from quire_broker.offload.errors import SegmentDamagedError, SegmentMissingError
+from quire_broker.offload.format import (
+    ENTRY_HEAD_BYTES,
+    HEADER_BYTES,
+    SegmentIndex,
+    check_block,
+    data_key,
+    decode_index,
+    entry_head,
+    index_key,
+)
+from quire_broker.offload.windows import WindowCache
+
+SCAN_BYTES = 4 * MIB
+_FIRST = EntryId(0)
+
+
+class SegmentEntry(NamedTuple):
+    """An entry as it was read. `payload` may be a view that keeps a window alive."""
+
+    entry_id: EntryId
+    payload: Buffer
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a whole pass found. `crc`: the CRC32C of all payloads in order, as the writer counts it."""
+
+    entries: int = 0
+    payload_bytes: int = 0
+    crc: int = 0
+
+
+class SegmentReader:
+    """One segment. `open` reads its index; the data is read as it is wanted."""
+
+    def __init__(self, place: Place, ledger_id: LedgerId, uuid: str, index: SegmentIndex, cache: WindowCache) -> None:
+        """Use `open`."""
+        self.ledger_id = ledger_id
+        self.uuid = uuid
+        self.index = index
+        self._place = place
+        self._key = data_key(uuid, ledger_id)
+        self._windows = cache.open(index.data_bytes, self._fetch)
+        self._firsts = [block.first_entry for block in index.blocks]
+        self._places: list[tuple[int, int]] = []  # (entry, offset of its head), one per window at most
+        self._marked: set[int] = set()  # the windows that have one
+        self._checked: set[int] = set()  # blocks whose header was right
+
+    @classmethod
+    async def open(cls, place: Place, ledger_id: LedgerId, uuid: str, cache: WindowCache) -> "SegmentReader":
+        """Read the index. SegmentMissingError, SegmentDamagedError, PlaceError."""
+        name = index_key(uuid, ledger_id)
+        value = await place.get(name)
+        if value is None:
+            raise SegmentMissingError(f"{place.url}: {name} is gone")
+        try:
+            index = decode_index(value)
+        except SegmentDamagedError as error:
+            raise SegmentDamagedError(f"{place.url}: {name}: {error}") from error
+        return cls(place, ledger_id, uuid, index, cache)
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's, as it was offloaded."""
+        return self.index.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry."""
+        return self.index.metadata.last_entry
+
+    @property
+    def length(self) -> int:
+        """Payload bytes."""
+        return self.index.metadata.length
+
+    async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[SegmentEntry]:
+        """Entries `first` to `last` in order, or as many of them as fit `bytes_max`, at least one.
+
+        NoSuchEntryError beyond the last; SegmentMissingError, SegmentDamagedError, PlaceError.
+        """
+        if not 0 <= first <= last or last > self.last_add_confirmed:
+            raise NoSuchEntryError(
+                f"entries {first} to {last} of ledger {self.ledger_id}: it has 0 to {self.last_add_confirmed}"
+            )
+        found: list[SegmentEntry] = []
+        room = self.length if bytes_max is None else bytes_max
+        block = bisect_right(self._firsts, first) - 1
+        entry, at = self._nearest(first, block)
+        while entry <= last and room >= 0:
+            end = self.index.end_of(block)
+            entry, at, room = await self._take_from_window(found, entry, at, end, (first, last, room))
+            if entry > last or room < 0:
+                break
+            length = -1 if end - at < ENTRY_HEAD_BYTES else await self._length_at(at, entry, end)
+            if length < 0:
+                block += 1
+                self._expect_block(block, entry)
+                await self._check_block(block)
+                at = self.index.blocks[block].offset + HEADER_BYTES
+                continue
+            if entry >= first:
+                room -= length
+                if room < 0 and found:
+                    break
+                found.append(SegmentEntry(EntryId(entry), await self._bytes(at + ENTRY_HEAD_BYTES, length)))
+            at += ENTRY_HEAD_BYTES + length
+            entry += 1
+        return found
+
+    async def _take_from_window(
+        self, found: list[SegmentEntry], entry: int, at: int, end: int, wanted: tuple[int, int, int]
+    ) -> tuple[int, int, int]:
+        """The entries that lie whole in the window of `at`; the next entry, its place, and the room left.
+
+        Stops before whatever is not simply the next entry: the slow way looks at that.
+        """
+        first, last, room = wanted
+        width = self._windows.window_bytes
+        index = at // width
+        window = await self._windows.window(index)
+        base = index * width
+        limit = min(len(window), end - base)
+        position = at - base
+        make = SegmentEntry._make
+        while entry <= last and position + ENTRY_HEAD_BYTES <= limit:
+            length, entry_id = entry_head(window, position)
+            stop = position + ENTRY_HEAD_BYTES + length
+            if length < 0 or stop > limit or entry_id != entry:
+                break
+            if entry >= first:
+                room -= length
+                if room < 0 and found:
+                    break
+                found.append(make((entry, window[position + ENTRY_HEAD_BYTES : stop])))
+            position = stop
+            entry += 1
+        self._remember(entry, base + position)
+        return entry, base + position, room
+
+    async def scan(
+        self, first: EntryId = _FIRST, last: EntryId | None = None, bytes_max: int = SCAN_BYTES
+    ) -> AsyncIterator[list[SegmentEntry]]:
+        """All entries from `first` to `last` (or the end), in runs of about `bytes_max`. Errors as `read`."""
+        stop = self.last_add_confirmed if last is None else last
+        at = first
+        while at <= stop:
+            run = await self.read(at, stop, bytes_max)
+            at = EntryId(run[-1].entry_id + 1)
+            yield run
+
+    async def verify(self) -> Verified:
+        """Read all of it. SegmentDamagedError when it is not what its index says; errors as `read`."""
+        found = Verified()
+        async for run in self.scan():
+            found.entries += len(run)
+            for entry in run:
+                found.payload_bytes += len(entry.payload)
+                found.crc = crc32c(entry.payload, found.crc)
+        if found.payload_bytes != self.length:
+            raise SegmentDamagedError(f"{self._key} holds {found.payload_bytes} bytes; its index says {self.length}")
+        return found
+
+    async def close(self) -> None:
+        """Drop what is kept of it."""
+        self._windows.close()
+
+    # ---- finding
+    def _nearest(self, first: int, block: int) -> tuple[int, int]:
+        """A known place in the block at or before the entry; the block's start when none is nearer."""
+        start = self.index.blocks[block]
+        begin = (start.first_entry, start.offset + HEADER_BYTES)
+        index = bisect_right(self._places, (first, self.index.data_bytes)) - 1
+        return max(begin, self._places[index]) if index >= 0 else begin
+
+    def _remember(self, entry: int, at: int) -> None:
+        window = at // self._windows.window_bytes
+        if window not in self._marked:
+            self._marked.add(window)
+            insort(self._places, (entry, at))
+
+    def _expect_block(self, block: int, entry: int) -> None:
+        if block >= len(self.index.blocks) or self.index.blocks[block].first_entry != entry:
+            raise SegmentDamagedError(f"{self._place.url}: {self._key} ends a block before entry {entry}")
+
+    async def _check_block(self, block: int) -> None:
+        if block in self._checked:
+            return
+        known = self.index.blocks[block]
+        head = await self._bytes(known.offset, HEADER_BYTES)
+        check_block(head, known.first_entry, self.index.end_of(block) - known.offset)
+        self._checked.add(block)
+
+    async def _length_at(self, at: int, entry: int, end: int) -> int:
+        """The payload length of `entry`, whose head is due at `at`; negative: padding up to `end`."""
+        length, entry_id = entry_head(await self._bytes(at, ENTRY_HEAD_BYTES), 0)
+        if length < 0:
+            return length
+        if entry_id != entry or at + ENTRY_HEAD_BYTES + length > end:
+            raise SegmentDamagedError(
+                f"{self._place.url}: {self._key} has entry {entry_id} of {length} bytes at {at}, where {entry} is due"
+            )
+        return length
+
+    # ---- bytes
+    async def _bytes(self, at: int, size: int) -> memoryview:
+        """A part of the data object, out of one window or joined."""
+        width = self._windows.window_bytes
+        index, skip = divmod(at, width)
+        window = await self._windows.window(index)
+        if skip + size <= len(window):
+            return window[skip : skip + size]
+        pieces = bytearray(window[skip:])
+        while len(pieces) < size and len(window) == width:
+            index += 1
+            window = await self._windows.window(index)
+            pieces += window[: size - len(pieces)]
+        if len(pieces) < size:
+            raise SegmentDamagedError(f"{self._place.url}: {self._key} ends before {at + size}")
+        return memoryview(pieces)
+
+    async def _fetch(self, start: int, end: int) -> Buffer:
+        try:
+            return await self._place.get_range(self._key, start, end)
+        except ObjectMissingError as error:
+            raise SegmentMissingError(f"{self._place.url}: {self._key} is gone") from error

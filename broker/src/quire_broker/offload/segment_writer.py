@@ -1,0 +1,174 @@
+"""Copies a closed ledger into a data object and an index object. Reports to nobody: the objects count only once the
+managed ledger's metadata names their uuid.
+
+The index is written last, so a reader that finds it finds all data. Memory: the entries of two reads, and
+`parts_at_once + 1` parts.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from quire_bookie.crc import crc32c
+from quire_bookie.limits import MIB
+from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.places.place import Place
+from quire_broker.offload.errors import OffloadError
+from quire_broker.offload.format import (
+    ATTRIBUTES,
+    BLOCK_BYTES_LIMIT,
+    BLOCK_BYTES_MAX_DEFAULT,
+    BLOCK_BYTES_MIN,
+    SegmentEncoder,
+    SegmentIndex,
+    data_key,
+    encode_index,
+    index_key,
+)
+
+READ_BYTES = 4 * MIB
+_PARTS_MAX = 9_000  # of an upload; services take 10,000
+
+
+class SourceEntry(Protocol):
+    """An entry as it was read."""
+
+    @property
+    def entry_id(self) -> EntryId:
+        """Its id."""
+        ...
+
+    @property
+    def payload(self) -> Buffer:
+        """What was appended."""
+        ...
+
+
+class SourceLedger(Protocol):
+    """A closed ledger that can be read; `quire_bookie.client.LedgerReader` is one."""
+
+    @property
+    def ledger_id(self) -> LedgerId:
+        """Its id."""
+        ...
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As the metadata store has it."""
+        ...
+
+    async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[SourceEntry]:
+        """Entries from `first` on, at least one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How a segment is written. `part_bytes` grows where an upload would have too many parts."""
+
+    block_bytes_max: int = BLOCK_BYTES_MAX_DEFAULT
+    part_bytes: int = 8 * MIB
+    parts_at_once: int = 4
+    read_bytes: int = READ_BYTES
+
+    def __post_init__(self) -> None:
+        """Refuse what no service takes."""
+        if not BLOCK_BYTES_MIN <= self.block_bytes_max <= BLOCK_BYTES_LIMIT:
+            raise OffloadError(
+                f"a block of at most {self.block_bytes_max} bytes: needed is {BLOCK_BYTES_MIN} to {BLOCK_BYTES_LIMIT}"
+            )
+        if self.part_bytes < BLOCK_BYTES_MIN or self.parts_at_once < 1 or self.read_bytes < 1:
+            raise OffloadError(
+                f"parts of {self.part_bytes} bytes, {self.parts_at_once} at once, read by {self.read_bytes}: "
+                f"needed are parts of {BLOCK_BYTES_MIN} bytes and more, and 1 or more of the others"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """What a segment holds. `payload_bytes` is BookKeeper's length of the ledger, `crc` the CRC32C of all payloads."""
+
+    uuid: str
+    ledger_id: LedgerId
+    entries: int
+    payload_bytes: int
+    data_bytes: int
+    index_bytes: int
+    blocks: int
+    crc: int
+
+
+Pace = Callable[[int], Awaitable[None]]
+"""Awaited with the number of payload bytes just read, before they go on: where a rate limit waits."""
+
+_AT_ONCE = WriteSettings()
+
+
+async def write_segment(
+    place: Place, ledger: SourceLedger, uuid: str, settings: WriteSettings = _AT_ONCE, pace: Pace | None = None
+) -> SegmentSummary:
+    """Write both objects; they are durable when this returns. Cancelled or failed: some of them may be there.
+
+    OffloadError: the ledger is empty or open, or is not what its metadata says. PlaceError; errors of the reads.
+    """
+    metadata = ledger.metadata
+    if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
+        raise OffloadError(f"ledger {ledger.ledger_id} is not closed, or is empty: nothing of it is offloaded")
+    copy = _Copy(ledger, settings, pace)
+    part_bytes = max(settings.part_bytes, metadata.length * 2 // _PARTS_MAX)
+    await place.put_stream(
+        data_key(uuid, ledger.ledger_id),
+        copy.chunks(),
+        part_bytes=part_bytes,
+        parts_at_once=settings.parts_at_once,
+        attributes=ATTRIBUTES,
+    )
+    encoder = copy.encoder
+    index = encode_index(SegmentIndex(encoder.data_bytes, metadata, tuple(encoder.blocks)))
+    # It may be there already: the answer of a first try can get lost.
+    await place.put(index_key(uuid, ledger.ledger_id), index, overwrite=True, attributes=ATTRIBUTES)
+    return SegmentSummary(
+        uuid,
+        ledger.ledger_id,
+        metadata.last_entry + 1,
+        metadata.length,
+        encoder.data_bytes,
+        len(index),
+        len(encoder.blocks),
+        copy.crc,
+    )
+
+
+class _Copy:
+    """One pass over a ledger."""
+
+    def __init__(self, ledger: SourceLedger, settings: WriteSettings, pace: Pace | None) -> None:
+        metadata = ledger.metadata
+        self.encoder = SegmentEncoder(metadata.last_entry, metadata.length, settings.block_bytes_max)
+        self.crc = 0
+        self._ledger = ledger
+        self._last = metadata.last_entry
+        self._read_bytes = settings.read_bytes
+        self._pace = pace
+
+    async def chunks(self) -> AsyncIterator[Buffer]:
+        """The bytes of the data object. The upload takes the next while parts before it are under way."""
+        at = 0
+        while at <= self._last:
+            entries = await self._ledger.read(EntryId(at), EntryId(self._last), self._read_bytes)
+            payloads = [entry.payload for entry in entries]
+            if self._pace is not None:
+                await self._pace(sum(map(len, payloads)))
+            for payload in payloads:
+                self.crc = crc32c(payload, self.crc)
+            encoded = self.encoder.encode(at, payloads)
+            at += len(payloads)
+            if at > self._last:
+                self.encoder.finish()
+            yield encoded
+
+
+async def delete_segment(place: Place, ledger_id: int, uuid: str) -> None:
+    """Remove both objects, the index first: without it the data is none. Objects that are not there are fine."""
+    await place.delete(index_key(uuid, ledger_id))
+    await place.delete(data_key(uuid, ledger_id))

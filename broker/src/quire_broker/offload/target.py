@@ -1,0 +1,110 @@
+"""Where offloaded ledgers go: driver and properties as a managed ledger's metadata names them, and the place they mean.
+
+    driver                  place                       properties
+    aws-s3, S3, aliyun-oss  s3://<bucket>               bucket, region, serviceEndpoint
+    google-cloud-storage    gs://<bucket>               bucket, region
+    azureblob               az://<container>            bucket
+    quire-folder            file://<folder>             bucket: the folder's whole path
+
+The names are those of the stock system, but for `quire-folder`, which it does not know. Objects lie at the root of the
+bucket. Credentials are never part of it: they come from the usual chain of the process that opens the place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
+
+FOLDER_DRIVER: Final = "quire-folder"
+_SCHEMES: Final = {
+    "aws-s3": "s3",
+    "S3": "s3",
+    "aliyun-oss": "s3",
+    "google-cloud-storage": "gs",
+    "azureblob": "az",
+    FOLDER_DRIVER: "file",
+}
+_PROVIDERS: Final = {
+    "aws-s3": "AWS_S3",
+    "S3": "S3",
+    "aliyun-oss": "ALIYUN_OSS",
+    "google-cloud-storage": "GOOGLE_CLOUD_STORAGE",
+    "azureblob": "AZURE_BLOB",
+    FOLDER_DRIVER: FOLDER_DRIVER,
+}
+_DRIVERS_OF_SCHEMES: Final = {
+    "s3": "aws-s3",
+    "gs": "google-cloud-storage",
+    "az": "azureblob",
+    "file": FOLDER_DRIVER,
+}
+DRIVERS: Final = tuple(_SCHEMES)
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadTarget:
+    """A bucket or folder. `bucket` of a folder is its whole path. `region`, `endpoint`: empty takes the process's."""
+
+    driver: str
+    bucket: str
+    region: str = ""
+    endpoint: str = field(default="")
+
+    @classmethod
+    def from_properties(cls, driver: str, properties: Mapping[str, str]) -> "OffloadTarget":
+        """From a managed ledger's metadata, or a request. ConfigError when it names no place."""
+        known = next((name for name in DRIVERS if name.lower() == driver.lower()), None)
+        if known is None:
+            raise ConfigError(f"offload driver {driver!r}: known are {', '.join(DRIVERS)}")
+        target = cls(
+            known,
+            properties.get("bucket", ""),
+            properties.get("region", ""),
+            properties.get("serviceEndpoint", ""),
+        )
+        if not target.bucket:
+            raise ConfigError(f"offload driver {known} without a bucket: give the property bucket")
+        return target
+
+    @classmethod
+    def from_url(cls, url: str, *, region: str = "", endpoint: str = "") -> "OffloadTarget":
+        """From s3://bucket, gs://bucket, az://container or file:///folder. ConfigError."""
+        parts = urlsplit(url)
+        driver = _DRIVERS_OF_SCHEMES.get(parts.scheme)
+        if driver is None:
+            raise ConfigError(f"{url}: use s3://bucket, gs://bucket, az://container or file:///folder")
+        if driver == FOLDER_DRIVER:
+            return cls(driver, parts.path)
+        if parts.path.strip("/"):
+            raise ConfigError(
+                f"{url}: offloaded ledgers lie at the root of a bucket, where stock brokers look for them; "
+                "name a bucket of their own, without a folder"
+            )
+        return cls(driver, parts.netloc, region, endpoint)
+
+    @property
+    def url(self) -> str:
+        """The place, for people."""
+        return f"{_SCHEMES[self.driver]}://{self.bucket}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """As the managed ledger's metadata has them, in the order in which the stock system writes them."""
+        return {
+            "managedLedgerOffloadDriver": _PROVIDERS[self.driver],
+            "bucket": self.bucket,
+            "region": self.region,
+            "serviceEndpoint": self.endpoint,
+        }
+
+
+def open_target(target: OffloadTarget, environment: Mapping[str, str]) -> Place:
+    """The place of a target; nothing is asked of it yet. `environment`: where credentials come from. ConfigError."""
+    given = dict(environment)
+    if target.region:
+        given["AWS_REGION"] = target.region
+    return open_place(target.url, given, target.endpoint or None)

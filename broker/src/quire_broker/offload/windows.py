@@ -1,0 +1,160 @@
+"""Range reads of objects through windows of a fixed size, with read-ahead, for all readers of a process together.
+
+`capacity_bytes` bounds what is kept and what is being fetched ahead; a read that needs a window while too many are
+under way waits for its turn. Windows that are wanted by several at once are fetched once. The least recently used go
+first.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from quire_bookie.env.background import Background
+from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.limits import KIB, MIB
+from quire_bookie.model import Buffer
+
+Fetch = Callable[[int, int], Awaitable[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """Bounds of the cache. `ahead`: windows fetched ahead of a reader that goes on where it stopped."""
+
+    capacity_bytes: int = 64 * MIB
+    window_bytes: int = MIB
+    ahead: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work together."""
+        if self.window_bytes < 64 * KIB or self.ahead < 0 or self.capacity_bytes < 4 * self.window_bytes:
+            raise ConfigError(
+                f"reads of offloaded ledgers by {self.window_bytes} bytes, {self.ahead} ahead, {self.capacity_bytes} "
+                "bytes in all: needed are 65536 bytes and more, 0 and more, and 4 times as many bytes in all as by read"
+            )
+
+
+@dataclass(slots=True)
+class WindowStats:
+    """Counters since the start."""
+
+    hits: int = 0
+    fetched: int = 0
+    fetched_bytes: int = 0
+    failed: int = 0
+
+
+class WindowCache:
+    """The windows of one process. `close` ends what is under way."""
+
+    def __init__(self, settings: WindowSettings | None = None) -> None:
+        self.settings = settings or WindowSettings()
+        self.stats = WindowStats()
+        self.size_bytes = 0
+        self._kept: OrderedDict[tuple[int, int], memoryview] = OrderedDict()
+        self._fetching: dict[tuple[int, int], asyncio.Task[memoryview]] = {}
+        self._background = Background()
+        self._most = max(1, self.settings.capacity_bytes // self.settings.window_bytes // 2)
+        self._turns = asyncio.Semaphore(self._most)
+        self._objects = 0
+
+    def open(self, size_bytes: int, fetch: Fetch) -> "Windows":
+        """The windows of one object; `fetch(start, end)` brings bytes of it."""
+        self._objects += 1
+        return Windows(self, self._objects, size_bytes, fetch)
+
+    @property
+    def fetching(self) -> int:
+        """Windows under way."""
+        return len(self._fetching)
+
+    def kept(self, key: tuple[int, int]) -> memoryview | None:
+        """A window that is here."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def bring(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> "asyncio.Task[memoryview]":
+        """A window that has to be fetched; one fetch for all who want it. To be awaited through a shield."""
+        return self._fetching.get(key) or self._begin(key, fetch)
+
+    def ahead(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> None:
+        """Begin with a window that will be wanted, if there is room."""
+        if key not in self._kept and key not in self._fetching and len(self._fetching) < self._most:
+            self._begin(key, fetch)
+
+    def _begin(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> "asyncio.Task[memoryview]":
+        task = self._fetching[key] = self._background.spawn(self._fetch(key, fetch), f"read of window {key}")
+        task.add_done_callback(lambda _: self._fetching.pop(key, None))
+        return task
+
+    async def _fetch(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> memoryview:
+        async with self._turns:
+            try:
+                found = memoryview(await fetch())
+            except QuireError:
+                self.stats.failed += 1
+                raise
+        self.stats.fetched += 1
+        self.stats.fetched_bytes += len(found)
+        self._kept[key] = found
+        self.size_bytes += len(found)
+        while self.size_bytes > self.settings.capacity_bytes and len(self._kept) > 1:
+            _, gone = self._kept.popitem(last=False)
+            self.size_bytes -= len(gone)
+        return found
+
+    def forget(self, number: int) -> None:
+        """Drop the windows of one object."""
+        for key in [key for key in self._kept if key[0] == number]:
+            self.size_bytes -= len(self._kept.pop(key))
+
+    async def close(self) -> None:
+        """End what is under way, drop everything."""
+        await self._background.close()
+        self._kept.clear()
+        self.size_bytes = 0
+
+
+class Windows:
+    """One object, by windows from its start."""
+
+    def __init__(self, cache: WindowCache, number: int, size_bytes: int, fetch: Fetch) -> None:
+        self.window_bytes = cache.settings.window_bytes
+        self.size_bytes = size_bytes
+        self._cache = cache
+        self._number = number
+        self._fetch = fetch
+        self._last = -1
+
+    async def window(self, index: int) -> memoryview:
+        """Bytes from `index * window_bytes` on. Errors of the fetch."""
+        cache = self._cache
+        in_order = index in (self._last, self._last + 1)
+        self._last = index
+        key = (self._number, index)
+        found = cache.kept(key)
+        if found is not None:
+            cache.stats.hits += 1
+            self._look_ahead(index, in_order=in_order)
+            return found
+        task = cache.bring(key, lambda: self._range(index))
+        self._look_ahead(index, in_order=in_order)
+        return await asyncio.shield(task)  # one waiter that is cancelled must not take it away from the others
+
+    def _look_ahead(self, index: int, *, in_order: bool) -> None:
+        if not in_order:
+            return
+        end = -(-self.size_bytes // self.window_bytes)
+        for next_one in range(index + 1, min(end, index + 1 + self._cache.settings.ahead)):
+            self._cache.ahead((self._number, next_one), lambda at=next_one: self._range(at))  # type: ignore[misc]
+
+    async def _range(self, index: int) -> Buffer:
+        start = index * self.window_bytes
+        return await self._fetch(start, min(start + self.window_bytes, self.size_bytes))
+
+    def close(self) -> None:
+        """Drop what is kept of it."""
+        self._cache.forget(self._number)
