@@ -98,12 +98,14 @@ class SimHttp:
         async with self._asked(host) as store:
             marks = [mark async for page in UnderReplication(store, self.world.clock).marks() for mark in page]
             lost = [note async for page in UnrecoverableLedgers(store).pages() for note in page]
+            accepted = {note.ledger for note in lost if note.accepted_ms is not None}
             writable = set(await store.children(layout.AVAILABLE)) - {"readonly"}
             registered = frozenset(writable | set(await store.children(layout.READ_ONLY)))
             known = [one for one in sorted(also - registered) if await _is_known(store, BookieId(one))]
             return ClusterSeen(
-                len(marks),
+                sum(mark.ledger not in accepted for mark in marks),
                 len(lost),
+                len(accepted),
                 registered | frozenset(known),
                 frozenset(writable),
                 await current_leader(store),

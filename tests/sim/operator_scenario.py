@@ -64,7 +64,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     settings = RecoverySettings(
         workers=world.chance.choice((1, 2)),
         lost_bookie_delay_s=20,
-        rate_bytes_s=world.chance.choice((0, 1 << 10)),
+        rate_bytes_s=world.chance.choice((0, 1 << 16)),
         check_interval_s=60.0,
         open_ledger_grace_s=10.0,
         retry_s=(3.0, 30.0),

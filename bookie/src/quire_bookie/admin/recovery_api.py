@@ -62,16 +62,23 @@ class RecoveryApi:
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:
-        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper."""
+        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper.
+
+        Ours: with `print_mark_time` when each was first marked, in ms since the epoch, or null.
+        """
         wanted = request.query.get("missingreplica")
         unwanted = request.query.get("excludingmissingreplica")
         found: dict[str, list[str]] = {}
+        marked_ms: dict[str, int | None] = {}
         async for page in self._marks.marks():
             for mark in page:
                 if (wanted is None or wanted in mark.bookies) and (unwanted is None or unwanted not in mark.bookies):
                     found[str(mark.ledger)] = list(mark.bookies)
+                    marked_ms[str(mark.ledger)] = mark.marked_ms
         if not found:
             raise RefusedError(404, "No under replicated ledgers found")
+        if flag(request, "print_mark_time"):
+            return web.json_response(marked_ms)
         return web.json_response(found if flag(request, "print_missing_replica") else [int(key) for key in found])
 
     async def _auditor(self, _: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
 """The HTTP ports of bookies and auto-recovery: what they say of themselves and of the cluster, and wishes to them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +98,7 @@ class BookieHttp:
 
     async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
         """What the metadata says. `also`: ids that may be known by a cookie alone. UnreachableError."""
-        marks = await self.ask(host, f"{_RECOVERY}/list_under_replicated_ledger")
+        marks = await self.ask(host, f"{_RECOVERY}/list_under_replicated_ledger?print_mark_time=true")
         unrecoverable = await self.ask(host, "/api/v1/quire/unrecoverable")
         writable = await self.ask(host, "/api/v1/bookie/list_bookies?type=rw")
         reading = await self.ask(host, "/api/v1/bookie/list_bookies?type=ro")
@@ -111,9 +111,14 @@ class BookieHttp:
         with _understood(host):
             registered = frozenset(writable.body) | frozenset(reading.body)
             known = [one for one in sorted(also - registered) if await self._is_known(host, one)]
+            accepted = {str(one["ledger"]) for one in unrecoverable.body if one.get("accepted_ms") is not None}
+            lacking = {} if marks.status == 404 else _mark_times(marks.body, accepted)
+            times = [time_ms for time_ms in lacking.values() if time_ms is not None]
             return ClusterSeen(
-                under_replicated=0 if marks.status == 404 else len(marks.body),
+                under_replicated=len(lacking),
                 unrecoverable=len(unrecoverable.body),
+                accepted=len(accepted),
+                oldest_mark_s=min(times) / 1000 if times else None,
                 known=registered | frozenset(known),
                 writable=frozenset(writable.body),
                 auditor=auditor.body.get("Auditor") if auditor.status == 200 else None,
@@ -156,6 +161,12 @@ def _understood(host: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreachableError(f"{host} answers something else ({error!r}): another version?") from error
+
+
+def _mark_times(body: Any, accepted: Collection[str]) -> dict[str, int | None]:
+    """When each ledger was marked, in ms since the epoch; a bookie of an earlier version lists ids alone."""
+    marked = body if isinstance(body, dict) else dict.fromkeys(map(str, body))
+    return {ledger: time_ms for ledger, time_ms in marked.items() if ledger not in accepted}
 
 
 def _bookie(bookie_id: str, state: Said, space: Said) -> BookieSeen:

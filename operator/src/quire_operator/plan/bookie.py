@@ -13,7 +13,7 @@ from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
 from quire_operator.plan import autoscale, drain, expand, replace, roll
-from quire_operator.plan.actions import Action, Apply, Emit, SetFinalizer, SetLostBookieDelay
+from quire_operator.plan.actions import Action, Apply, CancelDrain, Emit, SetFinalizer, SetLostBookieDelay
 from quire_operator.plan.bookie_conditions import Standing
 from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, plan_deletion
@@ -40,8 +40,9 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     """The pass."""
     spec, operation = seen.resource.spec, seen.resource.status.operation
     if seen.resource.meta.deletion_timestamp is not None:
-        leaving, held = plan_deletion(seen)
-        return Pass(leaving, render_status(seen, Standing(operation, deletion_held=held)), BUSY_REQUEUE_S)
+        leaving = plan_deletion(seen)
+        at = Standing(leaving.operation, deletion_held=leaving.held)
+        return Pass(leaving.actions, render_status(seen, at), BUSY_REQUEUE_S)
     faults, not_served = tuple(bookie_faults(seen.resource)), tuple(not_served_by_bookies(seen.resource))
     faults += tuple(filter(None, [seen.certificate_fault]))
     if faults or spec.paused:
@@ -66,36 +67,64 @@ def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, s
     """The operation that is on record moves on; or the first that is needed begins. With what is in the way."""
     operation = seen.resource.status.operation
     if operation is not None:
+        taking_its_place = _preempting(operation, seen, wanted)
+        if taking_its_place is not None:
+            return taking_its_place, None, None
         if operation.type is OperationType.DRAIN:
-            return drain.advance(operation, seen), None, None
+            return drain.advance(operation, seen), drain.blocker_of(operation, seen), None
         if operation.type is OperationType.REPLACE:
             return replace.advance(operation, seen), None, None
         if operation.type is OperationType.ROLL:
-            # A lost bookie would keep a roll waiting for ever; the roll begins anew where it was.
-            urgent = None if operation.step is Step.REPLACING else _replacement(seen)
-            return Move(urgent) if urgent is not None else roll.advance(operation, seen), None, None
+            return roll.advance(operation, seen), None, None
         return expand.advance(operation, seen, wanted), None, expand.blocker(seen, wanted)
     cannot_grow = expand.blocker(seen, wanted)
     urgent = _replacement(seen)
     if urgent is not None:
         return Move(urgent), None, cannot_grow
-    if cannot_grow is None and expand.is_wanted(seen, wanted):
-        return Move(expand.begin(seen)), None, None
-    if roll.outdated(seen):
-        return Move(roll.begin(seen)), None, cannot_grow
+    left = replace.forgettable(seen)
+    if left is not None:
+        return Move(replace.begin_forgetting(seen, *left)), None, cannot_grow
+    changing = _changing(seen, wanted)
+    if changing is not None:
+        return Move(changing), None, cannot_grow
     if not drain.is_wanted(seen) or seen.stateful_set is None:
         return Move(None), None, cannot_grow
     blocker = drain.blocker(seen)
     return Move(drain.begin(seen) if blocker is None else None), blocker, cannot_grow
 
 
-def _replacement(seen: PoolSeen) -> Operation | None:
-    """Of a lost bookie, when nothing is in the way; or of the id that one left behind."""
-    lost = replace.wanted(seen)
-    if lost is not None and replace.blocker(seen, lost) is None:
-        return replace.begin(seen, lost)
-    left = replace.forgettable(seen)
-    return None if left is None else replace.begin_forgetting(seen, *left)
+def _replacement(seen: PoolSeen, but: str | None = None) -> Operation | None:
+    """Of a lost bookie, when nothing is in the way; not of the one in the pod `but`."""
+    lost = replace.wanted(seen, but)
+    return replace.begin(seen, lost) if lost is not None and replace.blocker(seen, lost) is None else None
+
+
+def _changing(seen: PoolSeen, wanted: list[Manifest]) -> Operation | None:
+    """Larger volumes, or another template: whichever is wanted first."""
+    if expand.blocker(seen, wanted) is None and expand.is_wanted(seen, wanted):
+        return expand.begin(seen)
+    return roll.begin(seen) if roll.outdated(seen) else None
+
+
+def _preempting(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) -> Move | None:
+    """What takes the place of an operation that is on record, which begins anew afterwards if it is still wanted.
+
+    A lost bookie would keep the others waiting for ever, so its replacement goes first, wherever nothing is half done:
+    a drain that took nothing yet (its bookie is told to stay meanwhile), claims that were only asked to grow, a roll
+    between two pods. The last step of a replacement waits for no pod: it makes way for another one, and, while
+    nobody accepted a loss that it waits for, for whatever else is wanted; the wish to forget the id stays.
+    """
+    forgetting = operation.type is OperationType.REPLACE and operation.step is Step.REMOVING_COOKIE
+    between = operation.type is OperationType.ROLL and operation.step is not Step.REPLACING
+    if not (forgetting or between or operation.step is Step.RESIZING_CLAIMS or drain.takes_nothing_yet(operation)):
+        return None
+    leaving = operation.pod if operation.type is OperationType.DRAIN else None
+    urgent = _replacement(seen, leaving)
+    if urgent is None and forgetting and seen.cluster is not None and seen.cluster.unaccepted:
+        urgent = _changing(seen, wanted)
+    if urgent is None:
+        return None
+    return Move(urgent, (CancelDrain(operation.bookie or ""),) if leaving is not None else ())
 
 
 def _facts(seen: PoolSeen, default_image: str, replicas: int) -> BookieFacts:

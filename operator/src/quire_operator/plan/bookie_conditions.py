@@ -91,7 +91,7 @@ def _progressing(seen: PoolSeen, at: Standing) -> Finding:
 def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
     gone = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING)
     away = [row.pod for row in rows if row.state in gone]
-    damaged = 0 if seen.cluster is None else seen.cluster.unrecoverable
+    damaged = 0 if seen.cluster is None else seen.cluster.unaccepted
     said = [f"{', '.join(away)} cannot be reached"] if away else []
     said += [f"{damaged} ledgers have entries that no replica could serve"] if damaged else []
     failing = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.FAILING]
@@ -111,10 +111,12 @@ def _metadata(seen: PoolSeen) -> Finding:
 def _replicated(seen: PoolSeen) -> Finding:
     if seen.cluster is None:
         return finding("FullyReplicated", None, "", "", METADATA_SILENT)
-    lacking, gone = seen.cluster.under_replicated, seen.cluster.unrecoverable
+    lacking, gone = seen.cluster.under_replicated, seen.cluster.unaccepted
     message = f"{lacking} ledgers lack a replica" if lacking else ""
     if gone:
         message = "; ".join(filter(None, [message, f"of {gone} no replica could be read"]))
+    if seen.cluster.accepted:
+        message = "; ".join(filter(None, [message, f"of {seen.cluster.accepted} a person accepted a loss"]))
     return finding("FullyReplicated", not lacking and not gone, "AllReplicas", "LedgersLackReplicas", message)
 
 

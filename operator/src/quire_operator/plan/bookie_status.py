@@ -21,6 +21,8 @@ from quire_operator.plan.replace import why_lost
 from quire_operator.plan.seen import BookieSeen, PodSeen, PoolSeen
 
 SAMPLE_S, DAY_S = 3600.0, 86_400.0
+_AGE_STEPS, _AGE_STEP_MAX_S = ((60.0, 10.0), (3600.0, 60.0)), 600.0
+"""Below so many seconds an age is told in steps of so many."""
 
 
 def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
@@ -43,7 +45,7 @@ def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
         capacity=space,
         under_replicated=None
         if cluster is None
-        else UnderReplicated(count=cluster.under_replicated, oldest_seconds=cluster.oldest_mark_s),
+        else UnderReplicated(count=cluster.under_replicated, oldest_seconds=oldest_mark_age_s(seen)),
         unrecoverable=None if cluster is None else cluster.unrecoverable,
         last_scrub=last_scrub(seen),
         operation=at.operation,
@@ -101,6 +103,15 @@ def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: 
     if not bookie.writable:
         return BookieState.READ_ONLY, ", ".join(bookie.read_only_reasons) or "it says no reason"
     return BookieState.WRITABLE, "in limbo" if bookie.in_limbo else None
+
+
+def oldest_mark_age_s(seen: PoolSeen) -> int | None:
+    """In steps that grow with it: a figure that moves all the time would be a write in each pass."""
+    if seen.cluster is None or seen.cluster.oldest_mark_s is None:
+        return None
+    age_s = max(0.0, seen.now_s - seen.cluster.oldest_mark_s)
+    step_s = next((step_s for below_s, step_s in _AGE_STEPS if age_s < below_s), _AGE_STEP_MAX_S)
+    return int(age_s // step_s * step_s)
 
 
 def last_scrub(seen: PoolSeen) -> LastScrub | None:

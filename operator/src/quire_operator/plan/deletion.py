@@ -1,33 +1,84 @@
 """A pool that is deleted: what is kept, and what must go first. Pure.
 
-By default the claims stay, and so does the data: a Bookie of the same name takes them up again. Kubernetes collects the
-other children. There is one finalizer, and while it stays the status says why.
+By default the claims stay, and so does the data: a Bookie of the same name takes them up again. So an operation that is
+under way is brought to where that works: a bookie that was to leave stays, one that was found empty or was lost leaves
+nothing behind. Kubernetes collects the other children. There is one finalizer, and while it stays the status says why.
 """
+
+from dataclasses import dataclass
 
 from quire_operator.api import GROUP
 from quire_operator.api.bookie_storage import ReclaimPolicy
-from quire_operator.plan.actions import Action, DeleteStatefulSet, ReleaseClaim, SetFinalizer
+from quire_operator.api.operations import Operation, OperationType, Step
+from quire_operator.plan import drain, replace
+from quire_operator.plan.actions import Action, CancelDrain, DeletePod, DeleteStatefulSet, ReleaseClaim, SetFinalizer
+from quire_operator.plan.operations import seconds_of
 from quire_operator.plan.seen import PoolSeen
 
 FINALIZER = f"{GROUP}/bookie"
+PATIENCE_S = 300.0
+"""For a metadata store that is away; it may have been deleted as well."""
 
 
-def plan_deletion(seen: PoolSeen) -> tuple[tuple[Action, ...], str | None]:
-    """What to do in this pass, and why the resource is still there."""
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What to do in this pass; why the resource is still there; and what is on record of an operation from now on."""
+
+    actions: tuple[Action, ...]
+    held: str | None
+    operation: Operation | None = None
+
+
+def plan_deletion(seen: PoolSeen) -> Leaving:
+    """One pass over a pool that is deleted."""
+    operation = seen.resource.status.operation
     if FINALIZER not in seen.resource.meta.finalizers:
-        return (), None
+        return Leaving((), None, operation)
+    stays = _leaves_nothing_yet(operation)
+    if operation is not None and stays and seen.cluster is not None:
+        why = f"{operation.bookie} stays: calling off what was under way"
+        return Leaving((CancelDrain(operation.bookie or ""),), why)
+    if stays and seen.now_s - seconds_of(seen.resource.meta.deletion_timestamp or "") < PATIENCE_S:
+        why = "a bookie was to leave and stays now: waiting for the metadata store, so that it is told"
+        return Leaving((), why, operation)
     users = sorted(namespace.name for namespace in seen.namespaces if namespace.uses_this_pool)
     if users:
-        return (), f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
-    if seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN:
-        return (SetFinalizer(False),), None
+        why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
+        return Leaving((), why, operation)
+    actions, held = _going(seen, operation)
+    return Leaving(actions, held, operation)
+
+
+def _leaves_nothing_yet(operation: Operation | None) -> bool:
+    """A bookie is to leave, or to be replaced, and nothing of it has been given up."""
+    return operation is not None and (drain.takes_nothing_yet(operation) or operation.step is Step.COPYING)
+
+
+def _going(seen: PoolSeen, operation: Operation | None) -> tuple[tuple[Action, ...], str | None]:
+    """Nobody needs it, and no bookie of it is between staying and leaving."""
     there = seen.stateful_set
+    # An expansion deletes the StatefulSet around its pods: nobody but us would end them.
+    orphans = tuple(DeletePod(pod.name, pod.uid) for pod in seen.pods if there is None and not pod.deleting)
+    if seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN:
+        orphaning = operation is not None and operation.step is Step.ORPHANING
+        if (seen.pods and there is None) or (there is not None and there.deleting and orphaning):
+            return orphans, f"waiting for {len(seen.pods)} pods to end, whose StatefulSet is gone"
+        return (*_released(seen, operation), SetFinalizer(False)), None
     if there is not None:
         stop = () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=False),)
         return stop, "stopping its pods"
     if seen.pods:
-        return (), f"waiting for {len(seen.pods)} pods to end"
+        return orphans, f"waiting for {len(seen.pods)} pods to end"
     if seen.claims:
         claims = tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep_volume=False) for claim in seen.claims)
         return claims, f"deleting {len(claims)} claims, as storage.reclaimPolicy says"
     return (SetFinalizer(False),), None
+
+
+def _released(seen: PoolSeen, operation: Operation | None) -> tuple[Action, ...]:
+    """Claims that an operation had given up; each goes when its pod has. A pool of this name must not find them."""
+    if operation is None or _leaves_nothing_yet(operation):
+        return ()
+    if operation.type is OperationType.DRAIN:
+        return drain.releases(operation, seen)
+    return replace.releases(operation, seen) if operation.type is OperationType.REPLACE else ()

@@ -14,7 +14,7 @@ from quire_operator.builders.naming import ordinal_of
 from quire_operator.plan.actions import Action, CancelDrain, Decommission, ReleaseClaim
 from quire_operator.plan.operations import Move, begun, moved, seconds_of, waiting
 from quire_operator.plan.replicas import last_pod, replicas_there
-from quire_operator.plan.seen import PoolSeen
+from quire_operator.plan.seen import ClusterSeen, PoolSeen
 
 
 def is_wanted(seen: PoolSeen) -> bool:
@@ -42,18 +42,47 @@ def blocker(seen: PoolSeen) -> tuple[str, str] | None:
         return "BookieUnknown", f"{pod} never said which bookie it is; bring it up, so that it can be emptied"
     if cluster.auditor is None or not cluster.recovery_enabled:
         return "AutoRecoveryOff", "nobody would copy its ledgers: set autoRecovery.replicas above 0 and switch it on"
-    if cluster.under_replicated or cluster.unrecoverable:
+    if cluster.under_replicated:
         return "UnderReplicated", f"{cluster.under_replicated} ledgers lack a replica: waiting until they have them"
-    stay = len(cluster.writable - {bookie})
+    if cluster.unaccepted:
+        return "LedgersUnreadable", loss_to_accept(cluster, bookie)
+    return below_ensemble(seen, bookie, frozenset(drain.bookie for drain in cluster.drains))
+
+
+def loss_to_accept(cluster: ClusterSeen, bookie: str) -> str:
+    """What stands in the way of a bookie that leaves, and whose word ends it."""
+    return (
+        f"{cluster.unaccepted} ledgers have entries that no replica could serve (`quire cluster unrecoverable`): bring "
+        f"back who has them, or give them up: quire cluster decommission {bookie} --accept-loss LEDGER"
+    )
+
+
+def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple[str, str] | None:
+    """Whether too few bookies would be left without this one and the `others` that leave; nobody asked: no."""
+    if seen.cluster is None:
+        return None
+    stay = len(seen.cluster.writable - others - {bookie})
     needed = max((namespace.ensemble for namespace in seen.namespaces), default=1)
-    if stay < needed:
-        names = ", ".join(sorted(one.name for one in seen.namespaces if one.ensemble == needed)) or "every ledger"
-        return (
-            "BelowEnsemble",
-            f"{stay} writable bookies would be left, under the ensemble of {needed} of {names}: add bookies elsewhere, "
-            "or lower replication.ensemble",
-        )
-    return None
+    if stay >= needed:
+        return None
+    names = ", ".join(sorted(one.name for one in seen.namespaces if one.ensemble == needed)) or "every ledger"
+    return (
+        "BelowEnsemble",
+        f"{stay} writable bookies would be left, under the ensemble of {needed} of {names}: add bookies elsewhere, "
+        "or lower replication.ensemble",
+    )
+
+
+def blocker_of(operation: Operation, seen: PoolSeen) -> tuple[str, str] | None:
+    """What keeps a drain that has begun from taking the pod: its bookie was not alone in leaving, or is needed by now.
+
+    Of bookies of several pools that began at the same time, the one whose id comes first goes.
+    """
+    if not takes_nothing_yet(operation) or seen.cluster is None:
+        return None
+    bookie = operation.bookie or ""
+    before = frozenset(drain.bookie for drain in seen.cluster.drains if drain.bookie < bookie)
+    return below_ensemble(seen, bookie, before)
 
 
 def begin(seen: PoolSeen) -> Operation:
@@ -69,16 +98,21 @@ def begin(seen: PoolSeen) -> Operation:
     )
 
 
+def takes_nothing_yet(operation: Operation) -> bool:
+    """A drain that can still be called off."""
+    return operation.type is OperationType.DRAIN and operation.step in (Step.COPYING, Step.VERIFYING)
+
+
 def advance(operation: Operation, seen: PoolSeen) -> Move:
     """One pass over a drain."""
-    if operation.step in (Step.COPYING, Step.VERIFYING) and (not is_wanted(seen) or _is_another(operation, seen)):
+    if takes_nothing_yet(operation) and (not is_wanted(seen) or _is_another(operation, seen)):
         return Move(None, (CancelDrain(operation.bookie or ""),))
     return _STEPS[operation.step](operation, seen)
 
 
 def replicas_during(operation: Operation, replicas: int) -> int:
     """How many pods there are to be while a drain is at its step: the one place where the number goes down."""
-    if operation.type is not OperationType.DRAIN or operation.step in (Step.COPYING, Step.VERIFYING):
+    if operation.type is not OperationType.DRAIN or takes_nothing_yet(operation):
         return replicas
     return min(replicas, int(operation.target or replicas))
 
@@ -93,6 +127,8 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     drain = None if seen.cluster is None else seen.cluster.drain_of(wish.bookie)
     if seen.cluster is None:
         return Move(waiting(operation, "the metadata store cannot be reached"), (wish,))
+    if wish.bookie not in seen.cluster.known:
+        return _forgotten(operation, seen)
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to take notice"), (wish,))
     if not drain.emptied or drain.ledgers_left:
@@ -104,6 +140,8 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
 def _verifying(operation: Operation, seen: PoolSeen) -> Move:
     """A second look of the auditor, begun after the first said empty, and nothing under-replicated anywhere."""
     wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
+    if seen.cluster is not None and operation.bookie not in seen.cluster.known:
+        return _forgotten(operation, seen)
     drain = None if seen.cluster is None else seen.cluster.drain_of(operation.bookie or "")
     if drain is not None and (not drain.emptied or drain.ledgers_left):
         return Move(moved(operation, Step.COPYING, seen.now_s, "it has ledgers again"), wish)
@@ -111,10 +149,27 @@ def _verifying(operation: Operation, seen: PoolSeen) -> Move:
         return Move(waiting(operation, "not certain that every ledger has its replicas elsewhere"), wish)
     if drain.looked_at_s <= seconds_of(operation.step_started_at):
         return Move(operation, wish)
-    pod = seen.pod(operation.pod or "")
-    if pod is not None and pod.ready and pod.name not in seen.bookies:
-        return Move(waiting(operation, f"{pod.name} does not say which bookie it is"), wish)
+    if _is_silent(operation, seen):
+        return Move(waiting(operation, f"{operation.pod} does not say which bookie it is"), wish)
+    needed = blocker_of(operation, seen)
+    if needed is not None:
+        return Move(waiting(operation, needed[1]), wish)
     return Move(moved(operation, Step.SHRINKING, seen.now_s, "stopping its pod"), wish)
+
+
+def _forgotten(operation: Operation, seen: PoolSeen) -> Move:
+    """Its process ended when it was empty, and the auditor took it for stopped: it can only be taken away now."""
+    if not seen.fully_replicated:
+        return Move(waiting(operation, "it is forgotten; not certain that every ledger has its replicas elsewhere"))
+    if _is_silent(operation, seen):
+        return Move(waiting(operation, f"{operation.pod} does not say which bookie it is"))
+    return Move(moved(operation, Step.SHRINKING, seen.now_s, "it is forgotten already: stopping its pod"))
+
+
+def _is_silent(operation: Operation, seen: PoolSeen) -> bool:
+    """Something serves in the pod, and it may be another bookie by now."""
+    pod = seen.pod(operation.pod or "")
+    return pod is not None and pod.ready and pod.name not in seen.bookies
 
 
 def _shrinking(operation: Operation, seen: PoolSeen) -> Move:
@@ -137,11 +192,15 @@ def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
 
 def _releasing(operation: Operation, seen: PoolSeen) -> Move:
     """Its claims go, so that a pod of this ordinal begins with empty volumes; the volumes themselves by policy."""
+    found = releases(operation, seen)
+    return Move(operation if found else None, found)
+
+
+def releases(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
+    """The claims of the bookie that left."""
     keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN
     claims = [claim for claim in seen.claims if claim.pod == operation.pod]
-    if not claims:
-        return Move(None)
-    return Move(operation, tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in claims))
+    return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in claims)
 
 
 _STEPS = {

@@ -13,6 +13,7 @@ from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.api.quantities import duration_s
 from quire_operator.builders.naming import REPLACE_ANNOTATION, ordinal_of
 from quire_operator.plan.actions import Action, CancelDrain, Decommission, DeletePod, ReleaseClaim
+from quire_operator.plan.drain import loss_to_accept
 from quire_operator.plan.operations import Move, begun, moved, seconds_of, step_age_s, waiting
 from quire_operator.plan.roll import serves
 from quire_operator.plan.seen import PodSeen, PoolSeen
@@ -29,9 +30,12 @@ def why_lost(seen: PoolSeen, pod: PodSeen) -> str | None:
     return next((claim.gone for claim in seen.claims if claim.pod == pod.name and claim.gone is not None), None)
 
 
-def wanted(seen: PoolSeen) -> PodSeen | None:
-    """The pod that is to be replaced next: one that a person named first, then one whose volumes are gone."""
-    pods = sorted(seen.pods, key=lambda pod: ordinal_of(pod.name))
+def wanted(seen: PoolSeen, but: str | None = None) -> PodSeen | None:
+    """The pod that is to be replaced next: one that a person named first, then one whose volumes are gone.
+
+    `but`: the name of one that is taken care of otherwise.
+    """
+    pods = sorted((pod for pod in seen.pods if pod.name != but), key=lambda pod: ordinal_of(pod.name))
     asked = [pod for pod in pods if pod.replace_asked]
     return next(iter([*asked, *(pod for pod in pods if why_lost(seen, pod) is not None)]), None)
 
@@ -116,8 +120,10 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     is_empty = drain.emptied and not drain.ledgers_left and seen.fully_replicated
     if is_empty and drain.looked_at_s > seconds_of(operation.step_started_at):
         return _copied(operation, seen, "everything on it has its replicas elsewhere")
-    left = f"{drain.ledgers_left} ledgers are still on it"
-    return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (Decommission(bookie),))
+    said = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
+    if seen.cluster.unaccepted:
+        said = [said[0], loss_to_accept(seen.cluster, bookie)]
+    return Move(waiting(operation, "; ".join(said)), (Decommission(bookie),))
 
 
 def _copied(operation: Operation, seen: PoolSeen, why: str) -> Move:
@@ -127,10 +133,7 @@ def _copied(operation: Operation, seen: PoolSeen, why: str) -> Move:
 
 def _unbinding(operation: Operation, seen: PoolSeen) -> Move:
     """The claims go, then the pod that holds them; by uid, so that those of its successor stay."""
-    keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN or operation.target != COPIED
-    found: list[Action] = [
-        ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in seen.claims if claim.uid in operation.uids
-    ]
+    found: list[Action] = [*releases(operation, seen)]
     old = next((pod for pod in seen.pods if pod.uid in operation.uids), None)
     if old is not None:
         late = old.deleting and step_age_s(operation, seen.now_s) > FORCE_AFTER_S
@@ -138,6 +141,13 @@ def _unbinding(operation: Operation, seen: PoolSeen) -> Move:
     if found:
         return Move(operation, tuple(found))
     return Move(moved(operation, Step.REJOINING, seen.now_s, f"waiting for the new bookie of {operation.pod}"))
+
+
+def releases(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
+    """The claims that were lost, and no others under their names."""
+    keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN or operation.target != COPIED
+    lost = [claim for claim in seen.claims if claim.uid in operation.uids]
+    return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in lost)
 
 
 def _rejoining(operation: Operation, seen: PoolSeen) -> Move:
@@ -168,6 +178,8 @@ def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to take notice"), (wish,))
     said = [f"{drain.ledgers_left} ledgers still name {operation.bookie}", *drain.blocked_by]
+    if seen.cluster.unaccepted:
+        said = [said[0], loss_to_accept(seen.cluster, operation.bookie)]
     return Move(waiting(operation, "; ".join(said)), (wish,))
 
 

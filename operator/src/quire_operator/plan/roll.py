@@ -96,8 +96,8 @@ def hindrance(seen: PoolSeen) -> str | None:
     if seen.cluster is None:
         return "the metadata store cannot be reached: nobody could say whether everything is replicated"
     if seen.resource.spec.update.wait_for is WaitFor.FULLY_REPLICATED and not seen.fully_replicated:
-        lacking = seen.cluster.under_replicated + seen.cluster.unrecoverable
-        return f"{lacking} ledgers lack a replica: waiting until they have them"
+        lacking = seen.cluster.under_replicated + seen.cluster.unaccepted
+        return f"{lacking} ledgers lack a replica: waiting until they have them, or somebody accepts the loss"
     return None
 
 

@@ -98,14 +98,24 @@ class ClusterSeen:
     """What the metadata says, asked of a bookie or of auto-recovery."""
 
     under_replicated: int
+    """Ledgers that lack a replica, but for those whose loss a person accepted: they stay marked for good."""
     unrecoverable: int = 0
+    """Ledgers with entries that no replica could serve."""
+    accepted: int = 0
+    """How many of these a person gave up; nothing waits for them."""
     known: frozenset[str] = frozenset()
     """Ids with a cookie or a registration."""
     writable: frozenset[str] = frozenset()
     auditor: str | None = None
     recovery_enabled: bool = True
-    oldest_mark_s: int | None = None
+    oldest_mark_s: float | None = None
+    """When the first of those that lack a replica was marked, in seconds since the epoch; None: nobody said."""
     drains: tuple[DrainSeen, ...] = ()
+
+    @property
+    def unaccepted(self) -> int:
+        """Ledgers with entries that no replica could serve, about which nobody has decided."""
+        return max(0, self.unrecoverable - self.accepted)
 
     def drain_of(self, bookie: str) -> DrainSeen | None:
         """The drain of a bookie."""
@@ -151,7 +161,7 @@ class PoolSeen:
     @property
     def fully_replicated(self) -> bool:
         """For sure: an unknown count is not zero."""
-        return self.cluster is not None and self.cluster.under_replicated == 0 and self.cluster.unrecoverable == 0
+        return self.cluster is not None and self.cluster.under_replicated == 0 and self.cluster.unaccepted == 0
 
     def pod(self, name: str) -> PodSeen | None:
         """A pod by name."""

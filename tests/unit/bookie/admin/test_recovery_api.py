@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -94,6 +95,9 @@ async def test_marked_ledgers_are_listed(server: Server, capsys: pytest.CaptureF
     assert await server.ask("GET", f"{path}?missingreplica=b") == (200, [4])
     assert await server.ask("GET", f"{path}?excludingmissingreplica=b") == (200, [3])
     assert await server.ask("GET", f"{path}?print_missing_replica=true") == (200, {"3": ["a"], "4": ["a", "b"]})
+    times: Any = (await server.ask("GET", f"{path}?print_mark_time=true"))[1]
+    assert [*times] == ["3", "4"]
+    assert all(abs(SystemClock().now_ms() - marked_ms) < 600_000 for marked_ms in times.values())
     assert await server.command("under-replicated", "--bookie", "b") == 0
     assert capsys.readouterr().out == "4  a, b\n"
 

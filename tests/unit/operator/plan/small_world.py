@@ -52,10 +52,14 @@ class World:
     disks: dict[str, Disk] = field(default_factory=dict)
     retained: list[Disk] = field(default_factory=list)
     under_replicated: int = 0
+    unrecoverable: int = 0
+    accepted: int = 0
     drains: dict[str, DrainSeen] = field(default_factory=dict)
     cookies: set[str] = field(default_factory=set)
     namespaces: tuple[NamespaceSeen, ...] = (NamespaceSeen("orders", 3),)
     etcd_away: bool = False
+    audited: bool = True
+    """The auditor works."""
     expandable: bool = True
     broken: set[str] = field(default_factory=set)
     """Images that never come up."""
@@ -192,6 +196,8 @@ class World:
         }
         cluster = ClusterSeen(
             self.under_replicated + sum(disk.ledgers for disk in self.lost.values()),
+            self.unrecoverable,
+            self.accepted,
             known=frozenset(self.cookies),
             writable=frozenset(seen.id for seen in bookies.values() if seen.writable),
             auditor=self.auditor,
@@ -291,7 +297,7 @@ class World:
         """One move of each."""
         self.now_s += 5
         self._controller()
-        if not self.etcd_away:
+        if not self.etcd_away and self.audited:
             self._auditor()
 
     def _controller(self) -> None:
@@ -342,7 +348,8 @@ class World:
                 self.cookies.discard(name)
                 del self.drains[name]
                 continue
-            disk.ledgers = max(0, disk.ledgers - 1)
+            floor = 1 if self.unrecoverable > self.accepted else 0
+            disk.ledgers = max(min(floor, disk.ledgers), disk.ledgers - 1)
             self.drains[name] = replace(
                 drain, emptied=disk.ledgers == 0, ledgers_left=disk.ledgers, looked_at_s=self.now_s
             )
