@@ -31,6 +31,7 @@ TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
 PARTITIONS_MAX = 10_000
+BACKLOG_QUOTA_CHECK_S = 60.0  # backlogQuotaCheckIntervalInSeconds; a topic may be over its quota for so long
 DEDUPLICATION_ENTRIES_INTERVAL = 1000  # brokerDeduplicationEntriesInterval
 DEDUPLICATION_INTERVAL_S = 120.0  # brokerDeduplicationSnapshotIntervalSeconds
 DEDUPLICATION_PRODUCERS_MAX = 10_000  # brokerDeduplicationMaxNumberOfProducers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from quire_bookie.metrics import Kind, Reading, of_stats
 from quire_broker.managed_ledger.entry_cache import EntryCacheStats
+from quire_broker.topic.backlog_quota import NO_LIMIT
 from quire_broker.topic.topic import Topic
 
 if TYPE_CHECKING:
@@ -100,11 +101,32 @@ def _consumers(topic: Topic) -> int:
     return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
 
 
+def _backlog_readings(topic: Topic, labels: dict[str, str]) -> list[Reading]:
+    """Limits as the last check found them; -1: none."""
+    backlog = topic.backlog
+    size, age = backlog.quotas.size, backlog.quotas.age
+    evictions = "pulsar_storage_backlog_quota_exceeded_evictions_total"
+    evicted = (("size", backlog.stats.size_evictions), ("time", backlog.stats.age_evictions))
+    gauges = (
+        ("pulsar_storage_backlog_size", "bytes behind the slowest subscription", backlog.size_bytes),
+        ("pulsar_storage_backlog_quota_limit", "bytes that it may be", NO_LIMIT if size is None else size.limit),
+        ("pulsar_storage_backlog_quota_limit_time", "s that it may be", NO_LIMIT if age is None else age.limit),
+    )
+    return [
+        *(Reading(name, "gauge", text, value, labels) for name, text, value in gauges),
+        *(
+            Reading(evictions, "counter", "times that messages were taken away", count, {**labels, "quota_type": kind})
+            for kind, count in evicted
+        ),
+    ]
+
+
 def _topic_readings(topic: Topic, cluster: dict[str, str]) -> list[Reading]:
     labels = {**cluster, "namespace": str(topic.name.namespace), "topic": str(topic.name)}
     readings = of_stats(topic.stats, TOPIC, labels)
     readings += [
         Reading("pulsar_storage_size", "gauge", "bytes kept", topic.ledger.size_bytes, labels),
+        *_backlog_readings(topic, labels),
         Reading("pulsar_producers_count", "gauge", "connected producers", len(topic.producers), labels),
         Reading("pulsar_subscriptions_count", "gauge", "subscriptions", len(topic.subscriptions), labels),
         Reading("pulsar_consumers_count", "gauge", "connected consumers", _consumers(topic), labels),

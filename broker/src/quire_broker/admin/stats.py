@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quire_bookie.client import LedgerClient
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.topic.backlog_quota import NO_LIMIT
 from quire_broker.topic.producers import Producer
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
@@ -51,7 +52,7 @@ def _consumer(consumer: Consumer) -> dict[str, Any]:
     }
 
 
-def _subscription(subscription: Subscription) -> dict[str, Any]:
+def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, Any]:
     consumers = list(subscription.consumers)
     stats = subscription.stats
     return {
@@ -64,7 +65,7 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
         "chunkedMessageRate": 0.0,
         "msgBacklog": subscription.cursor.backlog,
         "msgBacklogNoDelayed": subscription.cursor.backlog,
-        "backlogSize": -1,
+        "backlogSize": backlog_bytes,
         "blockedSubscriptionOnUnackedMsgs": any(consumer.blocked for consumer in consumers),
         "unackedMessages": sum(consumer.unacked for consumer in consumers),
         "type": subscription.type_name,
@@ -78,10 +79,21 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
     }
 
 
+def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
+    """The limits of the last check, and the age that is looked at where there is one for it."""
+    quotas, oldest = topic.backlog.quotas, topic.backlog.oldest
+    found: dict[str, Any] = {
+        "backlogQuotaLimitSize": NO_LIMIT if quotas.size is None else quotas.size.limit,
+        "backlogQuotaLimitTime": NO_LIMIT if quotas.age is None else quotas.age.limit,
+        "oldestBacklogMessageAgeSeconds": -1 if oldest is None else max(0, now_ms - oldest.time_ms) // 1000,
+    }
+    return found if oldest is None else found | {"oldestBacklogMessageSubscriptionName": oldest.subscription}
+
+
 def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
     """TopicStats of one topic."""
-    stats = topic.stats
-    subscriptions = {name: _subscription(found) for name, found in topic.subscriptions.items()}
+    stats, backlog = topic.stats, topic.backlog
+    subscriptions = {name: _subscription(found, backlog.size_of(found)) for name, found in topic.subscriptions.items()}
     return {
         "msgRateIn": topic.rates.messages.per_s,
         "msgThroughputIn": topic.rates.size_bytes.per_s,
@@ -94,7 +106,8 @@ def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
         "averageMsgSize": stats.bytes_in / stats.messages_in if stats.messages_in else 0.0,
         "msgChunkPublished": stats.chunks_in > 0,
         "storageSize": topic.ledger.size_bytes,
-        "backlogSize": topic.ledger.size_bytes if subscriptions else 0,
+        "backlogSize": backlog.size_bytes,
+        **_backlog_quotas(topic, broker.clock.now_ms()),
         "publishers": [_publisher(producer) for producer in topic.producers.connected],
         "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,

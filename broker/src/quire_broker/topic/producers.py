@@ -105,6 +105,7 @@ class Producer:
     metadata: dict[str, str] = field(default_factory=dict)
     connected_since_ms: int = 0
     request_id: int = -1
+    schema_version: bytes = b""
     topic_epoch: int | None = None
     ready: bool = True
     closed: bool = False
@@ -113,6 +114,19 @@ class Producer:
     stats: ProducerStats = field(default_factory=ProducerStats)
     answers: list[Receipt | Refusal] = field(default_factory=list)
     _pending: deque[_Pending] = field(default_factory=deque)
+    _on_answered: Callable[[], None] | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it takes nothing more, and ends when everything is answered."""
+        return self._on_answered is not None
+
+    def leave(self, on_answered: Callable[[], None]) -> None:
+        """Take nothing more; call back once all that was taken is answered, at once if it is."""
+        if self._pending:
+            self._on_answered = on_answered
+        else:
+            on_answered()
 
     @property
     def pending(self) -> int:
@@ -146,6 +160,8 @@ class Producer:
             count += 1
             self._answer(answer)
         self.link.publish_done(count, size_bytes)
+        if self._on_answered is not None and not self._pending:
+            self._on_answered()
 
     def _answer(self, answer: Receipt | Refusal) -> None:
         if self.closed:
@@ -179,6 +195,11 @@ class Producers:
     def connected(self) -> list[Producer]:
         """Those that may publish."""
         return list(self._by_name.values())
+
+    @property
+    def everyone(self) -> list[Producer]:
+        """Those that wait for exclusive access, in their order, then those that may publish."""
+        return [*self._waiting, *self._by_name.values()]
 
     @property
     def waiting(self) -> int:
@@ -295,7 +316,7 @@ class Producers:
 
     def disconnect_all(self) -> None:
         """Close every producer from the broker's side: the clients look the topic up again."""
-        for producer in [*self._by_name.values(), *self._waiting]:
+        for producer in self.everyone:
             producer.closed = True
             producer.link.close_producer(producer)
         self._by_name.clear()

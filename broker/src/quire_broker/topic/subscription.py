@@ -304,6 +304,12 @@ class Subscription:
             self._check_open()
             self._skip_through(self._ledger.last_confirmed)
 
+    async def skip_through(self, position: Position) -> None:
+        """Acknowledge everything up to a position, that one included; nothing when it was passed already."""
+        async with self._lock:
+            self._check_open()
+            self._skip_through(position)
+
     def _skip_through(self, position: Position) -> None:
         self.cursor.acknowledge_cumulative(position)
         if self._dispatcher is not None:

@@ -28,6 +28,7 @@ from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.sampling import Rate
+from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
@@ -87,6 +88,7 @@ class Topic:
         self.stats = TopicStats()
         self.rates = TopicRates()
         self.subscriptions: dict[str, Subscription] = {}
+        self.backlog = Backlog(ledger, self.subscriptions)
         self.deduplication: Deduplication | None = None
         self._background = background
         self._clock = clock
@@ -174,6 +176,18 @@ class Topic:
             self.deduplication.disconnected(producer.name)  # unless a successor took the name over
         if promotable:
             self._background.start(self.producers.promote(), f"promote a producer of {self.name}")
+
+    def release_producer(self, producer: Producer) -> None:
+        """Close a producer from our side, once what it has sent is answered; its client asks for another.
+
+        What it sends from now on is dropped: the client sends it again by the new one, and nothing is stored twice.
+        """
+        producer.leave(lambda: self._released(producer))
+
+    def _released(self, producer: Producer) -> None:
+        if not producer.closed:
+            self.remove_producer(producer)
+            producer.link.close_producer(producer)
 
     def _append_failed(self, error: QuireError) -> None:
         if isinstance(error, TopicTerminatedError):

@@ -1,0 +1,118 @@
+"""Keeps the backlog quotas of the topics that are loaded here: rounds over them, and a look at each new producer.
+
+    consumer_backlog_eviction   a round skips the oldest messages of the subscriptions that are too far behind
+    producer_request_hold       a round closes the producers; new ones are refused until the backlog is below the
+    producer_exception          limit, the first kind in words that have a client wait, the second that have it fail
+
+Between two rounds a topic may be over its quota by what comes in meanwhile. It must never refuse a producer for a
+message that cannot be read now.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import QuireError
+from quire_broker.errors import ProducerHoldError, ProducerQuotaError
+from quire_broker.limits import BACKLOG_QUOTA_CHECK_S
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topics import Topics
+
+log = logging.getLogger("quire.broker.topic")
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuotaSettings:
+    """What holds where a namespace says nothing. `enabled` false: nothing is looked at, whatever namespaces say."""
+
+    enabled: bool = True
+    check_interval_s: float = BACKLOG_QUOTA_CHECK_S
+    default: BacklogQuotas = field(default_factory=BacklogQuotas)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit that a topic is over, and what is to be done."""
+
+    kind: QuotaKind
+    quota: BacklogQuota
+    found: int
+    """Bytes or seconds."""
+
+    def __str__(self) -> str:
+        unit = "bytes" if self.kind is QuotaKind.SIZE else "s"
+        return f"backlog of {self.found} {unit}, the {self.kind} quota is {self.quota.limit}"
+
+
+class BacklogQuotaCheck:
+    """Of one broker."""
+
+    def __init__(self, topics: Topics, policies: PolicyStore, settings: BacklogQuotaSettings, clock: WallClock) -> None:
+        self._topics = topics
+        self._policies = policies
+        self._settings = settings
+        self._clock = clock
+
+    async def admit(self, topic: Topic) -> None:
+        """ProducerHoldError or ProducerQuotaError while a topic takes no producers; errors of the metadata store."""
+        if not self._settings.enabled:
+            return
+        for found in await self._exceeded(topic):
+            if found.quota.policy is QuotaPolicy.HOLD:
+                raise ProducerHoldError(f"Cannot create producer on topic with backlog quota exceeded: {found}")
+            if found.quota.policy is QuotaPolicy.REFUSE:
+                raise ProducerQuotaError(f"Cannot create producer on topic with backlog quota exceeded: {found}")
+
+    async def run(self) -> None:
+        """A round after each interval, until cancelled."""
+        while self._settings.enabled:
+            await asyncio.sleep(self._settings.check_interval_s)
+            await self.round()
+
+    async def round(self) -> None:
+        """Every topic once. What cannot be done now is done in the next round."""
+        for topic in self._topics.loaded:
+            try:
+                for found in await self._exceeded(topic):
+                    if not topic.closing:
+                        await self._act(topic, found)
+            except QuireError as error:
+                log.info("the backlog of %s is looked at later: %s", topic.name, error)
+
+    async def _exceeded(self, topic: Topic) -> list[Exceeded]:
+        policies = await self._policies.policies(topic.name.namespace)
+        backlog = topic.backlog
+        quotas = backlog.quotas = quotas_of(policies or {}, self._settings.default)
+        found = []
+        if quotas.size is not None and (size_bytes := backlog.size_bytes) >= quotas.size.limit:
+            found.append(Exceeded(QuotaKind.SIZE, quotas.size, size_bytes))
+        if quotas.age is not None:
+            age_ms = await self._age_ms(topic)
+            if age_ms > quotas.age.limit * 1000:
+                found.append(Exceeded(QuotaKind.AGE, quotas.age, age_ms // 1000))
+        return found
+
+    async def _age_ms(self, topic: Topic) -> int:
+        try:
+            oldest = await topic.backlog.find_oldest()
+        except QuireError as error:
+            log.info("the oldest message of %s cannot be read now: %s", topic.name, error)
+            return 0
+        return 0 if oldest is None else self._clock.now_ms() - oldest.time_ms
+
+    async def _act(self, topic: Topic, found: Exceeded) -> None:
+        if found.quota.policy is not QuotaPolicy.EVICT:
+            producers = topic.producers.everyone
+            if producers:
+                log.warning("%s: %s: %d producers are disconnected", topic.name, found, len(producers))
+            for producer in producers:
+                topic.release_producer(producer)
+            return
+        log.warning("%s: %s: the oldest messages are taken from the slowest subscriptions", topic.name, found)
+        if found.kind is QuotaKind.SIZE:
+            await topic.backlog.evict_size(found.quota.limit)
+        else:
+            await topic.backlog.evict_age(self._clock.now_ms() - found.quota.limit * 1000)
