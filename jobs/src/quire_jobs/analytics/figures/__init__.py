@@ -1,0 +1,1 @@
+"""The arithmetic of the analyses: pure functions from DataFrames to DataFrames. They read and write nothing."""

@@ -1,0 +1,82 @@
+"""Where the bytes are and what they cost a month: by topic, tier, namespace and tenant. Of ledgers alone."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+GIB = 1024**3
+BOOKIES = "bookies"
+OBJECT_STORE = "object-store"
+
+
+def by_topic_and_tier(ledgers: DataFrame, prices: Mapping[str, float], index_overhead: float = 0.0) -> DataFrame:
+    """topic, tenant, namespace, tier, ledgers, entries, bytes, stored_bytes, cost_per_month.
+
+    `bytes` are payload; `stored_bytes` what they take: write quorum times on bookies, once in the object store, each
+    with `index_overhead` (a share) on top. A ledger that is in both tiers counts in both. `prices`: of a GiB and month
+    by tier; what has none is free.
+    """
+    copies = F.coalesce(F.col("write_quorum"), F.lit(1))
+    bytes_ = F.coalesce(F.col("bytes"), F.lit(0))
+    entries = F.coalesce(F.col("entries"), F.lit(0))
+    on_bookies = ledgers.where(~F.coalesce(F.col("bookkeeper_deleted"), F.lit(False))).select(
+        "topic",
+        F.lit(BOOKIES).alias("tier"),
+        entries.alias("entries"),
+        bytes_.alias("bytes"),
+        (bytes_ * copies).alias("raw"),
+    )
+    in_bucket = ledgers.where(F.coalesce(F.col("offloaded"), F.lit(False))).select(
+        "topic", F.lit(OBJECT_STORE).alias("tier"), entries.alias("entries"), bytes_.alias("bytes"), bytes_.alias("raw")
+    )
+    price = F.lit(0.0)
+    for tier, amount in prices.items():
+        price = F.when(F.col("tier") == tier, F.lit(float(amount))).otherwise(price)
+    stored = F.ceil(F.sum("raw") * F.lit(1.0 + index_overhead)).cast("long")
+    parts = F.split(F.regexp_replace("topic", "^[a-z-]+://", ""), "/")
+    return (
+        on_bookies.unionByName(in_bucket)
+        .groupBy("topic", "tier")
+        .agg(
+            F.count(F.lit(1)).alias("ledgers"),
+            F.sum("entries").alias("entries"),
+            F.sum("bytes").alias("bytes"),
+            stored.alias("stored_bytes"),
+        )
+        .select(
+            "topic",
+            parts[0].alias("tenant"),
+            F.concat_ws("/", parts[0], parts[1]).alias("namespace"),
+            "tier",
+            "ledgers",
+            "entries",
+            "bytes",
+            "stored_bytes",
+            (F.col("stored_bytes") / F.lit(float(GIB)) * price).alias("cost_per_month"),
+        )
+    )
+
+
+def summed(costs: DataFrame, *names: str) -> DataFrame:
+    """Costs by other columns of `by_topic_and_tier`, dearest first."""
+    return (
+        costs.groupBy(*names)
+        .agg(
+            F.sum("ledgers").alias("ledgers"),
+            F.sum("bytes").alias("bytes"),
+            F.sum("stored_bytes").alias("stored_bytes"),
+            F.sum("cost_per_month").alias("cost_per_month"),
+        )
+        .orderBy(F.desc("cost_per_month"), F.desc("stored_bytes"), *names)
+    )
+
+
+def twice_stored(ledgers: DataFrame) -> DataFrame:
+    """topic, ledgers, bytes, stored_bytes: offloaded and still on bookies, what the deletion lag keeps."""
+    both = ledgers.where("offloaded AND NOT bookkeeper_deleted")
+    return both.groupBy("topic").agg(
+        F.count(F.lit(1)).alias("ledgers"),
+        F.sum("bytes").alias("bytes"),
+        F.sum(F.col("bytes") * F.coalesce(F.col("write_quorum"), F.lit(1))).alias("stored_bytes"),
+    )
