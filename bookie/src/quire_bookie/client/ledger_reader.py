@@ -92,6 +92,16 @@ class LedgerReader:
             self._metadata = followed.metadata  # only its segments differ: `_take` is what notices a close
         return followed.entries
 
+    def take_confirmed(self, entry: EntryId) -> None:
+        """Take it from whoever wrote the ledger that everything up to `entry` is confirmed: it knows before bookies do.
+
+        NoSuchEntryError when the ledger is closed and ends before.
+        """
+        self._check_open()
+        if self.is_closed and entry > self._lac:
+            raise NoSuchEntryError(f"ledger {self.ledger_id} is closed at entry {self._lac}; there is no {entry}")
+        self._lac = max(self._lac, entry)
+
     async def read_last_add_confirmed(self) -> EntryId:
         """Ask how far the ledger can be read by now. QuorumError, MetadataUnavailableError, NoSuchLedgerError."""
         return await self._refresh(explicit=False)

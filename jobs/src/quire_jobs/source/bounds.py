@@ -1,0 +1,106 @@
+"""Applies the bounds of the options to snapshots. Says what of them cannot be, before any task starts."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_jobs.errors import DataLossError, JobOptionsError
+from quire_jobs.source.entry_runs import EntryRuns
+from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.spans import Log
+from quire_jobs.source.time_search import entries_before
+
+_log = logging.getLogger("quire.jobs.source")
+
+
+async def bounded(logs: Sequence[Log], options: SourceOptions, runs: EntryRuns) -> list[Log]:
+    """The parts that the options ask for. JobOptionsError: a bound outside the log. DataLossError: it was trimmed."""
+    _check_positions(logs, options)
+    return [await _bounded(log, options, runs) for log in logs]
+
+
+async def _bounded(log: Log, options: SourceOptions, runs: EntryRuns) -> Log:
+    first = start_of(log, options)
+    last = options.end_position or LATEST
+    if options.end_ledger is not None:
+        last = Position(options.end_ledger, LATEST.entry_id)
+    if options.end_time is not None:
+        last = await _before(log, options.end_time, runs)
+    if options.start_time is not None:
+        before = await _before(log, options.start_time, runs)
+        first = Position(before.ledger_id, before.entry_id + 1)
+    return log.between(first, last)
+
+
+def start_of(log: Log, options: SourceOptions) -> Position:
+    """Where a position or a ledger makes it begin. DataLossError when that was trimmed."""
+    if options.start_ledger is not None:
+        return Position(options.start_ledger, 0)
+    start = options.start_position or EARLIEST
+    if start not in (EARLIEST, LATEST):
+        require_kept(log, start, options)
+    return start
+
+
+async def position_before(log: Log, time: datetime, runs: EntryRuns) -> Position:
+    """The last entry published before that time; EARLIEST when there is none."""
+    return await _before(log, time, runs)
+
+
+async def _before(log: Log, time: datetime, runs: EntryRuns) -> Position:
+    count = await entries_before(runs, log, int(time.timestamp() * 1000))
+    return log.at(count - 1) if count else EARLIEST
+
+
+def require_kept(log: Log, start: Position, options: SourceOptions) -> None:
+    """DataLossError when what follows `start` may be gone and that must not be."""
+    if not log.ledgers or start.ledger_id >= log.ledgers[0]:
+        return
+    begins = "is empty" if log.first is None else f"begins at {log.first.ledger_id}:{log.first.entry_id}"
+    text = (
+        f"{log.name} {begins}; ledger {start.ledger_id}, with position {start.ledger_id}:{start.entry_id}, was trimmed"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(f"quire source: {text}; begin later, or take what is there by failOnDataLoss=false")
+    _log.warning("%s; failOnDataLoss is off, so the job goes on without it", text)
+
+
+def _check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
+    bounds = {"startPosition": options.start_position, "endPosition": options.end_position}
+    for name, bound in bounds.items():
+        if bound is None or bound in (EARLIEST, LATEST):
+            continue
+        if len(logs) != 1:
+            raise JobOptionsError(
+                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} means one managed ledger and there are "
+                f"{len(logs)}: name one partition, or bound them by startTime and endTime"
+            )
+        last = logs[0].last
+        if last is None or bound > last:
+            ends = "is empty" if last is None else f"ends at {last.ledger_id}:{last.entry_id}"
+            raise JobOptionsError(
+                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} is outside {logs[0].name}, which {ends}"
+            )
+    for name, ledger in (("startLedger", options.start_ledger), ("endLedger", options.end_ledger)):
+        if ledger is None:
+            continue
+        known = [each for log in logs for each in log.ledgers]
+        if (
+            not known
+            or (name == "startLedger" and ledger > max(known))
+            or (name == "endLedger" and ledger < min(known))
+        ):
+            has = f"ledgers {min(known)} to {max(known)}" if known else "no ledgers"
+            raise JobOptionsError(f"quire source: {name} = {ledger} is outside of what is there: {has}")
+
+
+def beyond(log: Log, after: Position, through: Position) -> Log:
+    """What comes after `after`, up to and with `through`, which was confirmed once: it counts if bookies forgot it."""
+    spans = []
+    for span in log.spans:
+        if span.ledger_id == through.ledger_id and span.last < through.entry_id and not span.closed_ms:
+            span = replace(span, last=through.entry_id)
+        spans.append(span)
+    return replace(log, spans=tuple(spans)).between(Position(after.ledger_id, after.entry_id + 1), through)

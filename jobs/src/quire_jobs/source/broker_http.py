@@ -1,0 +1,106 @@
+"""Requests to the brokers' HTTP, sent on to whoever is responsible. Owns redirects and what answers mean.
+
+The token goes along, but never from TLS to a port in clear. Credentials are those of `quire_bookie.cli.client_access`.
+"""
+
+import json
+import ssl
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urljoin
+
+import aiohttp
+
+from quire_bookie.cli.client_access import ClientAccess, client_access
+from quire_broker.topic.topic_names import TopicName
+from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
+
+REDIRECTS_MAX = 5
+TIMEOUT_S = 60.0
+_REDIRECTS = (301, 302, 307, 308)
+_WORTH_A_RETRY = (429, 500, 502, 503, 504)
+
+
+class BrokerHttp:
+    """Brokers of one cluster, found from the address of one. Use it with `async with`."""
+
+    def __init__(self, http: str, access: ClientAccess | None = None) -> None:
+        """`http`: JobOptionsError unless it is http://host:port or https://host:port."""
+        if not http.startswith(("http://", "https://")):
+            raise JobOptionsError(f"http = {http!r}: expected http://host:port or https://host:port of a broker")
+        self._base = http.rstrip("/")
+        self._access = access or client_access()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        context: ssl.SSLContext | bool = True
+        if self._base.startswith("https://"):
+            context = self._access.context()
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), connector=aiohttp.TCPConnector(ssl=context)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and decoded body (text where it is no JSON) of the broker that is responsible."""
+        assert self._session is not None
+        url = self._base + path
+        for _ in range(REDIRECTS_MAX):
+            try:
+                async with self._session.request(
+                    method, url, json=body, headers=self._access.headers, allow_redirects=False
+                ) as answer:
+                    text = await answer.text(errors="replace")
+                    if answer.status not in _REDIRECTS:
+                        return answer.status, _decoded(text)
+                    url = _next(url, answer.headers.get("Location", ""))
+            except TimeoutError as error:
+                raise SourceUnavailableError(f"{url} did not answer within {TIMEOUT_S:.0f} s") from error
+            except aiohttp.ClientError as error:
+                raise SourceUnavailableError(f"{url} does not answer: {error}") from error
+        raise SourceUnavailableError(f"{path}: sent on {REDIRECTS_MAX} times; the brokers do not agree who owns it")
+
+
+def topic_path(topic: TopicName) -> str:
+    """Of a topic's admin requests, percent-encoded as brokers decode it: a `+` in a path is a plus."""
+    parts = (topic.namespace.tenant, topic.namespace.namespace, topic.local)
+    return f"/admin/v2/{topic.domain}/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def reason_of(value: Any) -> str:
+    """What a refusal says."""
+    return str(value.get("reason", value)) if isinstance(value, dict) else str(value)
+
+
+def good(status: int, value: Any, what: str) -> Any:
+    """The answer of a request that went well. NotFoundError, SourceUnavailableError, else QuireJobError."""
+    if status < 300:
+        return value
+    text = f"{what}: HTTP {status}: {reason_of(value)}"
+    if status in (401, 403):
+        raise QuireJobError(f"{text}; set QUIRE_TOKEN to a token with the right to this")
+    if status == 404:
+        raise NotFoundError(text)
+    raise SourceUnavailableError(text) if status in _WORTH_A_RETRY else QuireJobError(text)
+
+
+def _next(url: str, location: str) -> str:
+    following = urljoin(url, location)
+    if not following.startswith(("http://", "https://")):
+        raise SourceUnavailableError(f"{url} sends us on to {location!r}")
+    if url.startswith("https:") and not following.startswith("https:"):
+        raise QuireJobError(f"{url} sends us on to {following}, in clear: our token would go there")
+    return following
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text

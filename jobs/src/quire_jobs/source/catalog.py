@@ -1,0 +1,156 @@
+"""From names to what is there: the managed ledgers that options mean, and a snapshot of each. Reads metadata only.
+
+How far the ledger that is being written can be read is asked of its bookies, without recovery; they hear of an entry
+with the next one, so the last entries of a writer that pauses are not seen yet, unless the topic's broker is asked too.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
+
+from quire_bookie.errors import NoSuchLedgerError
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.list_store import ROOT, node_path
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.position import Position
+from quire_broker.ownership.policies import PARTITIONED_TOPICS, decode_json
+from quire_broker.topic.topic_names import (
+    PERSISTENT,
+    TopicName,
+    decode_name,
+    parse_namespace,
+    parse_topic,
+    topic_of,
+    topic_of_ledger,
+)
+from quire_jobs.errors import JobOptionsError, NotFoundError
+from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.cluster import Cluster
+from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.spans import Log, LogName, Span
+from quire_jobs.source.topic_cursors import last_confirmed
+
+AT_ONCE = 16
+"""Snapshots that are taken side by side."""
+_log = logging.getLogger("quire.jobs.source")
+
+
+def log_of_topic(name: TopicName) -> LogName:
+    """The managed ledger of a plain topic or of one partition."""
+    return LogName(name.ledger_name, str(name.partitioned), name.partition)
+
+
+def topic_of_log(log: LogName) -> TopicName | None:
+    """The topic whose managed ledger this is; None where it is none."""
+    if log.name.count("/") < 3 or log.name.split("/")[2] != PERSISTENT:
+        return None
+    return topic_of_ledger(log.name)
+
+
+async def logs_named(cluster: Cluster, options: SourceOptions) -> list[LogName]:
+    """The managed ledgers that the options mean, partitions by their index. NotFoundError names what is not there."""
+    if options.ledgers:
+        return [LogName("", None, None)]
+    if options.managed_ledger:
+        name = options.managed_ledger
+        log = LogName(name, name, -1)
+        topic = topic_of_log(log)
+        found = [log if topic is None else log_of_topic(topic)]
+        what = f"there is no managed ledger {name}"
+    elif options.topic:
+        topic = parse_topic(options.topic)
+        if not topic.persistent:
+            raise JobOptionsError(f"quire source: topic = {topic}: messages of such topics are not stored anywhere")
+        found = [log_of_topic(part) for part in await _partitions(cluster, topic)]
+        what = f"there is no topic {topic}"
+    else:
+        found = [log_of_topic(topic) async for topic in _matching(cluster, options.topics)]
+        what = f"no topic matches {options.topics}"
+    present = [log for log in found if await cluster.metadata.get(node_path(log.name)) is not None]
+    if not present and not (len(found) > 1 and options.topic):
+        raise NotFoundError(f"quire source: {what}; topics are tenant/namespace/name, and are made by their first use")
+    return present
+
+
+async def _partitions(cluster: Cluster, topic: TopicName) -> list[TopicName]:
+    key = f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
+    node = await cluster.metadata.get(key)
+    value = {} if node is None else decode_json(key, node.value)
+    count = 0 if value.get("deleted") else int(value.get("partitions", 0))
+    return [topic.partition_of(index) for index in range(count)] or [topic]
+
+
+async def _matching(cluster: Cluster, wanted: str) -> AsyncIterator[TopicName]:
+    name, _, pattern = wanted.rpartition("/")
+    namespace = parse_namespace(name)
+    for child in await cluster.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}"):
+        topic = topic_of(PERSISTENT, namespace, decode_name(child))
+        if fnmatchcase(topic.partitioned.local, pattern) and not topic.is_system:
+            yield topic
+
+
+async def snapshots(
+    cluster: Cluster, names: Sequence[LogName], options: SourceOptions, brokers: BrokerHttp | None
+) -> list[Log]:
+    """What each holds now, in the order of `names`. Errors of the ledger client and of the metadata store."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: LogName) -> Log:
+        async with places:
+            if not name.name:
+                return await _of_ledgers(cluster, name, options.ledgers)
+            return await snapshot(cluster, name, brokers)
+
+    return list(await asyncio.gather(*map(one, names)))
+
+
+async def snapshot(cluster: Cluster, name: LogName, brokers: BrokerHttp | None) -> Log:
+    """What one managed ledger holds now. NotFoundError."""
+    topic = topic_of_log(name)
+    # First: what it has confirmed is listed by the time the list is read.
+    said = None if brokers is None or topic is None else await last_confirmed(brokers, topic)
+    node = await cluster.metadata.get(node_path(name.name))
+    if node is None:
+        raise NotFoundError(f"quire source: there is no managed ledger {name.name}")
+    records = decode_list(node.value).ledgers
+    spans = [span for record in records if (span := await _span(cluster, record, said)) is not None]
+    return Log(name, tuple(spans), tuple(record.ledger_id for record in records))
+
+
+async def _span(cluster: Cluster, record: LedgerRecord, said: Position | None) -> Span | None:
+    if record.closed_ms:
+        if not record.entries:
+            return None
+        last, size_bytes = record.entries - 1, record.size_bytes
+        return Span(record.ledger_id, 0, last, size_bytes, record.closed_ms, record.extra)
+    try:
+        found = await _open_span(cluster, record.ledger_id)
+    except NoSuchLedgerError:
+        _log.info("ledger %d is listed and does not exist: it is being made or removed", record.ledger_id)
+        return None
+    if said is not None and said.ledger_id == record.ledger_id and said.entry_id > found.last:
+        # The size is only what tasks are cut by.
+        size_bytes = found.size_bytes * (said.entry_id + 1) // found.entries if found.entries else said.entry_id + 1
+        found = Span(record.ledger_id, 0, said.entry_id, size_bytes)
+    return found if found.entries else None
+
+
+async def _open_span(cluster: Cluster, ledger_id: int) -> Span:
+    """What of a ledger can be read; one without entries ends at -1."""
+    reader = await cluster.open_ledger(ledger_id)
+    async with reader:
+        last = await reader.read_explicit_lac()
+        return Span(ledger_id, 0, last, reader.length)
+
+
+async def _of_ledgers(cluster: Cluster, name: LogName, ledgers: Sequence[int]) -> Log:
+    spans = []
+    for ledger_id in sorted(set(ledgers)):
+        try:
+            span = await _open_span(cluster, ledger_id)
+        except NoSuchLedgerError as error:
+            raise NotFoundError(f"quire source: ledgers: ledger {ledger_id} does not exist") from error
+        if span.entries:
+            spans.append(span)
+    return Log(name, tuple(spans), tuple(sorted(set(ledgers))))

@@ -1,0 +1,107 @@
+"""What a driver or a task needs of the cluster: its metadata and a ledger client. Opens and closes both.
+
+Ledgers are opened without recovery only: a recovery would fence their writer.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from quire_bookie.cli.bookie_settings import metadata_settings
+from quire_bookie.cli.client_security_settings import client_security_settings
+from quire_bookie.cli.client_settings import client_settings
+from quire_bookie.client import LedgerClient, LedgerReader
+from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.ledger_client import LedgerClientConfig
+from quire_bookie.config.metadata_access import MetadataAccessConfig
+from quire_bookie.config.sources import SECRET, load
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import (
+    ConfigError,
+    MetadataFormatError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    QuireError,
+    StartupError,
+    UnauthorizedError,
+)
+from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import LedgerId
+from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
+from quire_jobs.source.options import SourceOptions
+
+
+class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig):
+    """What is no option of the source: who we are, whom we trust, how the ledger client behaves."""
+
+    managed_ledger_password: str = Field(
+        "",
+        alias="managedLedgerPassword",
+        description="password of the brokers' ledgers",
+        json_schema_extra=SECRET,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Both, open. Made by `open_cluster`."""
+
+    metadata: MetadataStore
+    client: LedgerClient
+    password: bytes
+
+    async def open_ledger(self, ledger_id: int) -> LedgerReader:
+        """A reader that leaves the ledger alone. Errors of the ledger client."""
+        return await self.client.open_ledger(LedgerId(ledger_id), password=self.password, recover=False)
+
+
+@asynccontextmanager
+async def open_cluster(options: SourceOptions, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Cluster]:
+    """The cluster that the options name. Errors as `told` makes them."""
+    with told():
+        if not isinstance(parse_metadata_url(options.metadata), EtcdLocation):
+            raise JobOptionsError(
+                f"quire source: metadata = {options.metadata!r}: only one process can use the embedded store, and "
+                "Spark is several; keep the cluster's metadata in etcd, etcd://host:2379"
+            )
+        # One file may carry the settings of several kinds of process.
+        file = Path(options.config) if options.config else None
+        config = load(SourceConfig, flags={}, environment=environment, file=file).config
+        settings = metadata_settings(int(METADATA_SESSION_TIMEOUT_S * 1000), config)
+        async with contextlib.AsyncExitStack() as closing:
+            metadata = await open_metadata_store(options.metadata, settings)
+            closing.push_async_callback(metadata.close)
+            client = await LedgerClient.open(
+                metadata,
+                client_settings(config, client_security_settings(config)),
+                clock=SystemClock(),
+                chance=SystemChance(),
+            )
+            await closing.enter_async_context(client)
+            yield Cluster(metadata, client, config.managed_ledger_password.encode())
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Errors of Quire as those that a job shows its user."""
+    try:
+        yield
+    except QuireJobError:
+        raise
+    except (ConfigError, StartupError) as error:
+        raise JobOptionsError(f"quire source: {error}") from error
+    except (NoSuchLedgerError, NoSuchEntryError) as error:
+        raise NotFoundError(f"quire source: {error}") from error
+    except (UnauthorizedError, MetadataFormatError) as error:
+        raise QuireJobError(f"quire source: {error}") from error
+    except QuireError as error:
+        raise SourceUnavailableError(f"quire source: {error}") from error

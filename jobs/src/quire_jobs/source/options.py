@@ -1,0 +1,206 @@
+"""The options of the source, checked before anything is asked of anybody. Owns every default; opens nothing.
+
+Spark hands option names over in lower case, so they are compared without case. Credentials are no options: they come
+from the environment or from the file that `config` names (docs/spark.md).
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from quire_broker.errors import InvalidTopicNameError
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.topic.topic_names import parse_namespace, parse_topic
+from quire_jobs.errors import JobOptionsError
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SUBJECTS = ("topic", "topics", "managed_ledger", "ledgers")
+_IGNORED = {"inferschema"}
+
+
+class Mode(StrEnum):
+    """What a row is: a stored entry, or a message."""
+
+    ENTRIES = "entries"
+    MESSAGES = "messages"
+
+
+class SourceOptions(BaseModel):
+    """All options. Positions are `ledger:entry`; sizes may end in k, m or g; times are ISO 8601 or milliseconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    metadata: str = Field(description="the cluster's metadata: etcd://host:2379,host:2379")
+    config: str = Field("", description="file with further settings and credentials, on driver and executors")
+    topic: str = Field("", description="a topic with all its partitions, or one partition; also the path of load()")
+    topics: str = Field("", description="tenant/namespace/pattern with * and ? in the pattern: all topics that match")
+    managed_ledger: str = Field("", description="name of a managed ledger, e.g. tenant/namespace/persistent/topic")
+    ledgers: tuple[int, ...] = Field((), description="ids of ledgers, with commas between them")
+    mode: Mode = Field(Mode.MESSAGES, description="entries or messages")
+    columns: tuple[str, ...] = Field((), description="columns to make, with commas between them; all when left out")
+    start_position: Position | None = Field(None, description="first entry, ledger:entry, or earliest, latest")
+    end_position: Position | None = Field(None, description="last entry, ledger:entry")
+    start_ledger: int | None = Field(None, ge=0, description="first ledger")
+    end_ledger: int | None = Field(None, ge=0, description="last ledger")
+    start_time: datetime | None = Field(None, description="begin with the first message published then or later")
+    end_time: datetime | None = Field(None, description="end before the first message published then or later")
+    split_bytes: int = Field(64 << 20, ge=1, description="stored bytes that one Spark task reads")
+    batch_bytes: int = Field(4 << 20, ge=1, description="stored bytes that are read, decoded and given out at a time")
+    batch_rows: int = Field(65_536, ge=1, description="entries that are read at a time")
+    time_tolerance_s: int = Field(
+        3600, ge=0, description="clocks of producers and brokers differ by no more, in s: which ledgers a filter skips"
+    )
+    read_priority: Literal["tiered-storage-first", "bookkeeper-first"] = Field(
+        "tiered-storage-first", description="where a ledger is read that is in both places"
+    )
+    http: str = Field("", description="HTTP of a broker: holds the data by a cursor, and knows the very last entry")
+    job_id: str = Field("", description="name of the cursor quire.job.<id> that holds the data; needs http")
+    fail_on_data_loss: bool = Field(True, description="false: what is gone is passed over and logged")
+    max_entries_per_trigger: int = Field(0, ge=0, description="streaming: entries of one micro-batch; 0: no limit")
+    max_bytes_per_trigger: int = Field(0, ge=0, description="streaming: stored bytes of one micro-batch; 0: no limit")
+    cursor: str = Field(
+        "", description="streaming: subscription that commits move, trimming follows it; needs http"
+    )
+
+    @field_validator("ledgers", mode="before")
+    @classmethod
+    def _ledger_ids(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(int(part) for part in value.split(","))
+        except ValueError as error:
+            raise ValueError("expected ledger ids with commas between them, such as 12,13") from error
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @field_validator("split_bytes", "batch_bytes", "max_bytes_per_trigger", mode="before")
+    @classmethod
+    def _size(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError("expected a number of bytes, such as 67108864, 64m or 1g")
+        return int(match[1]) * _FACTORS[match[2].lower()]
+
+    @field_validator("start_position", "end_position", mode="before")
+    @classmethod
+    def _position(cls, value: Any) -> Any:
+        return parse_position(value) if isinstance(value, str) else value
+
+    @field_validator("start_time", "end_time", mode="before")
+    @classmethod
+    def _time(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            if value.strip().isdecimal():
+                return datetime.fromtimestamp(int(value) / 1000, UTC)
+            time = datetime.fromisoformat(value.strip())
+        except (ValueError, OverflowError, OSError) as error:
+            raise ValueError("expected a time such as 2026-01-31T12:00:00Z, or milliseconds since 1970") from error
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_name(cls, value: str) -> str:
+        try:
+            return str(parse_topic(value)) if value else value
+        except InvalidTopicNameError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("topics")
+    @classmethod
+    def _topic_pattern(cls, value: str) -> str:
+        tenant_and_namespace, slash, pattern = value.removeprefix("persistent://").rpartition("/")
+        if value and not (slash and pattern):
+            raise ValueError("expected tenant/namespace/pattern, such as public/default/orders-*")
+        if value:
+            try:
+                parse_namespace(tenant_and_namespace)
+            except InvalidTopicNameError as error:
+                raise ValueError(str(error)) from error
+        return value.removeprefix("persistent://")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "SourceOptions":
+        given = [to_camel(name) for name in _SUBJECTS if getattr(self, name)]
+        if len(given) != 1:
+            named = " and ".join(given) if given else "none"
+            raise ValueError(f"give one of topic, topics, managedLedger and ledgers; there is {named}")
+        for side in ("start", "end"):
+            bounds = [f"{side}_{kind}" for kind in ("position", "ledger", "time")]
+            both = [to_camel(name) for name in bounds if getattr(self, name) is not None]
+            if len(both) > 1:
+                raise ValueError(f"{' and '.join(both)} are bounds of the same side; give one of them")
+        self._check_order()
+        for name in ("job_id", "cursor"):
+            if getattr(self, name) and not self.http:
+                raise ValueError(f"{to_camel(name)} needs http, the address of a broker: http://host:port")
+        if self.http and not self.http.startswith(("http://", "https://")):
+            raise ValueError(f"http {self.http!r}: expected http://host:port or https://host:port")
+        if self.ledgers and (self.job_id or self.cursor):
+            raise ValueError("ledgers have no cursors: leave out jobId and cursor, or name the topic")
+        return self
+
+    def _check_order(self) -> None:
+        for kind in ("position", "ledger", "time"):
+            low, high = getattr(self, f"start_{kind}"), getattr(self, f"end_{kind}")
+            if low is not None and high is not None and low > high and low != LATEST:
+                name = kind.capitalize()
+                raise ValueError(f"start{name} {_shown(low)} is behind end{name} {_shown(high)}")
+
+
+def _shown(value: object) -> str:
+    return f"{value.ledger_id}:{value.entry_id}" if isinstance(value, Position) else str(value)
+
+
+def parse_position(text: str) -> Position:
+    """`ledger:entry`, `earliest` or `latest`. ValueError."""
+    if text in ("earliest", "latest"):
+        return EARLIEST if text == "earliest" else LATEST
+    ledger, colon, entry = text.partition(":")
+    if not (colon and ledger.isdecimal() and entry.isdecimal()):
+        raise ValueError("expected ledger:entry, such as 12:0, or earliest or latest")
+    return Position(int(ledger), int(entry))
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options as Spark gives them. JobOptionsError names the option, its value, and what it should be."""
+    names = {to_camel(name).lower(): to_camel(name) for name in SourceOptions.model_fields}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        lower = key.lower()
+        if lower in _IGNORED:
+            continue
+        if lower == "path":
+            lower = "topic"
+        if lower not in names:
+            near = get_close_matches(lower, names, 1)
+            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+            raise JobOptionsError(f"quire source: there is no option {key}; {hint}")
+        values[names[lower]] = value
+    if not values.get("metadata"):
+        raise JobOptionsError("quire source: metadata is missing: where the cluster's metadata is, etcd://host:2379")
+    try:
+        return SourceOptions.model_validate(values)
+    except ValidationError as error:
+        raise JobOptionsError("quire source: " + "; ".join(map(_explained, error.errors()))) from error
+
+
+def _explained(problem: Mapping[str, Any]) -> str:
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return text
+    return f"{problem['loc'][0]} = {problem['input']!r}: {text}"

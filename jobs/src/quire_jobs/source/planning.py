@@ -1,0 +1,58 @@
+"""Plans a batch read on the driver: names, snapshots, bounds, hold, tasks. Reads metadata and a few entries."""
+
+from contextlib import AsyncExitStack
+
+from quire_bookie.errors import NoSuchLedgerError
+from quire_jobs.source.bounds import bounded
+from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
+from quire_jobs.source.cluster import open_cluster, told
+from quire_jobs.source.entry_runs import EntryRuns
+from quire_jobs.source.filters import Filters
+from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.spans import Log, Split, splits
+from quire_jobs.source.topic_cursors import hold, job_cursor, release
+
+_PLANS_MAX = 3
+
+
+async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
+    """What the tasks read. JobOptionsError, NotFoundError, DataLossError, SourceUnavailableError."""
+    async with AsyncExitStack() as closing:
+        cluster = await closing.enter_async_context(open_cluster(options))
+        brokers = await closing.enter_async_context(BrokerHttp(options.http)) if options.http else None
+        closing.enter_context(told())
+        runs = EntryRuns(cluster, options)
+        for attempt in range(_PLANS_MAX):
+            names = [name for name in await logs_named(cluster, options) if filters.wants(name)]
+            full = await snapshots(cluster, names, options, brokers)
+            try:
+                logs = await bounded(full, options, runs)
+            except NoSuchLedgerError:
+                if attempt == _PLANS_MAX - 1:
+                    raise
+                continue  # trimmed between the list and the search by time: the new list does not have it
+            if brokers is not None and options.job_id:
+                await _hold(brokers, logs, options)
+                # What was trimmed before the cursors were there is not in the list that is read behind them.
+                full = await snapshots(cluster, names, options, brokers)
+                logs = await bounded(full, options, runs)
+            break
+        pruned = [filters.prune(log, options.time_tolerance_s) for log in logs]
+        return splits(pruned, options.split_bytes, {log.name: log for log in full})
+
+
+async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) -> None:
+    for log in logs:
+        topic, first = topic_of_log(log.name), log.first
+        if topic is not None and first is not None:
+            await hold(brokers, topic, job_cursor(options.job_id), first)
+
+
+async def release_job(options: SourceOptions) -> None:
+    """Remove the cursors that planning has made for `jobId`."""
+    async with open_cluster(options) as cluster, BrokerHttp(options.http) as brokers:
+        for name in await logs_named(cluster, options):
+            topic = topic_of_log(name)
+            if topic is not None:
+                await release(brokers, topic, job_cursor(options.job_id))

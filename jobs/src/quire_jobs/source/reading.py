@@ -1,0 +1,60 @@
+"""What one Spark task does: entries of its split to record batches, in order. Its memory: a few `batch_bytes`."""
+
+from collections.abc import AsyncGenerator, Iterator
+
+import pyarrow as pa
+
+from quire_jobs.decode.messages import MessageDecoder
+from quire_jobs.source.batches import entry_batch
+from quire_jobs.source.cluster import open_cluster, told
+from quire_jobs.source.columns import arrow_schema
+from quire_jobs.source.entry_runs import EntryRuns, Run
+from quire_jobs.source.filters import Filters
+from quire_jobs.source.loop_thread import LoopThread
+from quire_jobs.source.options import Mode, SourceOptions
+from quire_jobs.source.spans import Split
+
+_LOOK_BACK_STEP = 100
+
+
+def read_split(options: SourceOptions, filters: Filters, split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, in the columns of the options. DataLossError, SourceUnavailableError, QuireJobError."""
+    columns = arrow_schema(options).names
+    with LoopThread("quire source") as loop:
+        runs = loop.iterate(lambda: _runs(options, split))
+        if options.mode is Mode.ENTRIES:
+            for run in runs:
+                yield filters.apply(entry_batch(split.log, run, columns))
+            return
+        decoder = MessageDecoder(columns, before=lambda: _before(loop, options, split))
+        for run in runs:
+            for batch in decoder.messages(entry_batch(split.log, run)):
+                yield filters.apply(batch)
+
+
+async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
+    async with open_cluster(options) as cluster:
+        with told():
+            async for run in EntryRuns(cluster, options).of(split.log, split.spans):
+                yield run
+
+
+def _before(loop: LoopThread, options: SourceOptions, split: Split) -> Iterator[memoryview | bytes]:
+    """Entries before the split, latest first."""
+    for run in loop.iterate(lambda: _runs_back(options, split)):
+        for payload in reversed(run.payloads):
+            yield memoryview(payload)
+
+
+async def _runs_back(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
+    async with open_cluster(options) as cluster:
+        reader = EntryRuns(cluster, options)
+        for span in split.before:
+            last = span.last
+            while last >= span.first:
+                part = span.cut(last - _LOOK_BACK_STEP + 1, last)
+                assert part is not None
+                found = [run async for run in reader.of(split.log, [part])]
+                for run in reversed(found):
+                    yield run
+                last = part.first - 1

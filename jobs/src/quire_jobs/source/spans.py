@@ -1,0 +1,157 @@
+"""What is to be read, as arithmetic: spans of ledgers, cut by bounds and filters, dealt out to tasks. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pyspark.sql.datasource import InputPartition
+
+from quire_broker.managed_ledger.position import Position
+from quire_jobs.decode.chunks import LOOK_BACK_ENTRIES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """One managed ledger (or one bare ledger) as rows name it.
+
+    `name`: of the managed ledger; empty for a bare ledger. `partition`: -1 for a plain topic; None: a bare ledger.
+    """
+
+    name: str
+    topic: str | None
+    partition: int | None
+
+    def __str__(self) -> str:
+        return self.name or "the ledgers given"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Entries `first` to `last` of one ledger, `size_bytes` of payload in all (an estimate where it was cut).
+
+    `closed_ms`: when the ledger was closed; 0: it is written. `offload`: what its record says of an offload, as stored.
+    """
+
+    ledger_id: int
+    first: int
+    last: int
+    size_bytes: int
+    closed_ms: int = 0
+    offload: bytes = b""
+
+    @property
+    def entries(self) -> int:
+        """How many."""
+        return self.last - self.first + 1
+
+    def cut(self, first: int, last: int) -> "Span | None":
+        """The part between two entries; None when there is none."""
+        low, high = max(self.first, first), min(self.last, last)
+        if low > high:
+            return None
+        size_bytes = self.size_bytes * (high - low + 1) // self.entries
+        return replace(self, first=low, last=high, size_bytes=size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What one managed ledger has at the time of planning. `ledgers`: ids of all that are listed, empty ones too."""
+
+    name: LogName
+    spans: tuple[Span, ...]
+    ledgers: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> Position | None:
+        """Of what is there."""
+        return Position(self.spans[0].ledger_id, self.spans[0].first) if self.spans else None
+
+    @property
+    def last(self) -> Position | None:
+        """Of what is there."""
+        return Position(self.spans[-1].ledger_id, self.spans[-1].last) if self.spans else None
+
+    def between(self, first: Position, last: Position) -> "Log":
+        """Without what lies outside, both ends included."""
+        kept = []
+        for span in self.spans:
+            if not first.ledger_id <= span.ledger_id <= last.ledger_id:
+                continue
+            low = first.entry_id if span.ledger_id == first.ledger_id else span.first
+            high = last.entry_id if span.ledger_id == last.ledger_id else span.last
+            part = span.cut(low, high)
+            if part is not None:
+                kept.append(part)
+        return replace(self, spans=tuple(kept))
+
+    @property
+    def entries(self) -> int:
+        """How many."""
+        return sum(span.entries for span in self.spans)
+
+    def at(self, index: int) -> Position:
+        """The position of the entry with that number. IndexError."""
+        for span in self.spans:
+            if index < span.entries:
+                return Position(span.ledger_id, span.first + index)
+            index -= span.entries
+        raise IndexError(index)
+
+
+class Split(InputPartition):
+    """What one task reads: spans of one log, in order. `before`: what may be looked back at, as far as it matters."""
+
+    def __init__(self, log: LogName, spans: Sequence[Span], before: Sequence[Span] = ()) -> None:
+        super().__init__((log.name, spans[0].ledger_id, spans[0].first))
+        self.log = log
+        self.spans = tuple(spans)
+        self.before = tuple(before)
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload, about."""
+        return sum(span.size_bytes for span in self.spans)
+
+
+def splits(logs: Iterable[Log], split_bytes: int, full: Mapping[LogName, Log]) -> list[Split]:
+    """Tasks of about `split_bytes` each; small ledgers of a log share one, large ones are cut evenly.
+
+    `full`: the logs without bounds, for what a task may look back at.
+    """
+    found: list[Split] = []
+    for log in logs:
+        waiting: list[Span] = []
+        waiting_bytes = 0
+        for span in log.spans:
+            for part in _parts(span, split_bytes):
+                if waiting and waiting_bytes + part.size_bytes > split_bytes:
+                    found.append(Split(log.name, waiting, look_back(full[log.name], waiting[0])))
+                    waiting, waiting_bytes = [], 0
+                waiting.append(part)
+                waiting_bytes += part.size_bytes
+        if waiting:
+            found.append(Split(log.name, waiting, look_back(full[log.name], waiting[0])))
+    return found
+
+
+def look_back(log: Log, first: Span) -> list[Span]:
+    """The entries before the first one of a task, latest span first: as many as chunked messages are searched in."""
+    earlier = log.between(Position(-1, -1), Position(first.ledger_id, first.first - 1)).spans
+    found: list[Span] = []
+    entries = 0
+    for span in reversed(earlier):
+        part = span.cut(span.last - (LOOK_BACK_ENTRIES_MAX - entries) + 1, span.last)
+        if part is None:
+            break
+        found.append(part)
+        entries += part.entries
+    return found
+
+
+def _parts(span: Span, split_bytes: int) -> Iterator[Span]:
+    count = min(span.entries, max(1, -(-span.size_bytes // split_bytes)))
+    edges = [span.first + span.entries * index // count for index in range(count + 1)]
+    for low, end in pairwise(edges):
+        part = span.cut(low, end - 1)
+        if part is not None:
+            yield part

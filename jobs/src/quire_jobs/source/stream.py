@@ -1,0 +1,214 @@
+"""The streaming reader: offsets are positions, a micro-batch is what lies between two of them. Lives on the driver.
+
+Exactly what a checkpoint says is read, again after a crash too: what was confirmed once stays confirmed, even where
+the bookies that are asked now have not heard of it. Nothing of an offset is ever taken back.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_jobs.errors import JobOptionsError, QuireJobError
+from quire_jobs.source.bounds import beyond, position_before, require_kept, start_of
+from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
+from quire_jobs.source.cluster import Cluster, open_cluster, told
+from quire_jobs.source.entry_runs import EntryRuns
+from quire_jobs.source.filters import Filters
+from quire_jobs.source.loop_thread import LoopThread
+from quire_jobs.source.offsets import Limit, Offset, advanced, decode, encode
+from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.reading import read_split
+from quire_jobs.source.spans import Log, Split, splits
+from quire_jobs.source.topic_cursors import hold, move
+
+_log = logging.getLogger("quire.jobs.source")
+
+
+class _Driver:
+    """What the reader keeps open on the driver."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.loop = LoopThread("quire stream")
+        self.loop.__enter__()
+        self._closing = AsyncExitStack()
+        try:
+            self.cluster, self.brokers = self.loop.run(self._open)
+        except BaseException:
+            self.loop.__exit__(None, None, None)
+            raise
+
+    async def _open(self) -> tuple[Cluster, BrokerHttp | None]:
+        cluster = await self._closing.enter_async_context(open_cluster(self._options))
+        brokers = BrokerHttp(self._options.http) if self._options.http else None
+        if brokers is not None:
+            await self._closing.enter_async_context(brokers)
+        return cluster, brokers
+
+    async def logs(self) -> list[Log]:
+        """What there is now."""
+        with told():
+            names = await logs_named(self.cluster, self._options)
+            return await snapshots(self.cluster, names, self._options, self.brokers)
+
+    def close(self) -> None:
+        """Close all of it."""
+        self.loop.run(self._closing.aclose)
+        self.loop.__exit__(None, None, None)
+
+
+class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Pickled to the tasks before anything is open; what is open belongs to the driver's own instance."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """JobOptionsError for what only a batch read has."""
+        for name in ("end_position", "end_ledger", "end_time"):
+            if getattr(options, name) is not None:
+                raise JobOptionsError(f"quire source: a stream has no end: leave out {name.replace('_', ' ')}")
+        if options.ledgers:
+            raise JobOptionsError(
+                "quire source: ledgers are for a batch; a stream follows a topic or managedLedger"
+            )
+        if options.job_id:
+            raise JobOptionsError("quire source: a stream holds its data by the option cursor, not by jobId")
+        self._options = options
+        self._driver: _Driver | None = None
+        self._target: Offset | None = None
+        self._is_held = False
+
+    # ---- on the driver
+    def initialOffset(self) -> dict[str, str]:
+        """Where a query without a checkpoint begins."""
+        driver = self._opened()
+
+        async def begin() -> Offset:
+            with told():
+                return {log.name.name: await self._begin(driver, log) for log in await driver.logs()}
+
+        return encode(driver.loop.run(begin))
+
+    async def _begin(self, driver: _Driver, log: Log) -> Position:
+        options = self._options
+        if options.start_time is not None:
+            return await position_before(log, options.start_time, EntryRuns(driver.cluster, options))
+        start = start_of(log, options)
+        if start == LATEST:
+            return log.last or EARLIEST
+        return EARLIEST if start == EARLIEST else Position(start.ledger_id, start.entry_id - 1)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say, for Spark; `latestOffset` keeps to both of them."""
+        if self._options.max_entries_per_trigger:
+            return ReadMaxRows(self._options.max_entries_per_trigger)
+        if self._options.max_bytes_per_trigger:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str]:
+        """The end of the next micro-batch, never below `start`. DataLossError."""
+        driver, begin = self._opened(), decode(start)
+
+        async def end() -> Offset:
+            logs = await driver.logs()
+            await self._hold(driver, logs, begin)
+            return advanced(begin, [self._rest(log, begin) for log in logs], self._limit(limit))
+
+        return encode(driver.loop.run(end))
+
+    def _rest(self, log: Log, begin: Offset) -> Log:
+        """What of a log is behind an offset, and not behind the target of an *available now*."""
+        after = begin.get(log.name.name, EARLIEST)
+        if after.ledger_id >= 0 and not self._options.cursor:
+            # With a cursor of ours nothing goes before it is committed; without, this is all that can be known.
+            require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
+        through = LATEST if self._target is None else self._target.get(log.name.name, EARLIEST)
+        return log.between(Position(after.ledger_id, after.entry_id + 1), through)
+
+    def _limit(self, given: ReadLimit) -> Limit:
+        if isinstance(given, ReadAllAvailable):
+            return Limit()
+        return Limit(self._options.max_entries_per_trigger or None, self._options.max_bytes_per_trigger or None)
+
+    def reportLatestOffset(self) -> dict[str, str]:
+        """What could be read by now, for the query's progress."""
+        driver = self._opened()
+        return encode({log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)})
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what the query reads."""
+        driver = self._opened()
+        self._target = {log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch. DataLossError when a checkpoint asks for what is gone."""
+        driver, begin, through = self._opened(), decode(start), decode(end)
+        logs = driver.loop.run(driver.logs)
+        found = []
+        for log in logs:
+            after, last = begin.get(log.name.name, EARLIEST), through.get(log.name.name, EARLIEST)
+            if last <= after:
+                continue
+            if last.ledger_id not in log.ledgers:
+                require_kept(log, last, self._options)
+            found.append(beyond(log, after, last))
+        return splits(found, self._options.split_bytes, {log.name: log for log in logs})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the cursor, if there is one. A broker that does not answer only makes trimming wait."""
+        driver = self._opened()
+        if not self._options.cursor or driver.brokers is None:
+            return
+        try:
+            driver.loop.run(lambda: self._move(driver, decode(end)))
+        except QuireJobError as error:
+            _log.warning("the cursor %s stays where it is until the next commit: %s", self._options.cursor, error)
+
+    async def _move(self, driver: _Driver, end: Offset) -> None:
+        assert driver.brokers is not None
+        for log in await logs_named(driver.cluster, self._options):
+            topic, position = topic_of_log(log), end.get(log.name, EARLIEST)
+            if topic is not None and position != EARLIEST:
+                await move(
+                    driver.brokers, topic, self._options.cursor, Position(position.ledger_id, position.entry_id + 1)
+                )
+
+    async def _hold(self, driver: _Driver, logs: Sequence[Log], begin: Offset) -> None:
+        """Once a start: a cursor at the beginning, before anything is planned that it should keep."""
+        if self._is_held or not self._options.cursor or driver.brokers is None:
+            return
+        for log in logs:
+            topic, after = topic_of_log(log.name), begin.get(log.name.name, EARLIEST)
+            if topic is not None:
+                start = EARLIEST if after == EARLIEST else Position(after.ledger_id, after.entry_id + 1)
+                await hold(driver.brokers, topic, self._options.cursor, start)
+        self._is_held = True
+
+    def stop(self) -> None:
+        """The query ended."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _opened(self) -> _Driver:
+        if self._driver is None:
+            self._driver = _Driver(self._options)
+        return self._driver
+
+    # ---- in a task
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As a batch read."""
+        if isinstance(partition, Split):
+            yield from read_split(self._options, Filters(), partition)

@@ -1,0 +1,108 @@
+"""One Spark session and one standalone cluster, its metadata in a real etcd, for all tests of this folder."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+pulsar = pytest.importorskip("pulsar")
+
+from pyspark.sql import SparkSession  # noqa: E402  after the check that it is there
+
+from quire_jobs.source import register  # noqa: E402
+from tests.support.etcd_server import EtcdServer, require_etcd  # noqa: E402
+from tests.support.standalone import StandaloneProcess  # noqa: E402
+
+SETTINGS = ("managedLedgerMaxEntriesPerLedger=200", "managedLedgerMinLedgerRolloverTimeMinutes=0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They share a session, so one process runs them all; starting it takes longer than the default run may."""
+    for item in items:
+        if "integration/jobs" in item.path.as_posix():
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running standalone of three bookies."""
+
+    process: StandaloneProcess
+    metadata: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What every read names."""
+        return {"metadata": self.metadata}
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """It rolls over to a new ledger every 200 entries."""
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "etcd").mkdir()
+    etcd = EtcdServer(require_etcd(), folder / "etcd")
+    etcd.start()
+    metadata = f"etcd://{etcd.endpoint}"
+    process = StandaloneProcess(folder, bookies=3, settings=SETTINGS, metadata=metadata)
+    try:
+        process.start()
+        yield Cluster(process, metadata)
+    finally:
+        process.close()
+        etcd.kill()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session with two cores that knows the source."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("quire tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "1g")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def client(cluster: Cluster) -> Iterator[Any]:
+    """A stock client."""
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(cluster.process.url, operation_timeout_seconds=60, logger=logger)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def publish(client: Any) -> Callable[..., None]:
+    """`publish(topic, payloads, **producer options)`: all of them sent and acknowledged."""
+
+    def send(topic: str, payloads: list[bytes], keys: list[str] | None = None, **options: Any) -> None:
+        producer = client.create_producer(topic, block_if_queue_full=True, **options)
+        failed: list[Any] = []
+        for number, payload in enumerate(payloads):
+            producer.send_async(
+                payload,
+                lambda result, _id: None if result == pulsar.Result.Ok else failed.append(result),
+                **({} if keys is None else {"partition_key": keys[number]}),
+            )
+        producer.flush()
+        producer.close()
+        assert not failed, failed
+
+    return send
