@@ -1,4 +1,4 @@
-"""A real cluster with the operator in it, and one stack under load that scenarios share for as long as it stays well.
+"""A real cluster, and one stack under load on it that scenarios share for as long as it stays well.
 
 `make e2e` makes the cluster and the images and runs this (docs/kubernetes/testing.md). By itself it needs
 `QUIRE_E2E_KUBECONFIG` of a cluster that has the images; `KUBECONFIG` is not looked at: a developer's usual cluster is
@@ -7,16 +7,15 @@ no place for tests. `QUIRE_E2E_KEEP=1` leaves everything as it is at the end.
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from quire_operator.api import crds
-from tests.e2e import evidence, manifests
-from tests.e2e.kube import Cluster, until
+from tests.e2e import evidence, manifests, release
+from tests.e2e.kube import Cluster
 from tests.e2e.stack import Stack
 
 NAMESPACE_PREFIX = "quire-e2e-"
@@ -44,8 +43,7 @@ def pytest_runtest_makereport(
     report: pytest.TestReport = yield
     if report.failed and Path(__file__).parent in item.path.parents and _stacks:
         folder = FOLDER / re.sub(r"\W+", "-", item.name)
-        clusters = [stack.cluster for stack in _stacks[-1:]]
-        evidence.collect(folder, [*clusters, clusters[0].within(manifests.OPERATOR_NAMESPACE)])
+        evidence.collect(folder, _stacks[-1].cluster)
         report.sections.append(("evidence", f"logs, events and resources are in {folder}"))
         _stacks[-1].broken = True
     return report
@@ -82,39 +80,18 @@ def cluster() -> Cluster:
         found.api.text("/readyz")
     except OSError as error:
         pytest.skip(f"the cluster of {given} does not answer ({error}): it may need scripts/k8s/in_net.sh in front")
+    for tool in ("helm", "kubectl"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"there is no {tool} in PATH; `make e2e` builds one")
+    for left in found.items("v1", "Namespace"):
+        if left["metadata"]["name"].startswith(NAMESPACE_PREFIX):
+            discard(found.within(left["metadata"]["name"]))
     return found
 
 
-@pytest.fixture(scope="session")
-def operator(cluster: Cluster) -> Cluster:
-    """The namespace of the operator, which runs; what an earlier run left behind is removed."""
-    for found in cluster.items("v1", "Namespace"):
-        if found["metadata"]["name"].startswith(NAMESPACE_PREFIX):
-            discard(cluster.within(found["metadata"]["name"]))
-    for text in crds.files(crds.FOLDER).values():
-        cluster.apply(yaml.safe_load(text))
-    system = cluster.within(manifests.OPERATOR_NAMESPACE)
-    # The pod of an earlier run has an earlier image under the same name.
-    system.delete("apps/v1", "Deployment", "quire-operator")
-    until("the operator of an earlier run is gone", lambda: not system.pods(), READY_S)
-    cluster.apply(*manifests.operator())
-    operator_ready(system)
-    return system
-
-
-def operator_ready(system: Cluster) -> None:
-    """One operator pod, ready."""
-
-    def look() -> bool:
-        found = system.get("apps/v1", "Deployment", "quire-operator") or {}
-        return found.get("status", {}).get("readyReplicas") == 1 and len(system.pods("app=quire-operator")) == 1
-
-    until("the operator is ready", look, READY_S)
-
-
 @pytest.fixture
-def stack(cluster: Cluster, operator: Cluster) -> Iterator[Stack]:
-    """Three bookies, a ManagedLedger and a load, all well. Made anew when the scenario before failed."""
+def stack(cluster: Cluster) -> Iterator[Stack]:
+    """The chart, three bookies, a ManagedLedger and a load, all well. Made anew when the scenario before failed."""
     if not _stacks or _stacks[-1].broken:
         if _stacks:
             discard(_stacks[-1].cluster)
@@ -129,14 +106,15 @@ def stack(cluster: Cluster, operator: Cluster) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cleared(cluster: Cluster) -> Iterator[None]:
-    """Nothing is left on the cluster but the operator."""
+    """Nothing is left on the cluster but the definitions of the resources."""
     yield
     if _stacks and not os.environ.get("QUIRE_E2E_KEEP"):
         discard(_stacks[-1].cluster)
 
 
 def discard(cluster: Cluster) -> None:
-    """Resources first, while there is somebody to take their finalizers off; then the namespace, not waited for."""
+    """Resources first, while there is an operator to take their finalizers off; then the release, and the namespace,
+    which is not waited for."""
     for kind in ("ManagedLedger", "Bookie"):
         for found in cluster.items(manifests.API_VERSION, kind) if _is_served(cluster) else []:
             name = found["metadata"]["name"]
@@ -146,6 +124,7 @@ def discard(cluster: Cluster) -> None:
                 time.sleep(0.5)
             if cluster.get(manifests.API_VERSION, kind, name):
                 cluster.merge(manifests.API_VERSION, kind, name, {"metadata": {"finalizers": []}})
+    release.uninstall(cluster)
     cluster.delete("v1", "Namespace", cluster.namespace)
 
 

@@ -1,8 +1,7 @@
-"""What is kept of a failure: resources, events and logs of the namespaces of a test, in a folder."""
+"""What is kept of a failure: resources, events and logs of the namespace of a test, in a folder."""
 
 import json
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -23,23 +22,20 @@ KINDS = (
 )
 
 
-def collect(folder: Path, clusters: Iterable[Cluster]) -> None:
+def collect(folder: Path, cluster: Cluster) -> None:
     """Best effort: a cluster that does not answer must not hide the failure of the test."""
     folder.mkdir(parents=True, exist_ok=True)
-    for cluster in clusters:
-        here = folder / cluster.namespace
-        here.mkdir(exist_ok=True)
-        for api_version, kind in KINDS:
-            try:
-                found = cluster.items(api_version, kind)
-            except (AssertionError, OSError) as error:
-                (here / f"{kind}.failed").write_text(str(error))
-                continue
-            if kind == "Event":
-                (here / "events.txt").write_text("\n".join(sorted(map(_line, found))) + "\n")
-            (here / f"{kind}.json").write_text(json.dumps(found, indent=1, sort_keys=True))
-        for pod in _quietly(cluster):
-            _logs(cluster, pod, here)
+    for api_version, kind in KINDS:
+        try:
+            found = cluster.items(api_version, kind)
+        except (AssertionError, OSError) as error:
+            (folder / f"{kind}.failed").write_text(str(error))
+            continue
+        if kind == "Event":
+            (folder / "events.txt").write_text("\n".join(sorted(map(_line, found))) + "\n")
+        (folder / f"{kind}.json").write_text(json.dumps(found, indent=1, sort_keys=True))
+    for pod in _quietly(cluster):
+        _logs(cluster, pod, folder)
     nodes = subprocess.run(["docker", "ps", "-a"], capture_output=True, text=True, check=False)
     (folder / "docker-ps.txt").write_text(nodes.stdout)
 

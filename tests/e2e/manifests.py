@@ -1,30 +1,30 @@
-"""What the end-to-end tests apply: the operator's own objects, an etcd, resources, the load. Plain data.
-
-The operator's rights are those that `charts/quire` gives it.
-"""
+"""What the end-to-end tests apply: values of the chart, resources, the load. Plain data."""
 
 import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 Manifest = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
 API_VERSION = "quire.dev/v1alpha1"
-POOL, LEDGER, LOAD, ETCD = "pool", "orders", "load", "etcd"
+EXAMPLES = ROOT / "docs" / "kubernetes" / "examples"
+RELEASE, POOL, LEDGER, LOAD = "quire", "pool", "orders", "load"
+OPERATOR, ETCD = f"{RELEASE}-operator", f"{RELEASE}-etcd"
+BROKER_CERTIFICATE = f"{LEDGER}-broker-tls"
 PULSAR_NAMESPACE = "shop/orders"
-ETCD_PORT, LOAD_PORT = 2379, 8090
-OPERATOR_NAMESPACE = "quire-system"
+ETCD_PORT, LOAD_PORT, BROKER_TLS_PORT = 2379, 8090, 6651
 SITE_PACKAGES = "/opt/quire/lib/python3.11/site-packages"
+ZONE, SINGLE_ZONE = "topology.kubernetes.io/zone", "zone-1"
 TOGETHER: dict[str, Any] = {
     "nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {
                 "weight": 100,
-                "preference": {
-                    "matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]
-                },
+                "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [SINGLE_ZONE]}]},
             }
         ]
     }
@@ -59,146 +59,24 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def operator() -> list[Manifest]:
-    """Its namespace, account, rights and Deployment."""
-    rules = [
-        {
-            "apiGroups": ["quire.dev"],
-            "resources": [f"{kind}{part}" for kind in ("bookies", "managedledgers") for part in ("", "/status")],
-            "verbs": ["get", "list", "watch", "update", "patch"],
-        },
-        {
-            "apiGroups": [""],
-            "resources": ["configmaps", "services", "serviceaccounts", "persistentvolumeclaims", "pods", "secrets"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        },
-        {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-        {
-            "apiGroups": ["apps"],
-            "resources": ["statefulsets", "deployments"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        },
-        {
-            "apiGroups": ["policy"],
-            "resources": ["poddisruptionbudgets"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        },
-        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get", "list", "watch"]},
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "verbs": ["get", "list", "create", "update", "patch"],
-        },
-        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get", "list"]},
-        {
-            "apiGroups": ["monitoring.coreos.com"],
-            "resources": ["podmonitors"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        },
-    ]
-    name, where = "quire-operator", OPERATOR_NAMESPACE
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    account = {"kind": "ServiceAccount", "name": name, "namespace": where}
-    pod = {
-        "serviceAccountName": name,
-        "affinity": TOGETHER,
-        "containers": [
-            {
-                "name": "operator",
-                "image": image("operator"),
-                "args": ["run", "--bookie-image", image("bookie"), "--broker-image", image("broker")],
-                "ports": [{"name": "http", "containerPort": 8080}],
-                "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 2},
-                "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5},
-                "securityContext": {
-                    "runAsNonRoot": True,
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-            }
-        ],
-    }
-    return [
-        namespace(where),
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": where}},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": rules,
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": role,
-            "subjects": [account],
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": where},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": with_code(pod, "operator", "operator"),
-                },
-            },
-        },
-    ]
+def chart_values(zones: set[str]) -> Manifest:
+    """For `helm install` of `charts/quire`: docs/kubernetes/examples/values-try.yaml, an etcd that is on the machines,
+    and what there is one of on one machine. `zones`: those of the cluster's machines."""
+    values: Manifest = yaml.safe_load((EXAMPLES / "values-try.yaml").read_text())
+    values["etcd"] |= {"image": etcd_image()}
+    if SINGLE_ZONE in zones:
+        values["etcd"] |= {"nodeSelector": {ZONE: SINGLE_ZONE}}
+    return values | {"operator": {"affinity": TOGETHER}}
 
 
-def etcd() -> list[Manifest]:
-    """One member with a volume: a restart finds what was there. The chart's has three."""
-    match = {"app": ETCD}
-    words = [
-        "--data-dir=/var/lib/etcd/data",
-        f"--listen-client-urls=http://0.0.0.0:{ETCD_PORT}",
-        f"--advertise-client-urls=http://{ETCD}:{ETCD_PORT}",
-        "--max-txn-ops=1024",
-        "--unsafe-no-fsync",  # the disk is shared by everything here, and a pod's end loses no page cache
-    ]
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": ETCD},
-        "spec": {"selector": match, "ports": [{"name": "client", "port": ETCD_PORT}]},
+def operator_with_code() -> Manifest:
+    """For QUIRE_E2E_CODE: what is applied over the operator's Deployment of the chart."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": OPERATOR},
+        "spec": {"template": {"spec": with_code({}, "operator", "operator")}},
     }
-    container = {
-        "name": "etcd",
-        "image": etcd_image(),
-        "args": words,
-        "ports": [{"containerPort": ETCD_PORT}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": ETCD_PORT}, "periodSeconds": 1},
-        "volumeMounts": [{"name": "data", "mountPath": "/var/lib/etcd"}],
-    }
-    claim = {
-        "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
-    }
-    return [
-        service,
-        {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": {"name": ETCD},
-            "spec": {
-                "serviceName": ETCD,
-                "replicas": 1,
-                "selector": {"matchLabels": match},
-                "template": {
-                    "metadata": {"labels": match},
-                    "spec": {"terminationGracePeriodSeconds": 5, "affinity": TOGETHER, "containers": [container]},
-                },
-                "volumeClaimTemplates": [claim],
-            },
-        },
-    ]
 
 
 def bookie(where: str, replicas: int = 3, **spec: Any) -> Manifest:
@@ -209,7 +87,10 @@ def bookie(where: str, replicas: int = 3, **spec: Any) -> Manifest:
         "metadata": {"name": POOL, "namespace": where},
         "spec": {
             "replicas": replicas,
-            "metadata": {"endpoints": [f"{ETCD}.{where}.svc:{ETCD_PORT}"]},
+            "metadata": {
+                "endpoints": [f"{ETCD}.{where}.svc:{ETCD_PORT}"],
+                "tls": {"secretName": f"{ETCD}-client"},
+            },
             "storage": {"journal": {"size": "2Gi"}, "ledgers": {"size": "5Gi"}, "reclaimPolicy": "Delete"},
             "engine": {
                 "writeCache": "32Mi",
@@ -246,13 +127,16 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
 
 
 def load(where: str, topics: int, rate: int) -> list[Manifest]:
-    """The load with the stock Pulsar client; `rate`: messages a second of each topic."""
+    """The load with the stock Pulsar client over TLS; `rate`: messages a second of each topic. Its pod waits for the
+    brokers' Secret."""
     names = ",".join(f"persistent://{PULSAR_NAMESPACE}/load-{number}" for number in range(topics))
     settings = {
-        "LOAD_URL": f"pulsar://{LEDGER}-broker.{where}.svc:6650",
+        "LOAD_URL": f"pulsar+ssl://{LEDGER}-broker.{where}.svc:{BROKER_TLS_PORT}",
+        "LOAD_CA": "/authority/ca.crt",
         "LOAD_TOPICS": names,
         "LOAD_RATE": str(rate),
     }
+    authority = {"key": "ca.crt", "path": "ca.crt"}
     program = {"load.py": (PROGRAMS / "load.py").read_text()}
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LOAD}, "data": program},
@@ -272,10 +156,16 @@ def load(where: str, topics: int, rate: int) -> list[Manifest]:
                         "env": [{"name": name, "value": value} for name, value in settings.items()],
                         "ports": [{"containerPort": LOAD_PORT}],
                         "readinessProbe": {"tcpSocket": {"port": LOAD_PORT}, "periodSeconds": 1},
-                        "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
+                        "volumeMounts": [
+                            {"name": "programs", "mountPath": "/programs"},
+                            {"name": "authority", "mountPath": "/authority"},
+                        ],
                     }
                 ],
-                "volumes": [{"name": "programs", "configMap": {"name": LOAD}}],
+                "volumes": [
+                    {"name": "programs", "configMap": {"name": LOAD}},
+                    {"name": "authority", "secret": {"secretName": BROKER_CERTIFICATE, "items": [authority]}},
+                ],
             },
         },
     ]

@@ -1,14 +1,16 @@
-"""One namespace with an etcd, a pool of bookies, a ManagedLedger and the load: making it, and asking how it is."""
+"""One namespace with a release of the chart, a pool, a ManagedLedger and the load: making it, and asking how it is."""
 
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e import manifests
+from tests.e2e import manifests, release
 from tests.e2e.kube import Cluster, Manifest, condition, holds, is_ready, until
 
 APPS = "apps/v1"
-BOOKIE_PODS, BROKER_PODS = "app.kubernetes.io/name=quire-bookie", "app.kubernetes.io/name=quire-broker"
+BOOKIE_PODS, BROKER_PODS, OPERATOR_PODS, ETCD_PODS = (
+    f"app.kubernetes.io/name=quire-{part}" for part in ("bookie", "broker", "operator", "etcd")
+)
 SETTLE_S = 120.0
 
 
@@ -28,15 +30,17 @@ class Stack:
         """Its namespace."""
         return self.cluster.namespace
 
-    def create(self, timeout_s: float = 240.0) -> None:
+    def create(self, timeout_s: float = 400.0) -> None:
         """From nothing to the first acknowledged message; times are noted from the moment of applying the resources."""
         self.cluster.apply(manifests.namespace(self.where))
-        self.cluster.apply(*manifests.etcd(), *manifests.load(self.where, self.topics, self.rate))
-        self.wait_for_pods("app=" + manifests.ETCD, 1, timeout_s)
-        self.wait_for_pods("app=" + manifests.LOAD, 1, timeout_s)
+        installed_s = time.time()
+        release.install(self.cluster)
+        self.timings["the chart's operator and etcd ready"] = time.time() - installed_s
         applied_s = time.time()
         pool, ledger = manifests.bookie(self.where, self.replicas), manifests.managed_ledger(self.where)
         self.cluster.apply(pool, ledger)
+        until("the brokers have a certificate", self._has_certificate, timeout_s)
+        self.cluster.apply(*manifests.load(self.where, self.topics, self.rate))
         bound = until("claims are bound", lambda: self._claims_bound(self.replicas), timeout_s)
         self.timings["claims bound"] = bound - applied_s
         until("bookies are ready", lambda: self._ready(BOOKIE_PODS, self.replicas), timeout_s)
@@ -44,6 +48,9 @@ class Stack:
         first_s = until("a message is acknowledged", self._first_ack_s, timeout_s)
         self.timings["first acknowledged message"] = first_s - applied_s
         self.timings["from the last claim to the first acknowledged message"] = first_s - bound
+
+    def _has_certificate(self) -> bool:
+        return self.cluster.get("v1", "Secret", manifests.BROKER_CERTIFICATE) is not None
 
     def _claims_bound(self, replicas: int) -> float | None:
         claims = self.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS)

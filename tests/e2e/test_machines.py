@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e import nodes
-from tests.e2e.kube import Cluster, condition, until
-from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, Stack
+from tests.e2e import manifests, nodes
+from tests.e2e.kube import condition, until
+from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
 
 Measured = Callable[..., None]
 WELL_S = 300.0
@@ -16,10 +16,10 @@ SEEN_DOWN_S = 120.0
 
 
 @pytest.fixture
-def victim(stack: Stack, operator: Cluster) -> Iterator[str]:
+def victim(stack: Stack) -> Iterator[str]:
     """A machine with a bookie and without anything that there is one of: broker, etcd, load, operator."""
-    single = [*stack.cluster.pods(BROKER_PODS), *stack.cluster.pods("app=etcd"), *stack.cluster.pods("app=load")]
-    taken = {pod["spec"]["nodeName"] for pod in [*single, *operator.pods()]}
+    single = [pod for each in (BROKER_PODS, ETCD_PODS, OPERATOR_PODS, "app=load") for pod in stack.cluster.pods(each)]
+    taken = {pod["spec"]["nodeName"] for pod in single}
     free = sorted({pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)} - taken)
     if not free:
         pytest.skip(f"every machine has something that there is one of: {sorted(taken)}")
@@ -59,8 +59,8 @@ def test_a_machine_that_is_cut_off_and_joined_again(stack: Stack, victim: str, m
 
 
 def test_a_metadata_store_that_is_restarted_stops_nothing_for_good(stack: Stack, measured: Measured) -> None:
-    stack.cluster.delete("v1", "Pod", "etcd-0")
-    stack.wait_for_pods("app=etcd", 1, 60)
+    stack.cluster.delete("v1", "Pod", f"{manifests.ETCD}-0")
+    stack.wait_for_pods(ETCD_PODS, 1, 120)
     stack.wait_until_well(WELL_S)
     stack.goes_on()
     measured("longest pause of acknowledgements", stack.longest_pause_s())

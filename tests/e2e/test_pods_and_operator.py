@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e import manifests, nodes
-from tests.e2e.conftest import operator_ready
-from tests.e2e.kube import Cluster, until
-from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, Stack
+from tests.e2e.kube import until
+from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, OPERATOR_PODS, Stack
 
 Measured = Callable[..., None]
 WELL_S = 240.0
 ROLL_S = 420.0
 DRAIN_S = 420.0
+SEEN_ANEW_S = 120.0
 
 
 @pytest.mark.e2e_short
@@ -23,7 +23,7 @@ def test_a_pod_that_is_killed_comes_back_and_nothing_is_lost(stack: Stack, measu
     name, restarts = pod["metadata"]["name"], _restarts(pod)
     start_s = time.monotonic()
     nodes.signal_processes(pod["spec"]["nodeName"], name, "KILL")
-    until("the container was started anew", lambda: _restarts(stack.cluster.pods(selector)[0]) > restarts, 60)
+    until("the container was started anew", lambda: _restarts(stack.cluster.pods(selector)[0]) > restarts, SEEN_ANEW_S)
     stack.wait_until_well(WELL_S)
     measured("well again after", time.monotonic() - start_s)
     stack.goes_on()
@@ -43,7 +43,7 @@ def test_a_bookie_pod_that_is_deleted_takes_its_volumes_and_its_id_up_again(stac
 
 @pytest.mark.e2e_short
 def test_five_bookies_and_three_again_with_the_operator_killed_in_the_middle_of_a_drain(
-    stack: Stack, operator: Cluster, measured: Measured
+    stack: Stack, measured: Measured
 ) -> None:
     start_s = time.monotonic()
     stack.change_pool(replicas=5)
@@ -59,7 +59,7 @@ def test_five_bookies_and_three_again_with_the_operator_killed_in_the_middle_of_
             DRAIN_S,
             poll_s=0.3,
         )
-        kill_operator(operator)
+        kill_operator(stack)
     stack.wait_until_well(DRAIN_S, replicas=3)
     measured("from 5 to 3 bookies, with the operator killed twice", time.monotonic() - start_s)
     claims = {claim["metadata"]["name"] for claim in stack.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS)}
@@ -110,13 +110,15 @@ def test_an_image_that_does_not_exist_takes_one_bookie_only_and_is_taken_back(st
     stack.judge()
 
 
-def kill_operator(system: Cluster) -> None:
+def kill_operator(stack: Stack) -> None:
     """SIGKILL: nothing is given back; its successor waits for the lease to end."""
-    pod = system.pods("app=quire-operator")[0]
+    (pod,) = stack.cluster.pods(OPERATOR_PODS)
     restarts = _restarts(pod)
     nodes.signal_processes(pod["spec"]["nodeName"], pod["metadata"]["name"], "KILL")
-    until("the operator was started anew", lambda: _restarts(system.pods("app=quire-operator")[0]) > restarts, 120)
-    operator_ready(system)
+    until(
+        "the operator was started anew", lambda: _restarts(stack.cluster.pods(OPERATOR_PODS)[0]) > restarts, SEEN_ANEW_S
+    )
+    stack.wait_for_pods(OPERATOR_PODS, 1, SEEN_ANEW_S)
 
 
 def _restarts(pod: dict) -> int:  # type: ignore[type-arg]

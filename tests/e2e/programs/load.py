@@ -23,6 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 import pulsar
 
 URL = os.environ["LOAD_URL"]
+AUTHORITY = os.environ["LOAD_CA"]
+"""A file: who signs the brokers' certificates."""
 TOPICS = os.environ["LOAD_TOPICS"].split(",")
 RATE = float(os.environ.get("LOAD_RATE", "200"))
 """Messages a second of each producer."""
@@ -118,7 +120,14 @@ class Lane:
 
     def _client(self) -> pulsar.Client:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        return pulsar.Client(URL, operation_timeout_seconds=30, connection_timeout_ms=3000, logger=logger)
+        return pulsar.Client(
+            URL,
+            operation_timeout_seconds=30,
+            connection_timeout_ms=3000,
+            tls_trust_certs_file_path=AUTHORITY,
+            tls_validate_hostname=True,
+            logger=logger,
+        )
 
     def _produce(self) -> None:
         # Without a timeout of sending: what was given to the client is sent until it is acknowledged, in its order.

@@ -1,0 +1,49 @@
+"""The chart on the cluster: installed, tested and taken away by helm, as a user does it."""
+
+import json
+import os
+import subprocess
+
+from tests.e2e import manifests
+from tests.e2e.kube import Cluster
+
+CHART = manifests.ROOT / "charts" / "quire"
+PATIENCE = "300s"
+TIMEOUT_S = 400
+
+
+def helm(cluster: Cluster, *words: str, stdin: str = "") -> str:
+    """What helm prints. AssertionError with its words when it fails."""
+    place = ["--kubeconfig", str(cluster.api.kubeconfig), "--namespace", cluster.namespace]
+    done = subprocess.run(
+        ["helm", *words, *place], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"helm {words[0]}: {done.stderr.strip() or done.stdout.strip()}"
+    return done.stdout
+
+
+def install(cluster: Cluster) -> None:
+    """Operator, definitions and etcd, all ready."""
+    labels = [node["metadata"]["labels"] for node in cluster.items("v1", "Node")]
+    values = manifests.chart_values({str(one[manifests.ZONE]) for one in labels if manifests.ZONE in one})
+    words = ["install", manifests.RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", PATIENCE]
+    # The definitions of a release that is gone stay, and say whose they were.
+    helm(cluster, *words, "--take-ownership", stdin=json.dumps(values))
+    if os.environ.get("QUIRE_E2E_CODE"):
+        cluster.apply(manifests.operator_with_code())
+        kubectl(cluster, "rollout", "status", f"deployment/{manifests.OPERATOR}", f"--timeout={PATIENCE}")
+
+
+def uninstall(cluster: Cluster) -> None:
+    """What there is of it."""
+    helm(cluster, "uninstall", manifests.RELEASE, "--ignore-not-found")
+
+
+def kubectl(cluster: Cluster, *words: str, stdin: str = "") -> str:
+    """What kubectl prints. AssertionError with its words when it fails."""
+    place = ["--kubeconfig", str(cluster.api.kubeconfig), "--namespace", cluster.namespace]
+    done = subprocess.run(
+        ["kubectl", *place, *words], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"kubectl {' '.join(words[:4])}: {done.stderr.strip()}\n{done.stdout[-2000:]}"
+    return done.stdout
