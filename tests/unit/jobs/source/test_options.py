@@ -1,0 +1,97 @@
+"""What a user may say to the source, and what is said back."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.source.columns import arrow_schema, spark_schema
+from quire_jobs.source.options import Mode, SourceOptions, parse_options
+
+METADATA = "etcd://localhost:2379"
+
+
+def parsed(**given: str) -> SourceOptions:
+    return parse_options({"metadata": METADATA, **given})
+
+
+def test_names_are_taken_in_any_case_and_values_as_people_write_them() -> None:
+    options = parsed(
+        TOPIC="orders",
+        splitbytes="16m",
+        batchBytes="512 KiB",
+        startPosition="12:5",
+        endtime="2026-01-31T12:00:00",
+        columns="payload, key",
+        failOnDataLoss="false",
+    )
+    assert options.topic == "persistent://public/default/orders"
+    assert (options.split_bytes, options.batch_bytes) == (16 << 20, 512 << 10)
+    assert options.start_position == Position(12, 5)
+    assert options.end_time == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert options.columns == ("payload", "key")
+    assert options.mode is Mode.MESSAGES
+    assert not options.fail_on_data_loss
+
+
+def test_the_path_of_load_is_a_topic() -> None:
+    assert parse_options({"metadata": METADATA, "path": "a/b/c"}).topic == "persistent://a/b/c"
+
+
+def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
+    assert parsed(topic="x", startTime="1769860800000").start_time == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert parsed(topic="x", startPosition="earliest").start_position == EARLIEST
+    assert parsed(topic="x", startPosition="latest").start_position == LATEST
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"topic": "x", "spltBytes": "5"}, "there is no option spltBytes; did you mean splitBytes?"),
+        ({"topic": "x", "mode": "rows"}, "mode = 'rows'"),
+        ({"topic": "x", "splitBytes": "many"}, "splitBytes = 'many': expected a number of bytes"),
+        ({"topic": "x", "startPosition": "12"}, "startPosition = '12': expected ledger:entry"),
+        ({"topic": "x", "startTime": "yesterday"}, "startTime = 'yesterday': expected a time such as"),
+        ({"topic": "x", "endPosition": "1:2", "startPosition": "2:0"}, "startPosition 2:0 is behind endPosition 1:2"),
+        ({"topic": "x", "startLedger": "1", "startTime": "0"}, "startLedger and startTime are bounds of the same side"),
+        ({"topic": "x", "ledgers": "1,2"}, "there is topic and ledgers"),
+        ({"ledgers": "1,two"}, "ledgers = '1,two': expected ledger ids"),
+        ({"topics": "orders-*"}, "topics = 'orders-*': expected tenant/namespace/pattern"),
+        ({"topic": "a/b"}, "topic = 'a/b': Invalid short topic name"),
+        ({"topic": "x", "jobId": "j"}, "jobId needs http"),
+        ({"topic": "x", "cursor": "c"}, "cursor needs http"),
+        ({"topic": "x", "http": "broker:8080"}, "expected http://host:port"),
+        ({"ledgers": "1", "jobId": "j", "http": "http://b"}, "ledgers have no cursors"),
+        ({}, "there is none"),
+    ],
+)
+def test_what_is_wrong_is_said_with_option_and_value(given: dict[str, str], text: str) -> None:
+    with pytest.raises(JobOptionsError) as refused:
+        parsed(**given)
+    assert text in str(refused.value)
+
+
+def test_metadata_must_be_named() -> None:
+    with pytest.raises(JobOptionsError, match="metadata is missing"):
+        parse_options({"topic": "x"})
+
+
+def test_columns_are_those_asked_for_in_their_order() -> None:
+    options = parsed(topic="x", mode="entries", columns="payload,ledger")
+    assert arrow_schema(options).names == spark_schema(options).fieldNames() == ["payload", "ledger"]
+    with pytest.raises(JobOptionsError, match="mode entries has no column 'key'; it has topic, partition"):
+        arrow_schema(parsed(topic="x", mode="entries", columns="key"))
+    with pytest.raises(JobOptionsError, match="each may be there once"):
+        arrow_schema(parsed(topic="x", columns="key,key"))
+
+
+def test_spark_makes_the_same_arrow_schema_of_ours() -> None:
+    # What Spark demands of every batch; otherwise a task fails.
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for mode in Mode:
+        options = parsed(topic="x", mode=str(mode))
+        assert to_arrow_schema(spark_schema(options), timezone="UTC").equals(arrow_schema(options))
