@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator e2e etcd].
+# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd].
 #
 # With an ordinary docker the Dockerfiles name their usual base images. Where scripts/k8s/dockerd.sh started the docker, which
 # reaches no registry, the base images are made from packages (scripts/k8s/python_base.sh) and buildah does the building.
@@ -22,7 +22,7 @@ version_of() { # distribution
 
 name_of() { # image
   case $1 in
-    bookie | broker | operator) echo "quire-$1:$(version_of "$1")" ;;
+    bookie | broker | operator | jobs) echo "quire-$1:$(version_of "$1")" ;;
     e2e) echo quire-e2e:1 ;;
     etcd) echo "quire-e2e-etcd:$ETCD_VERSION" ;;
     *) log "no such image: $1" && exit 2 ;;

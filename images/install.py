@@ -30,7 +30,8 @@ def libraries(folders: list[Path]) -> None:
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         wanted += [line for line in project["dependencies"] if not line.startswith("quire-")]
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(TARGET)], check=True)
-    pip_install("--only-binary", ":all:", "--constraint", str(CONSTRAINTS), *wanted)
+    # Spark is published as sources alone, which are Python and jars: nothing of it is compiled.
+    pip_install("--only-binary", ":all:", "--no-binary", "pyspark", "--constraint", str(CONSTRAINTS), *wanted)
 
 
 def code(folders: list[Path]) -> None:
