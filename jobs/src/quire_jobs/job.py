@@ -39,6 +39,9 @@ class JobParameters(BaseModel):
         default="", description="Name of this run. The same name again repeats it. [made by what starts it]"
     )
     metadata: str = Field(default="", description="The cluster's metadata, e.g. etcd://host:2379,host:2379.")
+    config: str = Field(
+        default="", description="File with further settings and credentials, on the driver and on all executors."
+    )
     http: str = Field(default="", description="HTTP address of a broker, http://host:port or https://host:port.")
 
 

@@ -31,7 +31,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_value() -> None:
     said = str(raised.value)
     assert "bucketHours = 0: " in said and "greater than or equal to 1" in said
     assert "the parameter 'topic' is missing" in said
-    assert "there is no parameter 'buckets'; there are: bucketHours, http, metadata, topic" in said
+    assert "there is no parameter 'buckets'; there are: bucketHours, config, http, metadata, topic" in said
 
 
 def test_what_a_validator_says_is_shown_without_its_machinery() -> None:

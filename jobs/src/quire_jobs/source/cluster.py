@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import Field
 
@@ -37,7 +38,6 @@ from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
-from quire_jobs.source.options import SourceOptions
 
 
 class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig):
@@ -49,6 +49,20 @@ class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfi
         description="password of the brokers' ledgers",
         json_schema_extra=SECRET,
     )
+
+
+class ClusterAddress(Protocol):
+    """Where a cluster is: options of the source, or parameters of a job."""
+
+    @property
+    def metadata(self) -> str:
+        """etcd://host:port,host:port."""
+        ...
+
+    @property
+    def config(self) -> str:
+        """A file with further settings and credentials; empty: none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +79,20 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(options: SourceOptions, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Cluster]:
-    """The cluster that the options name. Errors as `told` makes them."""
+async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Cluster]:
+    """The cluster that options or parameters name. Errors as `told` makes them."""
     with told():
-        if not isinstance(parse_metadata_url(options.metadata), EtcdLocation):
+        if not isinstance(parse_metadata_url(where.metadata), EtcdLocation):
             raise JobOptionsError(
-                f"quire source: metadata = {options.metadata!r}: only one process can use the embedded store, and "
+                f"quire source: metadata = {where.metadata!r}: only one process can use the embedded store, and "
                 "Spark is several; keep the cluster's metadata in etcd, etcd://host:2379"
             )
         # One file may carry the settings of several kinds of process.
-        file = Path(options.config) if options.config else None
+        file = Path(where.config) if where.config else None
         config = load(SourceConfig, flags={}, environment=environment, file=file).config
         settings = metadata_settings(int(METADATA_SESSION_TIMEOUT_S * 1000), config)
         async with contextlib.AsyncExitStack() as closing:
-            metadata = await open_metadata_store(options.metadata, settings)
+            metadata = await open_metadata_store(where.metadata, settings)
             closing.push_async_callback(metadata.close)
             client = await LedgerClient.open(
                 metadata,

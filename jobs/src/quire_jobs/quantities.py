@@ -1,0 +1,41 @@
+"""Amounts as people write them in parameters of jobs: `7d`, `64Mi`. Pure.
+
+Duration   seconds, of a number or of one with s, m, h, d or w
+Size       bytes, of a number or of one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)
+"""
+
+import math
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_BYTES = {"": 1}
+_BYTES |= {unit: 1000**power for power, unit in enumerate("kMGT", 1)}
+_BYTES |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+
+def _amount(value: object, units: dict[str, int], example: str) -> object:
+    """A number; what is no text goes on to the model's own check."""
+    if not isinstance(value, str):
+        return value
+    match = _AMOUNT.fullmatch(value.strip())
+    if match is None or match[2] not in units:
+        named = ", ".join(unit for unit in units if unit)
+        raise ValueError(f"expected a number, alone or with {named}; e.g. {example}")
+    return float(match[1]) * units[match[2]]
+
+
+def _seconds(value: object) -> object:
+    return _amount(value, _SECONDS, "7d")
+
+
+def _bytes(value: object) -> object:
+    found = _amount(value, _BYTES, "64Mi")
+    return math.floor(found) if isinstance(found, float) else found
+
+
+Duration = Annotated[float, BeforeValidator(_seconds)]
+Size = Annotated[int, BeforeValidator(_bytes)]

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
+from quire_broker.offload.format import data_key, index_key
+from quire_jobs.offload.attempt_notes import FOLDER, NOTE_KEPT_MS, AttemptNote, Swept, decode_note, sweep, write_note
+
+UUID = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
+OTHER = "1f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
+NOW_MS = 10 * NOTE_KEPT_MS
+
+
+def note_of(uuid: str = UUID, cluster: str = "c1", begun_ms: int = NOW_MS) -> AttemptNote:
+    return AttemptNote(cluster, "public/default/persistent/t", 7, uuid, "me", begun_ms)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return open_place(f"file://{tmp_path}", {})
+
+
+async def left_behind(place: Place, note: AttemptNote) -> None:
+    """What a run leaves that is killed after its upload."""
+    await write_note(place, note)
+    await place.put(data_key(note.uuid, 7), b"data")
+    await place.put(index_key(note.uuid, 7), b"index")
+
+
+async def swept(place: Place, states: dict[str, bool | None], cluster: str = "c1") -> Swept:
+    async def is_noted(note: AttemptNote) -> bool | None:
+        return states[note.uuid]
+
+    return await sweep(place, cluster, is_noted, NOW_MS)
+
+
+async def test_what_nobody_believes_goes_and_its_note_a_day_later(place: Place) -> None:
+    await left_behind(place, note_of())
+    assert await swept(place, {UUID: None}) == Swept(segments=1)
+    assert await place.names() == [f"{FOLDER}/{data_key(UUID, 7)}"]
+    await left_behind(place, note_of(begun_ms=NOW_MS - NOTE_KEPT_MS))
+    assert await swept(place, {UUID: None}) == Swept(segments=1, settled=1)
+    assert await place.names() == []
+
+
+async def test_what_is_complete_keeps_its_objects_and_loses_its_note(place: Place) -> None:
+    await left_behind(place, note_of())
+    assert await swept(place, {UUID: True}) == Swept(settled=1)
+    assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
+
+
+async def test_what_is_under_way_is_left_alone(place: Place) -> None:
+    await left_behind(place, note_of())
+    before = await place.names()
+    assert await swept(place, {UUID: False}) == Swept(under_way=1)
+    assert await place.names() == before
+
+
+async def test_other_clusters_and_objects_without_a_note_are_left_alone(place: Place) -> None:
+    await left_behind(place, note_of(cluster="c2"))
+    await place.put(data_key(OTHER, 7), b"complete long ago, or of a broker")
+    await place.put(f"{FOLDER}/notes.txt", b"{")
+    before = await place.names()
+    assert await swept(place, {}) == Swept()
+    assert await place.names() == before
+
+
+def test_a_note_says_what_its_name_says() -> None:
+    note = note_of()
+    assert decode_note(note.name, note.encode()) == note
+    assert decode_note(note_of(OTHER).name, note.encode()) == note_of(OTHER)
+    assert decode_note(f"{FOLDER}/{data_key(UUID, 8)}", note.encode()) is None
+    assert decode_note(f"{FOLDER}/{index_key(UUID, 7)}", note.encode()) is None
+    assert decode_note(note.name, b"[]") is None
+    assert decode_note(note.name, b'{"ledgerId": 7}') is None

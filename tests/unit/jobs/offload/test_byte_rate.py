@@ -1,0 +1,41 @@
+import asyncio
+from itertools import zip_longest
+
+import pytest
+
+from quire_jobs.offload.byte_rate import ByteRate
+from tests.sim.loop import SimLoop
+
+
+def seconds_for(rate: ByteRate, *sizes: int, pauses_s: tuple[float, ...] = ()) -> float:
+    """Virtual seconds that it takes to let pieces of these sizes go, with pauses after the first of them."""
+
+    async def work() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for size, pause_s in zip_longest(sizes, pauses_s, fillvalue=0):
+            await rate.take(int(size))
+            await asyncio.sleep(pause_s)
+        return loop.time() - began
+
+    loop = SimLoop(1)
+    try:
+        return loop.run_until_complete(work())
+    finally:
+        loop.close()
+
+
+def test_after_the_first_second_bytes_go_at_the_rate() -> None:
+    assert seconds_for(ByteRate(100), *[10] * 110) == pytest.approx(10.0)
+
+
+def test_a_piece_larger_than_a_second_s_worth_pays_its_debt() -> None:
+    assert seconds_for(ByteRate(100), 1000, 100) == pytest.approx(10.0)
+
+
+def test_pauses_save_up_one_second_and_no_more() -> None:
+    assert seconds_for(ByteRate(100), 1, 1, 100, 100, pauses_s=(60, 60)) == pytest.approx(121.0)
+
+
+def test_no_rate_is_no_wait() -> None:
+    assert seconds_for(ByteRate(None), *[1 << 30] * 10) == 0.0
