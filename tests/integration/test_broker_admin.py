@@ -96,8 +96,8 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/messageTTL") == 60
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
-    code, reason = refused(broker, "POST", root + "/backlogQuota", {"limitSize": 1, "policy": "producer_exception"})
-    assert (code, reason) == (501, "backlogQuota is not served by this broker")
+    code, reason = refused(broker, "POST", root + "/dispatchRate", {"dispatchThrottlingRateInMsg": 1})
+    assert (code, reason) == (501, "dispatchRate is not served by this broker")
 
 
 def test_isolation_policies(broker: BrokerProcess) -> None:
@@ -186,7 +186,7 @@ def test_what_is_not_served_says_so(broker: BrokerProcess) -> None:
     assert broker.rest("GET", "/admin/v2/non-persistent/public/default") == []
     schema = "/admin/v2/schemas/public/default/t/schema"
     assert refused(broker, "GET", schema)[0] == 404
-    assert refused(broker, "POST", schema, {})[0] == 412
+    assert refused(broker, "POST", schema, {})[0] == 422
 
 
 def test_nonsense_is_the_clients_fault(broker: BrokerProcess) -> None:

@@ -2,8 +2,10 @@
 
 /healthz and metrics      everybody: they hold names and counts, no message
 a topic                   its lookup, stats and partitions: who produces or consumes; its subscriptions and last
-                          message: who consumes; all else: admins of the tenant
-a namespace               its topics: who consumes; all else: admins of the tenant
+                          message: who consumes; all else: admins of the namespace
+schemas                   of a topic: who produces or consumes; changing them over REST: admins of the namespace
+a namespace               its topics: who consumes; to make and delete it, and to name its admins: admins of the
+                          tenant; all else: its admins
 clusters, tenants, rest   super users; admins of a tenant see its namespaces, everybody sees the clusters' names
 """
 
@@ -30,6 +32,7 @@ class Need(Enum):
     LOOK_UP = auto()
     CONSUME = auto()
     LIST = auto()
+    NAMESPACE = auto()
     TENANT = auto()
     SUPER_USER = auto()
 
@@ -45,25 +48,35 @@ def needed(method: str, path: str) -> Need:
         return Need.NOTHING
     if path in ("/admin/v2/clusters", "/admin/v2/brokers/version", "/admin/brokers/version") and method == "GET":
         return Need.A_ROLE
-    if path.startswith(("/lookup/v2/topic/", "/admin/v2/schemas/")):
+    if path.startswith("/lookup/v2/topic/"):
         return Need.LOOK_UP
+    if path.startswith("/admin/v2/schemas/"):
+        changes = path.endswith("/schema") and method != "GET"
+        return Need.NAMESPACE if changes else Need.LOOK_UP
     if path.startswith("/admin/v2/namespaces/{tenant}"):
-        return Need.LIST if method == "GET" and path == f"{_NAMESPACE}/topics" else Need.TENANT
+        return _of_namespaces(method, path)
     if path.startswith(("/admin/v2/{domain}/", "/admin/v2/persistent/")):
         return _of_topics(method, path)
-    if path == "/admin/quire/namespaces/{tenant}/{namespace}" and method == "GET":
-        return Need.TENANT
+    if path.startswith("/admin/quire/namespaces/{tenant}/{namespace}"):
+        return Need.NAMESPACE if method == "GET" else Need.TENANT
     return Need.SUPER_USER
+
+
+def _of_namespaces(method: str, path: str) -> Need:
+    if method == "GET" and path == f"{_NAMESPACE}/topics":
+        return Need.LIST
+    of_tenant = not path.startswith(_NAMESPACE) or (path == _NAMESPACE and method != "GET")
+    return Need.TENANT if of_tenant else Need.NAMESPACE
 
 
 def _of_topics(method: str, path: str) -> Need:
     _, topic, rest = path.partition("{topic}")
     if not topic:
-        return Need.LIST if method == "GET" else Need.TENANT
+        return Need.LIST if method == "GET" else Need.NAMESPACE
     if rest in _TOPIC_READS and method == "GET":
         return Need.LOOK_UP
     consumes = rest.startswith("/subscription") or (rest == "/lastMessageId" and method == "GET")
-    return Need.CONSUME if consumes else Need.TENANT
+    return Need.CONSUME if consumes else Need.NAMESPACE
 
 
 @web.middleware
@@ -111,6 +124,8 @@ async def _may(authorization: Authorization, role: str, need: Need, request: web
         return True
     if need is Need.TENANT:
         return await authorization.is_admin(role, found["tenant"])
+    if need is Need.NAMESPACE:
+        return await authorization.is_namespace_admin(role, namespace_of(request))
     if need is Need.LIST:
         return await authorization.may_in_namespace(role, Action.CONSUME, namespace_of(request))
     if need is Need.LOOK_UP:

@@ -1,21 +1,171 @@
-"""/admin/v2/schemas: there is no registry yet, and that is what these paths say."""
+"""/admin/v2/schemas: the schemas of a topic, at Pulsar's paths and in its JSON.
+
+GET    .../schema[/{version}]   {"version", "type", "timestamp", "data", "properties"}
+GET    .../schemas              {"getSchemaResponses": [as above, oldest first]}
+POST   .../schema               {"type", "schema", "properties"} -> {"version": {"version": n}}
+DELETE .../schema               {"version": n}
+POST   .../compatibility        {"type", "schema", "properties"} -> {"compatibility", "schemaCompatibilityStrategy"}
+POST   .../version              {"type", "schema", "properties"} -> {"version": n}
+"""
+
+import json
+from typing import Any
 
 from aiohttp import web
 
-from quire_broker.admin.answers import failure
+from quire_broker.admin.answers import answer, failure, object_of
+from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.errors import NotFoundError, SchemaError
+from quire_broker.schemas.compatibility import flaw_of, incompatible
+from quire_broker.schemas.stored import Schema, SchemaType, StoredSchema, schema_id, split_key_value, type_of_name
+from quire_broker.server.schemas import register, strategy_of
+from quire_broker.topic.topic_names import TopicName
+
+INVALID, INCOMPATIBLE = 422, 409
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
     """The routes of this module."""
-    router.add_get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema", missing)
-    router.add_post("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema", not_served)
+    root = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+    router.add_get(f"{root}/schema", latest)
+    router.add_get(f"{root}/schema/{{version:-?[0-9]+}}", one_version)
+    router.add_get(f"{root}/schemas", all_versions)
+    router.add_post(f"{root}/schema", post)
+    router.add_delete(f"{root}/schema", delete)
+    router.add_post(f"{root}/compatibility", compatibility)
+    router.add_post(f"{root}/version", version_of)
 
 
-async def missing(request: web.Request) -> web.Response:
-    """No topic has a schema."""
-    return failure(404, "Schema not found")
+async def _identity(request: web.Request) -> tuple[TopicName, str]:
+    """The topic of the path, which need not be there yet, and its key in the registry. NotFoundError."""
+    name = topic_name_of(request)
+    if await broker_of(request).policies.policies(name.namespace) is None:
+        raise NotFoundError("Namespace does not exist")
+    return name, schema_id(name)
 
 
-async def not_served(request: web.Request) -> web.Response:
-    """Schemas cannot be registered yet."""
-    return failure(412, "schemas are not served yet")
+def _text(schema: Schema) -> str:
+    """The data as REST shows it: text; of a KeyValue schema both parts, as JSON where they are."""
+    if schema.type is SchemaType.KEY_VALUE:
+        parts = zip(("key", "value"), split_key_value(schema), strict=True)
+        return json.dumps({name: _json_or_text(part.data) for name, part in parts}, separators=(",", ":"))
+    return schema.data.decode(errors="replace")
+
+
+def _json_or_text(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+def _shown(found: StoredSchema) -> dict[str, Any]:
+    return {
+        "version": found.version,
+        "type": found.schema.type.name,
+        "timestamp": found.timestamp_ms,
+        "data": _text(found.schema),
+        "properties": found.schema.properties,
+    }
+
+
+async def _given(request: web.Request) -> Schema:
+    """The schema in the body; SchemaError says what is wrong with it."""
+    body = await object_of(request)
+    try:
+        kind = type_of_name(str(body.get("type", "")))
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    data, properties = body.get("schema", ""), body.get("properties") or {}
+    if not isinstance(data, str) or not isinstance(properties, dict):
+        raise SchemaError('a schema is {"type": "AVRO", "schema": "text", "properties": {}}')
+    texts = {str(key): str(value) for key, value in properties.items()}
+    if kind is SchemaType.KEY_VALUE:
+        return Schema(kind, _key_value(data), texts)
+    return Schema(kind, data.encode(), texts)
+
+
+def _key_value(text: str) -> bytes:
+    """The stored form of {"key": schema, "value": schema}."""
+    try:
+        parts = json.loads(text)
+        shown = [part if isinstance(part, str) else json.dumps(part) for part in (parts["key"], parts["value"])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchemaError('the schema of a KEY_VALUE is {"key": schema, "value": schema}') from error
+    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in shown)
+
+
+async def latest(request: web.Request) -> web.Response:
+    """The newest version."""
+    _, identity = await _identity(request)
+    found = await broker_of(request).parts.schemas.latest(identity)
+    return failure(404, "Schema not found") if found is None else answer(_shown(found))
+
+
+async def one_version(request: web.Request) -> web.Response:
+    """A version; -1 is the newest."""
+    _, identity = await _identity(request)
+    number = int(request.match_info["version"])
+    if number < 0:
+        return await latest(request)
+    found = await broker_of(request).parts.schemas.version(identity, number)
+    return failure(404, "Schema not found") if found is None else answer(_shown(found))
+
+
+async def all_versions(request: web.Request) -> web.Response:
+    """All versions, oldest first."""
+    _, identity = await _identity(request)
+    versions = await broker_of(request).parts.schemas.versions(identity)
+    return answer({"getSchemaResponses": [_shown(each) for each in versions]})
+
+
+async def post(request: web.Request) -> web.Response:
+    """Register a schema; its version."""
+    name, _ = await _identity(request)
+    try:
+        schema = await _given(request)
+    except SchemaError as error:
+        return failure(INVALID, str(error))
+    flaw = flaw_of(schema)
+    if flaw:
+        return failure(INVALID, flaw)
+    broker = broker_of(request)
+    try:
+        version = await register(broker.parts.schemas, broker.policies, name, schema)
+    except SchemaError as error:
+        return failure(INCOMPATIBLE, str(error))
+    return answer({"version": {"version": int.from_bytes(version, "big")}})
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Forget the schemas; versions that messages carry can still be asked for by number."""
+    _, identity = await _identity(request)
+    version = await broker_of(request).parts.schemas.delete(identity)
+    if version is None:
+        raise NotFoundError("Schema not found")
+    return answer({"version": version})
+
+
+async def compatibility(request: web.Request) -> web.Response:
+    """Whether a schema could be registered."""
+    name, identity = await _identity(request)
+    broker = broker_of(request)
+    try:
+        schema = await _given(request)
+        strategy = await strategy_of(broker.policies, name.namespace)
+    except SchemaError as error:
+        return failure(INVALID, str(error))
+    versions = [each.schema for each in await broker.parts.schemas.versions(identity)]
+    flaw = flaw_of(schema) or incompatible(schema, versions, strategy)
+    return answer({"compatibility": flaw is None, "schemaCompatibilityStrategy": strategy.name}, status=202)
+
+
+async def version_of(request: web.Request) -> web.Response:
+    """Which version a schema is; -1 when it is none."""
+    _, identity = await _identity(request)
+    try:
+        schema = await _given(request)
+    except SchemaError as error:
+        return failure(INVALID, str(error))
+    found = await broker_of(request).parts.schemas.find(identity, schema)
+    return answer({"version": -1 if found is None else found.version})

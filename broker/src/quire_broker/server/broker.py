@@ -25,6 +25,7 @@ from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
+from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
@@ -33,6 +34,7 @@ from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
 from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.session import Session
+from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topics import Topics, TopicsSettings
 
@@ -60,6 +62,7 @@ class BrokerSettings:
     """Further addresses that clients are told when they ask for them by name."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
+    backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
 
@@ -143,11 +146,14 @@ class RunningBroker:
         )
         lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
         self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.is_ours)
+        quotas = BacklogQuotaCheck(self.topics, self.policies, settings.backlog_quotas, self.clock)
         self.parts = BrokerParts(
             settings=settings.session,
             topics=self.topics,
             lookups=lookups,
             policies=self.policies,
+            schemas=SchemaRegistry(self.metadata, self.ledger_client, settings.topics.ledger, self.clock, self.chance),
+            backlog_quotas=quotas,
             names=ProducerNames(settings.cluster, instance),
             budget=self.budget,
             background=self.background,
@@ -159,6 +165,7 @@ class RunningBroker:
         self.background.start(self._registration.run(), "registration")
         self.background.start(self._tick(), "tick")
         self.background.start(Expiry(self.topics, self.policies, self.clock).run(), "expiry of messages")
+        self.background.start(quotas.run(), "backlog quotas")
         self.access.follow(self.background, self._check_credentials)
         await self.ports.serve()
         if self.ports.web:
@@ -180,7 +187,6 @@ class RunningBroker:
 
     def _accept(self) -> asyncio.Protocol:
         settings = self.settings.session
-        self.parts.stats.connections_opened += 1
         return Connection(
             self.budget,
             settings.frame_bytes_max,
@@ -190,6 +196,8 @@ class RunningBroker:
         )
 
     def _session(self, connection: Connection) -> Session:
+        # Not in `_accept`: of a probe that only connects to the port of TLS there is nothing to close.
+        self.parts.stats.connections_opened += 1
         session = Session(self.parts, connection, self._session_lost)
         self.sessions.add(session)
         if len(self.sessions) > self.settings.connections_max:

@@ -14,15 +14,14 @@ from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeySha
 from quire_broker.errors import (
     ConsumerNotFoundError,
     NotAllowedError,
-    SchemaError,
     ServerError,
     ServiceNotReadyError,
     TooManyOperationsError,
 )
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.security.authorization import Rights
+from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
-from quire_broker.server.discovery import STRUCTURED_SCHEMAS
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.subscription import Consumer, Subscription
 from quire_broker.topic.topic import Topic
@@ -86,8 +85,6 @@ class Consuming:
             raise ServiceNotReadyError("Consumer is already present on the connection")
         if len(self._consumers) + len(self._being_made) >= limits.CONSUMERS_PER_CONNECTION_MAX:
             raise TooManyOperationsError(f"{limits.CONSUMERS_PER_CONNECTION_MAX} consumers on one connection")
-        if request.schema.type in STRUCTURED_SCHEMAS:
-            raise SchemaError("schemas are not served yet: use bytes, or a primitive schema")
         spec = consumer_spec(request)
         self._being_made.add(consumer_id)
         try:
@@ -100,6 +97,7 @@ class Consuming:
         name = parse_topic(request.topic)
         await self._rights().require_subscribe(name, request.subscription)
         topic = await self._parts.topics.get(name, create=request.force_topic_creation)
+        await schemas.of_consumer(self._parts, topic, request.schema)
         if spec.durable:
             subscription = await topic.subscription(
                 request.subscription,

@@ -1,4 +1,4 @@
-"""Requests that come before producing or consuming: partitions, lookup, topics of a namespace, schemas."""
+"""Requests that come before producing or consuming: partitions, lookup, topics of a namespace."""
 
 from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
@@ -6,12 +6,8 @@ from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.topic_names import TopicName, parse_namespace, parse_topic
 from quire_broker.wire import commands
-from quire_broker.wire.kinds import Kind, LookupType, TopicsMode
+from quire_broker.wire.kinds import LookupType, TopicsMode
 from quire_broker.wire.proto import pulsar_pb2 as pb
-
-SCHEMA_NONE = 0
-STRUCTURED_SCHEMAS = frozenset({2, 3, 4, 15, 20})
-"""Json, Protobuf, Avro, KeyValue, ProtobufNative: useless without a registry, which is not served yet."""
 
 
 def topics_hash(names: list[str]) -> str:
@@ -55,23 +51,4 @@ async def topics_of_namespace(parts: BrokerParts, rights: Rights, request: pb.Co
     changed = not request.topics_hash or request.topics_hash != current
     return commands.topics_of_namespace(
         request.request_id, names if changed else [], current, filtered=False, changed=changed
-    )
-
-
-def get_schema(request: pb.CommandGetSchema) -> bytes:
-    """No topic has a registered schema yet."""
-    return commands.schema_failed(
-        Kind.GET_SCHEMA_RESPONSE, request.request_id, ServerError.TOPIC_NOT_FOUND, "Topic not found or no-schema"
-    )
-
-
-def get_or_create_schema(request: pb.CommandGetOrCreateSchema) -> bytes:
-    """Schemas are not registered yet; the type None needs no registering."""
-    if request.schema.type == SCHEMA_NONE:
-        return commands.schema_of_none(request.request_id)
-    return commands.schema_failed(
-        Kind.GET_OR_CREATE_SCHEMA_RESPONSE,
-        request.request_id,
-        ServerError.INCOMPATIBLE_SCHEMA,
-        "schemas are not served yet",
     )

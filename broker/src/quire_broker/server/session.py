@@ -15,11 +15,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from functools import partial
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.errors import ServerError, server_error_of
 from quire_broker.security.authorization import Rights
-from quire_broker.server import discovery
+from quire_broker.server import discovery, schemas
 from quire_broker.server.admission import Admission
 from quire_broker.server.connection import Connection
 from quire_broker.server.consuming import Consuming
@@ -69,7 +70,7 @@ class Session:
             Kind.PARTITIONED_METADATA: self._partitions,
             Kind.LOOKUP: self._lookup,
             Kind.GET_TOPICS_OF_NAMESPACE: self._topics,
-            Kind.GET_SCHEMA: lambda command: connection.write(discovery.get_schema(command.get_schema)),
+            Kind.GET_SCHEMA: self._get_schema,
             Kind.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Kind.AUTH_RESPONSE: lambda command: self._admission.answered(command.auth_response),
             Kind.WATCH_TOPIC_LIST: lambda command: self._not_served(command.watch_topic_list.request_id, command),
@@ -217,8 +218,17 @@ class Session:
         work = discovery.topics_of_namespace(self._parts, self._rights(), request)
         self._request(request.request_id, work, "GET_TOPICS_OF_NAMESPACE")
 
+    def _get_schema(self, command: pb.BaseCommand) -> None:
+        request = command.get_schema
+        work = schemas.answer_get(self._parts, self._rights(), request)
+        refuse = partial(commands.schema_failed, Kind.GET_SCHEMA_RESPONSE)
+        self._request(request.request_id, work, "GET_SCHEMA", refuse)
+
     def _get_or_create_schema(self, command: pb.BaseCommand) -> None:
-        self._connection.write(discovery.get_or_create_schema(command.get_or_create_schema))
+        request = command.get_or_create_schema
+        work = schemas.answer_get_or_create(self._parts, self._rights(), request)
+        refuse = partial(commands.schema_failed, Kind.GET_OR_CREATE_SCHEMA_RESPONSE)
+        self._request(request.request_id, work, "GET_OR_CREATE_SCHEMA", refuse)
 
     def _not_served(self, request_id: int, command: pb.BaseCommand) -> None:
         message = f"command {Kind(command.type).name} is not served yet"

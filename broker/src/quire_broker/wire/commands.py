@@ -48,14 +48,20 @@ def send_error(producer_id: int, sequence_id: int, code: ServerError, message: s
 
 
 def producer_success(
-    request_id: int, name: str, last_sequence_id: int, *, topic_epoch: int | None = None, ready: bool = True
+    request_id: int,
+    name: str,
+    last_sequence_id: int,
+    *,
+    schema_version: bytes = b"",
+    topic_epoch: int | None = None,
+    ready: bool = True,
 ) -> bytes:
-    """PRODUCER_SUCCESS. schema_version is present and empty, as from a stock broker for a producer without schema."""
+    """PRODUCER_SUCCESS. schema_version is present also when empty, as from a stock broker for one without schema."""
     body = pb.CommandProducerSuccess(
         request_id=request_id,
         producer_name=name,
         last_sequence_id=last_sequence_id,
-        schema_version=b"",
+        schema_version=schema_version,
         producer_ready=ready,
     )
     if topic_epoch is not None:
@@ -189,12 +195,16 @@ def schema_failed(kind: Kind, request_id: int, code: ServerError, message: str) 
     return encode(command)
 
 
-def schema_of_none(request_id: int) -> bytes:
-    """GET_OR_CREATE_SCHEMA_RESPONSE for the schema type None: an empty version."""
-    command = pb.BaseCommand(type=Kind.GET_OR_CREATE_SCHEMA_RESPONSE)
-    command.get_or_create_schema_response.request_id = request_id
-    command.get_or_create_schema_response.schema_version = b""
-    return encode(command)
+def schema(request_id: int, found: pb.Schema, version: bytes) -> bytes:
+    """GET_SCHEMA_RESPONSE."""
+    body = pb.CommandGetSchemaResponse(request_id=request_id, schema=found, schema_version=version)
+    return encode(pb.BaseCommand(type=Kind.GET_SCHEMA_RESPONSE, get_schema_response=body))
+
+
+def schema_version(request_id: int, version: bytes) -> bytes:
+    """GET_OR_CREATE_SCHEMA_RESPONSE; an empty version for the schema type None."""
+    body = pb.CommandGetOrCreateSchemaResponse(request_id=request_id, schema_version=version)
+    return encode(pb.BaseCommand(type=Kind.GET_OR_CREATE_SCHEMA_RESPONSE, get_or_create_schema_response=body))
 
 
 def transaction_failed(request: pb.BaseCommand, code: ServerError, message: str) -> tuple[int, bytes] | None:

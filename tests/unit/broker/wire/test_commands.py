@@ -207,7 +207,7 @@ def test_schema_answers_have_the_type_of_their_question() -> None:
     (made,) = FrameDecoder(1000).feed(
         commands.schema_failed(Kind.GET_OR_CREATE_SCHEMA_RESPONSE, 4, ServerError.NOT_ALLOWED, "no")
     )
-    (none,) = FrameDecoder(1000).feed(commands.schema_of_none(4))
+    (none,) = FrameDecoder(1000).feed(commands.schema_version(4, b""))
     assert isinstance(found, pb.BaseCommand)
     assert isinstance(made, pb.BaseCommand)
     assert isinstance(none, pb.BaseCommand)

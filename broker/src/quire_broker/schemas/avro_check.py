@@ -1,0 +1,162 @@
+"""Whether data written with one Avro schema can be read with another: Avro's rules of schema resolution. Pure.
+
+Named types are compared by their short names inside unions and are else free to be renamed at the top, as clients
+name their classes as they like. Source: the Avro 1.11 specification, "Schema Resolution".
+"""
+
+import json
+from typing import Any, TypeAlias
+
+Avro: TypeAlias = Any
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_PROMOTED = {
+    "long": {"int"},
+    "float": {"int", "long"},
+    "double": {"int", "long", "float"},
+    "bytes": {"string"},
+    "string": {"bytes"},
+}
+DEPTH_MAX = 64
+
+
+class AvroSchema:
+    """A parsed schema with its named types."""
+
+    def __init__(self, data: bytes) -> None:
+        """ValueError when the data is no Avro schema."""
+        try:
+            self.root: Avro = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not JSON: {error}") from error
+        self.named: dict[str, Avro] = {}
+        self._check(self.root, "", 0)
+
+    def _check(self, schema: Avro, namespace: str, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise ValueError(f"nested deeper than {DEPTH_MAX}")
+        if isinstance(schema, str):
+            if schema not in _PRIMITIVES and self.find(schema) is None:
+                raise ValueError(f"unknown type {schema!r}")
+        elif isinstance(schema, list):
+            for each in schema:
+                self._check(each, namespace, depth + 1)
+        elif isinstance(schema, dict):
+            self._check_object(schema, namespace, depth)
+        else:
+            raise ValueError(f"{schema!r} is not a schema")
+
+    def _check_object(self, schema: dict[str, Avro], namespace: str, depth: int) -> None:
+        kind = schema.get("type")
+        if kind in ("record", "error", "enum", "fixed"):
+            name = schema.get("name")
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"a type {kind} without a name")
+            space = schema.get("namespace", namespace) or ""
+            self.named[name] = schema
+            self.named[f"{space}.{name}"] = schema
+            if kind in ("record", "error"):
+                self._check_fields(schema, space, depth)
+            elif kind == "enum" and not isinstance(schema.get("symbols"), list):
+                raise ValueError(f"enum {name} without symbols")
+            elif kind == "fixed" and type(schema.get("size")) is not int:
+                raise ValueError(f"fixed {name} without a size")
+        elif kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            if inner not in schema:
+                raise ValueError(f"{kind} without {inner}")
+            self._check(schema[inner], namespace, depth + 1)
+        elif kind is None:
+            raise ValueError("an object without a type")
+        else:
+            self._check(kind, namespace, depth + 1)
+
+    def _check_fields(self, schema: dict[str, Avro], namespace: str, depth: int) -> None:
+        fields = schema.get("fields")
+        if not isinstance(fields, list):
+            raise ValueError(f"record {schema['name']} without fields")
+        for field in fields:
+            if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
+                raise ValueError(f"a field of record {schema['name']} without name or type")
+            self._check(field["type"], namespace, depth + 1)
+
+    def find(self, name: str) -> Avro:
+        """A named type, by full or short name."""
+        return self.named.get(name) or self.named.get(name.rsplit(".", 1)[-1])
+
+    def resolved(self, schema: Avro) -> tuple[str, Avro]:
+        """(kind, body): `int`, `record`, `union` and so on."""
+        while True:
+            if isinstance(schema, list):
+                return "union", schema
+            if isinstance(schema, str):
+                if schema in _PRIMITIVES:
+                    return schema, schema
+                schema = self.find(schema)
+                continue
+            kind = schema["type"]
+            if isinstance(kind, str) and (kind in _PRIMITIVES or kind in ("enum", "fixed", "array", "map")):
+                return kind, schema
+            if kind in ("record", "error"):
+                return "record", schema
+            schema = kind
+
+
+def unreadable(reader: AvroSchema, writer: AvroSchema) -> str | None:
+    """Why the reader cannot read what the writer wrote; None when it can."""
+    return _Resolution(reader, writer).flaw(reader.root, writer.root, "")
+
+
+class _Resolution:
+    def __init__(self, reader: AvroSchema, writer: AvroSchema) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._assumed: set[tuple[int, int]] = set()  # of recursive records
+
+    def flaw(self, reader: Avro, writer: Avro, path: str) -> str | None:
+        kind, body = self._reader.resolved(reader)
+        written, written_body = self._writer.resolved(writer)
+        if written == "union":
+            flaws = (self.flaw(reader, each, path) for each in written_body)
+            return next((each for each in flaws if each), None)
+        if kind == "union":
+            if any(self.flaw(each, writer, path) is None for each in body):
+                return None
+            return f"{path or '/'}: no branch of the reader's union takes {written}"
+        if kind == written:
+            return self._same_kind(kind, body, written_body, path)
+        if written in _PROMOTED.get(kind, ()):
+            return None
+        return f"{path or '/'}: {written} was written, {kind} is expected"
+
+    def _same_kind(self, kind: str, reader: Avro, writer: Avro, path: str) -> str | None:
+        if kind == "array":
+            return self.flaw(reader["items"], writer["items"], f"{path}/items")
+        if kind == "map":
+            return self.flaw(reader["values"], writer["values"], f"{path}/values")
+        if kind == "fixed" and reader["size"] != writer["size"]:
+            return f"{path or '/'}: fixed of {writer['size']} bytes was written, {reader['size']} are expected"
+        if kind == "enum" and "default" not in reader:
+            missing = sorted(set(writer["symbols"]) - set(reader["symbols"]))
+            return f"{path or '/'}: the reader's enum lacks {', '.join(missing)}" if missing else None
+        if kind == "record":
+            return self._records(reader, writer, path)
+        return None
+
+    def _records(self, reader: Avro, writer: Avro, path: str) -> str | None:
+        pair = (id(reader), id(writer))
+        if pair in self._assumed:
+            return None
+        self._assumed.add(pair)
+        if path and reader["name"].rsplit(".", 1)[-1] != writer["name"].rsplit(".", 1)[-1]:
+            return f"{path}: record {writer['name']} was written, {reader['name']} is expected"
+        written = {field["name"]: field["type"] for field in writer["fields"]}
+        for field in reader["fields"]:
+            name = next((each for each in [field["name"], *field.get("aliases", ())] if each in written), None)
+            if name is None:
+                if "default" not in field:
+                    return f"{path}/{field['name']}: the reader's field has no default, and the writer lacks it"
+                continue
+            flaw = self.flaw(field["type"], written[name], f"{path}/{field['name']}")
+            if flaw:
+                return flaw
+        return None

@@ -1,0 +1,141 @@
+"""May this schema join those that a topic has? Strategies are Pulsar's; what a type demands is below. Pure.
+
+type                       rule
+Avro, JSON, Protobuf       Avro's schema resolution
+ProtobufNative             the same root message
+KeyValue                   key and value, each by its own type
+everything else            the same type
+"""
+
+import json
+from collections.abc import Sequence
+from enum import Enum
+
+from quire_broker.schemas.avro_check import AvroSchema, unreadable
+from quire_broker.schemas.stored import AVRO_TYPES, Schema, SchemaType, split_key_value
+
+
+class Strategy(Enum):
+    """What must be able to read what."""
+
+    UNDEFINED = "UNDEFINED"
+    ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
+    ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
+    BACKWARD = "BACKWARD"
+    FORWARD = "FORWARD"
+    FULL = "FULL"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @property
+    def transitive(self) -> bool:
+        """Whether all versions count, or only the newest."""
+        return self.name.endswith("_TRANSITIVE")
+
+    @property
+    def backward(self) -> bool:
+        """Whether the new schema must read what the old ones wrote."""
+        return self.name.startswith(("BACKWARD", "FULL"))
+
+    @property
+    def forward(self) -> bool:
+        """Whether the old ones must read what the new schema writes."""
+        return self.name.startswith(("FORWARD", "FULL"))
+
+    def of_consumer(self) -> "Strategy":
+        """What a consumer's schema is held to: it only reads."""
+        if self in (Strategy.ALWAYS_COMPATIBLE, Strategy.ALWAYS_INCOMPATIBLE):
+            return self
+        return (
+            Strategy.BACKWARD_TRANSITIVE
+            if self in (Strategy.BACKWARD_TRANSITIVE, Strategy.FULL_TRANSITIVE)
+            else (Strategy.BACKWARD)
+        )
+
+
+def flaw_of(schema: Schema) -> str | None:
+    """Why this is no schema at all."""
+    try:
+        if schema.type in AVRO_TYPES:
+            AvroSchema(schema.data)
+        elif schema.type is SchemaType.PROTOBUF_NATIVE:
+            _root_message(schema)
+        elif schema.type is SchemaType.KEY_VALUE:
+            for part in split_key_value(schema):
+                flaw = flaw_of(part)
+                if flaw:
+                    return flaw
+    except ValueError as error:
+        return f"Invalid schema definition data for {schema.type.name} schema: {error}"
+    return None
+
+
+def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy) -> str | None:
+    """Why `new` may not follow `existing` (oldest first); None when it may."""
+    if not existing or strategy is Strategy.ALWAYS_COMPATIBLE:
+        return None
+    if strategy is Strategy.ALWAYS_INCOMPATIBLE:
+        return "the strategy is ALWAYS_INCOMPATIBLE: no schema may follow the first"
+    for old in existing if strategy.transitive else existing[-1:]:
+        if old.type is not new.type:
+            return f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
+        if strategy.backward:
+            flaw = _unreadable(new, old)
+            if flaw:
+                return f"the new schema cannot read what was written before: {flaw}"
+        if strategy.forward:
+            flaw = _unreadable(old, new)
+            if flaw:
+                return f"readers of the existing schema cannot read the new one: {flaw}"
+    return None
+
+
+def same(one: Schema, other: Schema) -> bool:
+    """Whether two schemas are one version: equal data, or equal JSON where the data is an Avro schema."""
+    if one.type is not other.type:
+        return False
+    if one.data == other.data:
+        return one.type is not SchemaType.KEY_VALUE or _key_value_types(one) == _key_value_types(other)
+    if one.type not in AVRO_TYPES:
+        return False
+    try:
+        return bool(json.loads(one.data) == json.loads(other.data))
+    except ValueError:
+        return False  # stored by an older client in another notation
+
+
+def _key_value_types(schema: Schema) -> list[str | None]:
+    names = ("key.schema.type", "value.schema.type", "kv.encoding.type")
+    return [schema.properties.get(name) for name in names]
+
+
+def _root_message(schema: Schema) -> str:
+    """ValueError when the data is no native Protobuf schema."""
+    decoded = json.loads(schema.data)
+    if not isinstance(decoded, dict) or not isinstance(decoded.get("rootMessageTypeName"), str):
+        raise ValueError("no rootMessageTypeName in it")
+    return str(decoded["rootMessageTypeName"])
+
+
+def _unreadable(reader: Schema, writer: Schema) -> str | None:
+    try:
+        return _flaw_between(reader, writer)
+    except ValueError as error:
+        return f"a schema that is stored does not parse: {error}"
+
+
+def _flaw_between(reader: Schema, writer: Schema) -> str | None:
+    if reader.type is not writer.type:
+        return f"{writer.type.name} was written, {reader.type.name} is expected"
+    if reader.type in AVRO_TYPES:
+        return unreadable(AvroSchema(reader.data), AvroSchema(writer.data))
+    if reader.type is SchemaType.PROTOBUF_NATIVE:
+        old, new = _root_message(writer), _root_message(reader)
+        return None if old == new else f"root message {old} was written, {new} is expected"
+    if reader.type is SchemaType.KEY_VALUE:
+        for mine, theirs in zip(split_key_value(reader), split_key_value(writer), strict=True):
+            flaw = _unreadable(mine, theirs)
+            if flaw:
+                return flaw
+    return None

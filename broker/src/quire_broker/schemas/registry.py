@@ -1,0 +1,209 @@
+"""Schemas of topics in the metadata store and in ledgers of their own. The node decides: a version is there once it is.
+
+Any broker may register: a ledger with the schema is written and closed first, then the node changes by compare-and-set;
+who loses deletes the ledger and looks again. A crash in between leaves an unreferenced ledger of a few hundred bytes.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from weakref import WeakValueDictionary
+
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, MetadataUnavailableError
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import EntryId, LedgerId
+from quire_broker.errors import SchemaError
+from quire_broker.managed_ledger.ledger_port import Ledgers
+from quire_broker.managed_ledger.patience import Backoff
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same
+from quire_broker.schemas.stored import (
+    Location,
+    Schema,
+    SchemaType,
+    StoredSchema,
+    decode_entry,
+    decode_locator,
+    encode_entry,
+    encode_locator,
+    node_path,
+)
+
+CACHED_MAX = 10_000
+"""Versions whose content is kept in memory; what is stored never changes."""
+_PASSWORD = b""
+_log = logging.getLogger("quire.broker.schemas")
+
+
+class SchemaRegistry:
+    """Of one broker, or of whoever reads. Errors of metadata store and ledger client come through as they are."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        settings: ManagedLedgerSettings,
+        clock: WallClock,
+        chance: Chance,
+    ) -> None:
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._cache: OrderedDict[tuple[int, int], StoredSchema] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def versions(self, identity: str) -> list[StoredSchema]:
+        """The versions in force, oldest first; what a deletion put an end to is not among them."""
+        return self._live([await self._read(each) for each in await self._locations(identity)])
+
+    async def latest(self, identity: str) -> StoredSchema | None:
+        """The newest version; None: the topic has no schema."""
+        locations = await self._locations(identity)
+        if not locations:
+            return None
+        found = await self._read(locations[-1])
+        return None if found.deleted else found
+
+    async def version(self, identity: str, version: int) -> StoredSchema | None:
+        """One version, also one from before a deletion: messages may still carry it."""
+        for location in await self._locations(identity):
+            if location.version == version:
+                found = await self._read(location)
+                return None if found.deleted else found
+        return None
+
+    async def find(self, identity: str, schema: Schema) -> StoredSchema | None:
+        """The version that is this schema."""
+        return next((each for each in await self.versions(identity) if same(each.schema, schema)), None)
+
+    async def register(
+        self, identity: str, schema: Schema, strategy: Strategy, *, allow_update: bool = True
+    ) -> StoredSchema:
+        """The version of this schema, stored now unless it was there. SchemaError: invalid or incompatible."""
+        _require_valid(schema)
+        lock = self._locks.setdefault(identity, asyncio.Lock())
+        async with lock:  # two producers at once: the second finds what the first stored
+            while True:
+                node, locations = await self._load(identity)
+                versions = self._live([await self._read(each) for each in locations])
+                found = next((each for each in versions if same(each.schema, schema)), None)
+                if found is not None:
+                    return found
+                if versions and not allow_update:
+                    raise SchemaError(f"{identity}: Schema not found and schema auto updating is disabled.")
+                flaw = incompatible(schema, [each.schema for each in versions], strategy)
+                if flaw:
+                    raise SchemaError(f"{identity}: {flaw}")
+                stored = await self._store(identity, node, locations, schema, deleted=False)
+                if stored is not None:
+                    return stored
+
+    async def delete(self, identity: str) -> int | None:
+        """Put an end to the versions so far; the version that says so, None when there was no schema."""
+        while True:
+            node, locations = await self._load(identity)
+            if not locations or (await self._read(locations[-1])).deleted:
+                return None
+            stored = await self._store(identity, node, locations, Schema(SchemaType.NONE, b""), deleted=True)
+            if stored is not None:
+                return stored.version
+
+    async def check_consumer(self, identity: str, schema: Schema, strategy: Strategy) -> None:
+        """SchemaError unless this schema can read what the topic's schemas wrote."""
+        _require_valid(schema)
+        versions = [each.schema for each in await self.versions(identity)]
+        if not versions:
+            raise SchemaError("Topic does not have schema to check")
+        flaw = incompatible(schema, versions, strategy.of_consumer())
+        if flaw:
+            raise SchemaError(f"{identity}: {flaw}")
+
+    # storage
+
+    @staticmethod
+    def _live(versions: list[StoredSchema]) -> list[StoredSchema]:
+        ended = max((number for number, each in enumerate(versions, 1) if each.deleted), default=0)
+        return versions[ended:]
+
+    def _node(self, identity: str) -> StoredNode:
+        backoff = Backoff(self._settings.retry_backoff_s, self._chance)
+        return StoredNode(self._metadata, node_path(identity), backoff)
+
+    async def _load(self, identity: str) -> tuple[StoredNode, list[Location]]:
+        node = self._node(identity)
+        value = await node.load()
+        return node, [] if value is None else decode_locator(node.key, value)
+
+    async def _locations(self, identity: str) -> list[Location]:
+        return (await self._load(identity))[1]
+
+    async def _read(self, location: Location) -> StoredSchema:
+        key = (location.ledger_id, location.entry_id)
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        reader = await self._ledgers.open_ledger(LedgerId(location.ledger_id), password=_PASSWORD, recover=False)
+        try:
+            entries = await reader.read(EntryId(location.entry_id), EntryId(location.entry_id))
+            found = decode_entry(location.version, bytes(entries[0].payload))
+        finally:
+            await reader.close()
+        self._remember(key, found)
+        return found
+
+    def _remember(self, key: tuple[int, int], stored: StoredSchema) -> None:
+        self._cache[key] = stored
+        if len(self._cache) > CACHED_MAX:
+            self._cache.popitem(last=False)
+
+    async def _store(
+        self, identity: str, node: StoredNode, before: list[Location], schema: Schema, *, deleted: bool
+    ) -> StoredSchema | None:
+        """Write the next version; None when another broker was first."""
+        version = before[-1].version + 1 if before else 0
+        stored = StoredSchema(version, schema, self._clock.now_ms(), deleted)
+        settings = self._settings
+        size = min(settings.ensemble_size, max(settings.ack_quorum, len(self._ledgers.writable_bookies)))
+        writer = await self._ledgers.create_ledger(
+            ensemble_size=size,
+            write_quorum=min(settings.write_quorum, size),
+            ack_quorum=settings.ack_quorum,
+            digest_type=settings.digest_type,
+            password=_PASSWORD,
+            custom={"component": b"schema", "pulsar/schemaId": identity.encode(), "application": b"pulsar"},
+        )
+        try:
+            entry_id = await writer.append(encode_entry(identity, stored, before))
+            await writer.close()
+            location = Location(version, writer.ledger_id, entry_id, schema.hash)
+            await node.write(encode_locator([*before, location]))
+        except BadVersionError:
+            # Our write may have taken effect, its answer lost, and another one may have followed it.
+            if location not in await self._locations(identity):
+                await self._discard(writer.ledger_id)
+                return None
+        except (LedgerError, MetadataUnavailableError):
+            writer.abandon()
+            await self._discard(writer.ledger_id)
+            raise
+        self._remember((writer.ledger_id, entry_id), stored)
+        return stored
+
+    async def _discard(self, ledger_id: LedgerId) -> None:
+        try:
+            await self._ledgers.delete_ledger(ledger_id)
+        except (LedgerError, MetadataError) as error:
+            _log.warning("ledger %d of a schema that was not registered is left behind: %s", ledger_id, error)
+
+
+def _require_valid(schema: Schema) -> None:
+    flaw = flaw_of(schema)
+    if flaw:
+        raise SchemaError(flaw)
+    if schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
+        raise SchemaError(f"a schema of type {schema.type.name} cannot be registered")

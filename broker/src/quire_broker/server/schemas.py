@@ -1,0 +1,96 @@
+"""Schemas in sessions, by the namespace's rules: a producer's is registered, a consumer's checked, any handed out."""
+
+from quire_broker.errors import SchemaError, ServerError
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.schemas.compatibility import Strategy
+from quire_broker.schemas.registry import SchemaRegistry
+from quire_broker.schemas.stored import Schema, SchemaType, schema_id
+from quire_broker.security.authorization import Rights
+from quire_broker.server.parts import BrokerParts
+from quire_broker.topic.topic import Topic
+from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_topic
+from quire_broker.wire import commands
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+NO_VERSION = b""
+
+
+def schema_of(message: pb.Schema) -> Schema | None:
+    """The schema of a request; None for bytes, which need none. SchemaError for a type that there is not."""
+    if message.type <= SchemaType.NONE:
+        return None
+    try:
+        kind = SchemaType(message.type)
+    except ValueError as error:
+        raise SchemaError(f"schema type {message.type} is not known") from error
+    return Schema(kind, message.schema_data, {each.key: each.value for each in message.properties})
+
+
+async def strategy_of(policies: PolicyStore, namespace: NamespaceName) -> Strategy:
+    """What the namespace demands; FULL unless it says otherwise."""
+    found = (await policies.policies(namespace) or {}).get("schema_compatibility_strategy") or "UNDEFINED"
+    try:
+        strategy = Strategy(found)
+    except ValueError as error:
+        raise SchemaError(f"schema_compatibility_strategy {found!r} of {namespace} is not known") from error
+    return Strategy.FULL if strategy is Strategy.UNDEFINED else strategy
+
+
+async def register(registry: SchemaRegistry, policies: PolicyStore, name: TopicName, schema: Schema) -> bytes:
+    """The version of a schema of this topic, new or not, as messages carry it. SchemaError."""
+    rules = await policies.policies(name.namespace) or {}
+    strategy = await strategy_of(policies, name.namespace)
+    allowed = rules.get("is_allow_auto_update_schema") is not False
+    stored = await registry.register(schema_id(name), schema, strategy, allow_update=allowed)
+    return stored.version_bytes
+
+
+async def of_producer(parts: BrokerParts, name: TopicName, message: pb.Schema) -> bytes:
+    """The version that a producer's messages are to carry; empty for bytes. SchemaError."""
+    schema = schema_of(message)
+    if schema is not None and schema.type is not SchemaType.AUTO_CONSUME:
+        return await register(parts.schemas, parts.policies, name, schema)
+    rules = await parts.policies.policies(name.namespace) or {}
+    if rules.get("schema_validation_enforced") and await parts.schemas.latest(schema_id(name)) is not None:
+        raise SchemaError("Producers cannot connect or send message without a schema to topics with a schema")
+    return NO_VERSION
+
+
+async def of_consumer(parts: BrokerParts, topic: Topic, message: pb.Schema) -> None:
+    """Check that a consumer can read what is there; its schema becomes the topic's where there is nothing yet."""
+    schema = schema_of(message)
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    identity = schema_id(topic.name)
+    in_use = topic.ledger.size_bytes or list(topic.producers.connected)
+    if not in_use and await parts.schemas.latest(identity) is None:
+        await register(parts.schemas, parts.policies, topic.name, schema)
+        return
+    strategy = await strategy_of(parts.policies, topic.name.namespace)
+    await parts.schemas.check_consumer(identity, schema, strategy)
+
+
+async def answer_get(parts: BrokerParts, rights: Rights, request: pb.CommandGetSchema) -> bytes:
+    """GET_SCHEMA: one version, or the newest."""
+    name = parse_topic(request.topic)
+    await rights.require_look_up(name)
+    identity = schema_id(name)
+    if request.schema_version:
+        found = await parts.schemas.version(identity, int.from_bytes(request.schema_version, "big", signed=True))
+    else:
+        found = await parts.schemas.latest(identity)
+    if found is None:
+        code, text = ServerError.TOPIC_NOT_FOUND, "Topic not found or no-schema"
+        return commands.schema_failed(Kind.GET_SCHEMA_RESPONSE, request.request_id, code, text)
+    schema = pb.Schema(name=identity, schema_data=found.schema.data, type=found.schema.type)
+    for key, value in found.schema.properties.items():
+        schema.properties.add(key=key, value=value)
+    return commands.schema(request.request_id, schema, found.version_bytes)
+
+
+async def answer_get_or_create(parts: BrokerParts, rights: Rights, request: pb.CommandGetOrCreateSchema) -> bytes:
+    """GET_OR_CREATE_SCHEMA: the version of a schema, registered if it is new."""
+    name = parse_topic(request.topic)
+    await rights.require_produce(name)
+    return commands.schema_version(request.request_id, await of_producer(parts, name, request.schema))

@@ -1,0 +1,79 @@
+"""Avro's schema resolution, and a check against the library that really resolves: what we accept, fastavro reads."""
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire_broker.schemas.avro_check import AvroSchema, unreadable
+
+
+def check(reader: Any, writer: Any) -> str | None:
+    return unreadable(AvroSchema(json.dumps(reader).encode()), AvroSchema(json.dumps(writer).encode()))
+
+
+def record(*fields: Any, name: str = "R") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "flaw"),
+    [
+        ("long", "int", None),
+        ("int", "long", "long was written"),
+        ("double", "float", None),
+        ("string", "bytes", None),
+        (["null", "string"], "string", None),
+        ("string", ["null", "string"], "null was written"),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}, None),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "string"}, "/values"),
+        (record({"name": "a", "type": "int", "default": 0}), record(), None),
+        (record({"name": "a", "type": "int"}), record(), "/a: the reader's field has no default"),
+        (record(), record({"name": "a", "type": "int"}), None),
+        (record({"name": "b", "aliases": ["a"], "type": "int"}), record({"name": "a", "type": "int"}), None),
+        (record(name="A"), record(name="B"), None),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B"),
+        ({"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F", "size": 3}, "3 bytes"),
+        ({"type": "int", "logicalType": "date"}, "int", None),
+    ],
+)
+def test_the_rules_of_resolution(reader: Any, writer: Any, flaw: str | None) -> None:
+    found = check(reader, writer)
+    assert found is None if flaw is None else flaw in str(found)
+
+
+def test_recursive_records_are_compared_once() -> None:
+    tree = record({"name": "next", "type": ["null", "R"], "default": None})
+    assert check(tree, tree) is None
+
+
+@pytest.mark.parametrize("bad", ["{", '"nope"', '{"type":"record"}', '{"type":"record","name":"R","fields":[{}]}', "7"])
+def test_what_is_no_schema_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        AvroSchema(bad.encode())
+
+
+primitives = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
+VALUES = {"null": None, "boolean": True, "int": 5, "long": 6, "float": 1.5, "double": 2.5, "bytes": b"b", "string": "s"}
+
+
+unions = st.lists(primitives, min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(unions, unions)
+def test_what_is_accepted_can_be_read_by_the_library_that_resolves(old: list[str], new: list[str]) -> None:
+    writer = record({"name": "f", "type": old if len(old) > 1 else old[0]})
+    reader = record({"name": "f", "type": new if len(new) > 1 else new[0]})
+    if check(reader, writer) is not None:
+        return
+    for kind in old:
+        written = io.BytesIO()
+        value = (kind, VALUES[kind]) if len(old) > 1 else VALUES[kind]
+        fastavro.schemaless_writer(written, fastavro.parse_schema(writer), {"f": value})
+        written.seek(0)
+        fastavro.schemaless_reader(written, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
