@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger clean peers model images e2e
+.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger bench-spark clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -62,6 +62,10 @@ bench-bookie: bytecode
 
 bench-ledger: bytecode
 	$(UV) run --no-sync python -m benchmarks.ledger_bench $(ARGS)
+
+# The Spark source against raw files, in one run; ARGS="--quick" for a look. Needs Java.
+bench-spark: bytecode
+	$(UV) run --no-sync python -m benchmarks.spark_bench $(ARGS)
 
 # Container images (images/), and the tests on a real Kubernetes cluster, which they make first (docs/kubernetes/testing.md).
 images:

@@ -174,15 +174,20 @@ def test_a_read_never_fences_the_writer(read: Read, client: Any, cluster: Cluste
 def test_the_data_of_a_job_is_held_and_let_go(
     read: Read, publish: Publish, cluster: Cluster, topic: str, spark: SparkSession
 ) -> None:
+    ask = cluster.process.request
     publish(topic, [b"%d" % number for number in range(500)], batching_enabled=False)
+    ask("PUT", path(topic) + "/subscription/reader", "earliest")
     options = {**cluster.options, "topic": topic, "http": cluster.process.http}
     with held(options) as chosen:
         frame = spark.read.format("quire").options(**chosen).load()
-        assert frame.rdd.getNumPartitions() >= 1  # planned
-        cluster.process.request("DELETE", path(topic) + "/truncate")
-        (cursor,) = cluster.process.request("GET", path(topic) + "/subscriptions")
-        assert cursor == f"quire.job.{chosen['jobId']}"
-    assert cluster.process.request("GET", path(topic) + "/subscriptions") == []
+        assert frame.count() == 500
+        ask("POST", path(topic) + "/subscription/reader/skip_all")
+        assert sorted(ask("GET", path(topic) + "/subscriptions")) == [f"quire.job.{chosen['jobId']}", "reader"]
+        assert frame.count() == 500
+        before = len(internals(cluster, topic)["ledgers"])
+    assert ask("GET", path(topic) + "/subscriptions") == ["reader"]
+    ask("DELETE", path(topic) + "/truncate")
+    assert len(internals(cluster, topic)["ledgers"]) < before
 
 
 def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
@@ -191,6 +196,7 @@ def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
     publish(topic, [b"%d" % number for number in range(500)], batching_enabled=False)
     http = cluster.process.http
     rows = read(topic=topic, http=http).collect()
+    cluster.process.request("PUT", path(topic) + "/subscription/reader", "earliest")
     cluster.process.request("DELETE", path(topic) + "/truncate")
     start = f"{rows[0].ledger}:{rows[0].entry}"
     with pytest.raises(AnalysisException, match=r"was trimmed; begin later, or take what is there"):
@@ -207,7 +213,7 @@ def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
         ({"ledgers": "999999", "mode": "entries"}, "ledger 999999 does not exist"),
         ({"managedLedger": "a/b/persistent/c"}, "there is no managed ledger a/b/persistent/c"),
         ({"topics": "public/default/zzz*"}, "no topic matches public/default/zzz*"),
-        ({"topic": "x", "maxRows": "5"}, "there is no option maxRows"),
+        ({"topic": "x", "maxRows": "5"}, "there is no option maxrows"),
         ({"topic": "x", "columns": "payload,weight"}, "mode messages has no column 'weight'"),
         ({}, "give one of topic, topics, managedLedger and ledgers"),
     ],

@@ -1,0 +1,40 @@
+"""A Spark driver of its own, for tests that kill it: `python streaming_driver.py OUT CHECKPOINT option=value ...`.
+
+Streams what there is into Parquet, micro-batch by micro-batch, and ends. Prints `ready` when the query starts.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from quire_jobs.source import register
+
+
+def main(out: str, checkpoint: str, *words: str) -> None:
+    """Until everything that was there when it began is written."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .getOrCreate()
+    )
+    register(spark)
+    options = dict(word.split("=", 1) for word in words)
+    frame = spark.readStream.format("quire").options(**options).load()
+    print("ready", flush=True)
+    query = (
+        frame.select("ledger", "entry", "payload")
+        .writeStream.format("parquet")
+        .option("path", out)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

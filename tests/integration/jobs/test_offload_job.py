@@ -1,0 +1,225 @@
+"""`quire jobs run offload --local` against a cluster of processes, etcd, and a real S3 server."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulsar
+import pytest
+
+from quire_bookie.model import LedgerId
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.offload.segment_reader import SegmentReader
+from quire_broker.offload.windows import WindowCache
+from quire_broker.topic.topic_names import parse_topic
+from quire_broker.wire.entry import peek
+from quire_jobs.source.cluster import open_cluster
+from quire_jobs.source.options import parse_options
+from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.s3_server import S3Server, require_s3
+from tests.support.standalone import QUIRE, StandaloneProcess
+
+GUARD_S = 240
+BUCKET = "ledgers"
+SETTINGS = ("managedLedgerMaxEntriesPerLedger=100", "managedLedgerMinLedgerRolloverTimeMinutes=0")
+
+
+@dataclass
+class World:
+    """A standalone of three bookies and a bucket."""
+
+    process: StandaloneProcess
+    metadata: str
+    s3: S3Server
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def arguments(self, topic: str, *more: str) -> list[str]:
+        """Of a run that offloads this topic."""
+        words = [QUIRE, "jobs", "run", "offload", "--json", "--metadata", self.metadata, "--http", self.process.http]
+        words += [] if "--master" in more else ["--local"]
+        return [*words, f"target=s3://{BUCKET}", f"endpoint={self.s3.endpoint}", f"topics={topic}", *more]
+
+    def offload(self, topic: str, *more: str, code: int = 0) -> dict[str, Any]:
+        """Run it to its end; its summary."""
+        done = subprocess.run(
+            self.arguments(topic, *more),
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            env=self.environment,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr[-4000:]
+        summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert self.s3.secret_key not in done.stdout + done.stderr
+        return summary
+
+    @property
+    def place(self) -> Place:
+        """The bucket."""
+        return open_place(f"s3://{BUCKET}", self.environment)
+
+    def names(self) -> set[str]:
+        """Of all objects."""
+        return set(asyncio.run(self.place.names()))
+
+    def records(self, topic: str) -> list[LedgerRecord]:
+        """A topic's ledgers as stored."""
+
+        async def read() -> list[LedgerRecord]:
+            async with open_cluster(parse_options({"metadata": self.metadata, "topic": topic})) as cluster:
+                node = await cluster.metadata.get(node_path(parse_topic(topic).ledger_name))
+                assert node is not None
+                return list(decode_list(node.value).ledgers)
+
+        return asyncio.run(read())
+
+    def offloaded_payloads(self, topic: str) -> list[bytes]:
+        """The messages of all offloaded ledgers, read from the bucket alone."""
+
+        async def read() -> list[bytes]:
+            found: list[bytes] = []
+            cache = WindowCache()
+            for record in self_records:
+                if record.offload is not None and record.offload.complete:
+                    reader = await SegmentReader.open(
+                        self.place, LedgerId(record.ledger_id), record.offload.uuid, cache
+                    )
+                    async for run in reader.scan():
+                        for entry in run:
+                            payload = bytes(entry.payload)
+                            found.append(payload[peek(payload).payload_offset :])
+            await cache.close()
+            return found
+
+        self_records = self.records(topic)
+        return asyncio.run(read())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("offload")
+    for name in ("etcd", "s3"):
+        (folder / name).mkdir()
+    s3 = S3Server(require_s3(), folder / "s3")
+    etcd = EtcdServer(require_etcd(), folder / "etcd")
+    s3.start()
+    s3.make_bucket(BUCKET)
+    etcd.start()
+    metadata = f"etcd://{etcd.endpoint}"
+    before = dict(os.environ)
+    os.environ.update(s3.environment)  # the broker reads the bucket with the same keys
+    process = StandaloneProcess(folder, bookies=3, settings=SETTINGS, metadata=metadata)
+    try:
+        process.start()
+        yield World(process, metadata, s3, before | s3.environment)
+    finally:
+        process.close()
+        etcd.kill()
+        s3.stop()
+        for key in s3.environment:
+            os.environ.pop(key)
+        os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def stock(world: World) -> Iterator[Any]:
+    client = pulsar.Client(
+        world.process.url, operation_timeout_seconds=60, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    yield client
+    client.close()
+
+
+def produce(stock: Any, topic: str, count: int, size_bytes: int = 1024) -> list[bytes]:
+    """Send and have acknowledged; what was sent, in order."""
+    payloads = [(b"%d " % number).ljust(size_bytes, b"%d" % (number % 7)) for number in range(count)]
+    producer = stock.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    for payload in payloads:
+        producer.send_async(payload, lambda _result, _id: None)
+    producer.flush()
+    producer.close()
+    return payloads
+
+
+def consumed(stock: Any, topic: str, count: int) -> list[bytes]:
+    """What a stock consumer reads from the earliest message on."""
+    reader = stock.create_reader(topic, pulsar.MessageId.earliest)
+    found = [reader.read_next(timeout_millis=60_000).data() for _ in range(count)]
+    reader.close()
+    return found
+
+
+def test_closed_ledgers_go_into_the_bucket_once_and_stay_readable(world: World, stock: Any) -> None:
+    topic = "persistent://public/default/once"
+    sent = produce(stock, topic, 450)
+    before = world.names()
+    summary = world.offload(topic)
+    assert summary["outcome"] == "succeeded" and summary["problems"] == []
+    counts = summary["counts"]
+    assert (counts["ledgers_offloaded"], counts["ledgers_failed"], counts["entries"]) == (4, 0, 400)
+    records = world.records(topic)
+    assert [record.offloaded for record in records] == [True] * 4 + [False]
+    assert counts["size_bytes"] == sum(record.size_bytes for record in records[:4])
+    assert len(world.names() - before) == 8, "data and index of each, and no note"
+    assert world.offloaded_payloads(topic) == sent[:400]
+
+    again = world.offload(topic)
+    assert (again["counts"]["ledgers_offloaded"], again["counts"]["ledgers_left"]) == (0, 5)
+    assert len(world.names() - before) == 8
+    assert world.records(topic) == records
+    assert consumed(stock, topic, 450) == sent
+
+
+def test_a_driver_killed_half_way_leaves_nothing_believed_and_the_next_run_ends_it(world: World, stock: Any) -> None:
+    topic = "persistent://public/default/killed"
+    sent = produce(stock, topic, 700)
+    before = world.names()
+    with (world.process.data.parent / "killed.log").open("wb") as log:
+        # 700 KB at 100 KB a second and two tasks: it is in the middle of a ledger most of the time.
+        driver = subprocess.Popen(
+            world.arguments(topic, "rate=100k", "--master", "local[2]"), stdout=log, stderr=log, env=world.environment
+        )
+    deadline = time.monotonic() + GUARD_S
+    while not any(record.offloaded for record in world.records(topic)):
+        assert driver.poll() is None and time.monotonic() < deadline, "it ended before it was killed"
+        time.sleep(0.2)  # another process: there is no event to wait on
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+    believed = [record for record in world.records(topic) if record.offloaded]
+    assert 0 < len(believed) < 6, "killed too late to show anything"
+    assert world.offloaded_payloads(topic) == sent[: 100 * len(believed)] or len(believed) > 0
+    assert consumed(stock, topic, 700) == sent
+
+    summary = world.offload(topic)
+    assert summary["outcome"] == "succeeded", summary
+    assert summary["counts"]["ledgers_offloaded"] >= 1
+    assert world.offloaded_payloads(topic) == sent[:600]
+    uuids = {record.offload.uuid for record in world.records(topic) if record.offload is not None}
+    objects = {name for name in world.names() - before if not name.startswith(".quire/")}
+    assert {name[:36] for name in objects} == uuids and len(objects) == 12, "nothing that nobody knows is left"
+    assert consumed(stock, topic, 700) == sent
+
+
+def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, stock: Any) -> None:
+    topic = "persistent://public/default/refused"
+    produce(stock, topic, 150)
+    wrong = World(world.process, world.metadata, world.s3, world.environment | {"AWS_SECRET_ACCESS_KEY": "wrong"})
+    told = wrong.offload(topic, code=1)
+    assert "the target cannot be written" in told["error"] and "credentials are not accepted" in told["error"]
+    assert [record.offload for record in world.records(topic)] == [None, None]
+    unknown = world.offload("public/default/nothing-there", code=1)
+    assert "there is no topic persistent://public/default/nothing-there" in unknown["error"]
+    missing = world.offload(topic, "ledgers=999999", code=1)
+    assert "no ledger of this id is listed by persistent://public/default/refused" in missing["error"]

@@ -1,0 +1,166 @@
+"""`spark.readStream.format("quire")`: offsets, limits, restarts, and what is in Parquet after a driver was killed."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pulsar")
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.integration.jobs.conftest import Cluster
+
+ROOT = Path(__file__).resolve().parents[3]
+Publish = Callable[..., None]
+_names = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/stream{next(_names)}"
+
+
+class Stream:
+    """One query on one checkpoint, run again and again to the end of what there is."""
+
+    def __init__(self, spark: SparkSession, folder: Path, options: dict[str, str]) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._options = options
+
+    def run(self, **options: str) -> list[int]:
+        """Rows of each micro-batch."""
+        given = {**self._options, **options}
+        frame = self._spark.readStream.format("quire").options(**given).load()
+        query = (
+            frame.select("ledger", "entry", "payload")
+            .writeStream.format("parquet")
+            .option("path", str(self._folder / "out"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(300)
+        finally:
+            query.stop()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    def payloads(self) -> list[bytes]:
+        """What is in the table, by position."""
+        rows = self._spark.read.parquet(str(self._folder / "out")).orderBy("ledger", "entry").collect()
+        return [bytes(row.payload) for row in rows]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, cluster: Cluster, tmp_path: Path, topic: str) -> Stream:
+    options = {**cluster.options, "topic": topic, "http": cluster.process.http}
+    return Stream(spark, tmp_path, options)
+
+
+def test_micro_batches_keep_to_the_limit_and_a_restart_goes_on(stream: Stream, publish: Publish, topic: str) -> None:
+    first = [b"%d" % number for number in range(450)]
+    publish(topic, first, batching_enabled=False)
+    assert stream.run(maxEntriesPerTrigger="200") == [200, 200, 50]
+    assert stream.payloads() == first
+    assert stream.run() == []
+    publish(topic, [b"new"], batching_enabled=False)
+    # Asked without the broker, the bookies may not have heard of what the checkpoint says was read: nothing is taken
+    # back, and nothing comes twice.
+    assert sum(stream.run(http="")) <= 1
+    assert sum(stream.run()) <= 1
+    assert stream.payloads() == [*first, b"new"]
+
+
+def test_a_limit_by_bytes_and_a_start_in_the_middle(stream: Stream, publish: Publish, topic: str) -> None:
+    publish(topic, [b"x" * 1000 for _ in range(100)], batching_enabled=False)
+    batches = stream.run(maxBytesPerTrigger="30000", startPosition="earliest")
+    assert sum(batches) == 100
+    assert max(batches) <= 30
+
+
+def test_a_cursor_follows_the_commits(stream: Stream, publish: Publish, cluster: Cluster, topic: str) -> None:
+    publish(topic, [b"%d" % number for number in range(300)], batching_enabled=False)
+    stream.run(cursor="spark", maxEntriesPerTrigger="100")
+    path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    backlog = cluster.process.request("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"]
+    assert backlog in (0, 100)  # Spark tells of a micro-batch when it begins the next one
+    assert stream.run(cursor="spark") == []
+    assert stream.payloads() == [b"%d" % number for number in range(300)]
+
+
+def test_a_stream_that_lost_its_place_fails_unless_it_may_not(
+    stream: Stream, publish: Publish, cluster: Cluster, topic: str
+) -> None:
+    publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
+    stream.run(maxEntriesPerTrigger="100")
+    path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    publish(topic, [b"%d" % number for number in range(250, 600)], batching_enabled=False)
+    cluster.process.request("PUT", path + "/subscription/reader", "earliest")
+    cluster.process.request("DELETE", path + "/truncate")
+    publish(topic, [b"after"], batching_enabled=False)
+    with pytest.raises(StreamingQueryException, match="was trimmed"):
+        stream.run()
+    stream.run(failOnDataLoss="false")
+    assert stream.payloads()[-1] == b"after"
+
+
+def test_a_stream_has_no_end_and_says_so(stream: Stream, publish: Publish, topic: str) -> None:
+    publish(topic, [b"x"], batching_enabled=False)
+    with pytest.raises(Exception, match="a stream has no end"):
+        stream.run(endLedger="5")
+
+
+@pytest.mark.timeout(1200)
+def test_a_driver_that_is_killed_leaves_every_message_once_in_parquet(
+    spark: SparkSession, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    payloads = [b"message %d" % number for number in range(3000)]
+    publish(topic, payloads, batching_enabled=False)
+    out, checkpoint, log = tmp_path / "out", tmp_path / "checkpoint", tmp_path / "driver.log"
+    options = {**cluster.options, "topic": topic, "http": cluster.process.http, "maxEntriesPerTrigger": "100"}
+    command = [sys.executable, "-m", "tests.integration.jobs.streaming_driver", str(out), str(checkpoint)]
+    command += [f"{name}={value}" for name, value in options.items()]
+    kills = 0
+    while True:
+        planned = _planned(checkpoint)
+        with log.open("ab") as output:
+            driver = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
+        try:
+            if kills < 3:
+                # Two more micro-batches were planned: the newest is under way, or written and not committed.
+                assert _until_planned(checkpoint, planned + 2, driver), log.read_text()[-6000:]
+                kills += 1
+            else:
+                assert driver.wait(600) == 0, log.read_text()[-6000:]
+                break
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)  # Python and its JVM at once
+            driver.wait()
+    rows = spark.read.parquet(str(out)).orderBy("ledger", "entry").collect()
+    assert [bytes(row.payload) for row in rows] == payloads
+    assert _planned(checkpoint) == 30
+
+
+def _planned(checkpoint: Path) -> int:
+    return len([path for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()])
+
+
+def _until_planned(checkpoint: Path, count: int, driver: "subprocess.Popen[bytes]") -> bool:
+    """Whether so many were planned within five minutes, by a driver that still runs."""
+    deadline = time.monotonic() + 300
+    while _planned(checkpoint) < count:
+        if time.monotonic() > deadline or driver.poll() is not None:
+            return False
+        time.sleep(0.05)  # another process: there is no event to wait on
+    return True
