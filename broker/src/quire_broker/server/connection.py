@@ -51,13 +51,13 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(frame_bytes_max)
         self._keep_alive_s = keep_alive_s
         self._pending_max = pending_max
-        self._handler = make_handler(self)
+        self._make_handler = make_handler
+        self._handler: Handler
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self._paused = 0
-        self._closing = False
         self._unsent = 0
         self._pending = 0
         self._pending_bytes = 0
@@ -69,16 +69,15 @@ class Connection(asyncio.Protocol):
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """The socket is open, and what TLS needs was said: a probe that only connects gets no further than `__init__`,
+        nor does asyncio report its end."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if address else "unknown"
         self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
-        if self._closing:  # refused before the socket was ours
-            self._transport = None
-            transport.abort()
+        self._handler = self._make_handler(self)
 
     def data_received(self, data: bytes) -> None:
         """Split and hand on; a peer that breaks the protocol is dropped, alone."""
@@ -159,7 +158,6 @@ class Connection(asyncio.Protocol):
 
         A peer that does not take the rest within a few seconds loses it: its producers and consumers must not stay.
         """
-        self._closing = True
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -170,7 +168,6 @@ class Connection(asyncio.Protocol):
 
     def _drop(self) -> None:
         """Close at once: the peer is gone, and a socket that waits for it could stay for a quarter of an hour."""
-        self._closing = True
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()

@@ -273,11 +273,18 @@ def test_a_producer_that_we_keep_from_talking_counts_as_alive() -> None:
     assert simulate(scenario, seed=1) == (True, True, False)
 
 
-async def test_a_connection_refused_before_its_socket_is_open_is_closed_when_it_opens() -> None:
-    connection = Connection(PublishBudget(1000), 1000, 30.0, 10, lambda _: Handler())
-    connection.close()
+async def test_a_connection_that_never_opens_has_no_session_and_one_that_opens_may_be_refused() -> None:
+    made: list[Connection] = []
+
+    def refused(connection: Connection) -> Handler:
+        made.append(connection)
+        connection.close()
+        return Handler()
+
+    connection = Connection(PublishBudget(1000), 1000, 30.0, 10, refused)
+    assert not made, "asyncio would not report the end of a handshake that was broken off"
     transport = Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
-    assert transport.aborted
+    assert made == [connection]
     assert connection.closed
     connection.connection_lost(None)
