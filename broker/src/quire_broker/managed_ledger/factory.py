@@ -19,10 +19,13 @@ from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
 from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.offload_attempts import left_behind
 from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.room import Room
+from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
+from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.managed_ledger")
 
@@ -37,7 +40,10 @@ class ManagedLedgerFactory:
         settings: ManagedLedgerSettings,
         clock: WallClock,
         chance: Chance,
+        tier: Tier | None = None,
     ) -> None:
+        """`tier`: the buckets of this broker; without one credentials for none are known."""
+        self.tier = tier or Tier()
         self.cache = EntryCache(settings.cache_bytes)
         self._client = client
         self._store = metadata
@@ -103,13 +109,16 @@ class ManagedLedgerFactory:
 
     def _room(self, name: str, settings: ManagedLedgerSettings) -> Room:
         background = Background()
+        deletions = Deletions(name, self._client, self._store, background, self._chance, settings.retry_backoff_s)
         return Room(
             name,
             self._client,
             self._store,
             LedgerMaker(name, self._client, self._availability, settings),
             self._availability,
-            Deletions(name, self._client, self._store, background, self._chance, settings.retry_backoff_s),
+            deletions,
+            SegmentDeletions(name, self.tier, self._store, background, self._chance),
+            self.tier,
             background,
             self._clock,
             self._chance,
@@ -152,6 +161,7 @@ class ManagedLedgerFactory:
         await asyncio.gather(*(ledger.close() for ledger in self.opened))
         self._open.clear()
         await self._background.close()
+        await self.tier.close()
         self._availability.close()
 
     def _bookies_changed(self, *_: object) -> None:
@@ -187,9 +197,11 @@ async def _delete_stored(room: Room) -> None:
             if ledger_id != NO_CURSOR_LEDGER:
                 await _delete_ledgers(room, [ledger_id])
             await cursor.remove()
-    await _delete_ledgers(room, [record.ledger_id for record in decode_list(value).ledgers])
+    ledgers = decode_list(value).ledgers
+    await _delete_ledgers(room, [record.ledger_id for record in ledgers])
     await room.deletions.wait(room.settings.metadata_patience_s)
     await stored.remove()
+    await room.segments.delete_all(left_behind(ledgers, ()), room.tier.settings.read_timeout_s)
 
 
 async def _delete_ledgers(room: Room, ledger_ids: Sequence[int]) -> None:

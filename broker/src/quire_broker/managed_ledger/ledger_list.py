@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 
 
@@ -16,7 +17,8 @@ from quire_broker.managed_ledger.position import Position
 class LedgerRecord:
     """One ledger as the list node has it. `closed_ms` 0: it is (or may be) still written and the counts are unknown.
 
-    `extra` holds fields of the stored form that this room does not interpret (offloading), kept as they were read.
+    `offload`: its copy in a bucket, or an attempt at one. `extra` holds fields of the stored form that this room does
+    not interpret, kept as they were read.
     """
 
     ledger_id: int
@@ -24,6 +26,12 @@ class LedgerRecord:
     size_bytes: int = 0
     closed_ms: int = 0
     extra: bytes = b""
+    offload: OffloadContext | None = None
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether a bucket holds all of it."""
+        return self.offload is not None and self.offload.complete
 
     def closed(self, entries: int, size_bytes: int, closed_ms: int) -> "LedgerRecord":
         """The same ledger with its final counts."""
@@ -99,6 +107,10 @@ class LedgerList:
             else record
             for record in self._records.values()
         ]
+
+    def record(self, ledger_id: int) -> LedgerRecord | None:
+        """A ledger's record as stored; None when it is not listed."""
+        return self._records.get(ledger_id)
 
     def entries_in(self, ledger_id: int) -> int:
         """Number of confirmed entries of the ledger; 0 for one that is not listed."""

@@ -98,6 +98,11 @@ class Reader(Handle, Protocol):
     """A ledger opened for reads."""
 
     @property
+    def metadata(self) -> LedgerMetadata:
+        """As last read."""
+        ...
+
+    @property
     def last_add_confirmed(self) -> EntryId:
         """The last entry that may be read."""
         ...

@@ -1,7 +1,8 @@
 """The list node of one managed ledger and the live list beside it. Owns every write of that node, one at a time.
 
 A lost compare-and-set means that another owner took over: it is never retried with the new version. A ledger that
-leaves the list gets its deletion record in the same transaction.
+leaves the list or the bookies gets its deletion record in the same transaction, and so do objects that no record names
+any more.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
+from quire_broker.managed_ledger.offload_attempts import left_behind
+from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_node import StoredNode
 
 ROOT = "/managed-ledgers"
@@ -27,13 +30,20 @@ class ListStore:
     """`node`: what is stored; `ledgers`: the same with what was confirmed since."""
 
     def __init__(
-        self, name: str, stored: StoredNode, node: LedgerListNode, ledgers: LedgerList, deletions: Deletions
+        self,
+        name: str,
+        stored: StoredNode,
+        node: LedgerListNode,
+        ledgers: LedgerList,
+        deletions: Deletions,
+        segments: SegmentDeletions,
     ) -> None:
         self.name = name
         self.node = node
         self.ledgers = ledgers
         self._stored = stored
         self._deletions = deletions
+        self._segments = segments
         self._lock = asyncio.Lock()
 
     async def update(
@@ -49,13 +59,16 @@ class ListStore:
         """
         async with self._lock:
             target = change(self.node)
+            left = left_behind(self.node.ledgers, target.ledgers)
+            records = [*self._deletions.record(dropped), *self._segments.record(left)]
             try:
-                await self._stored.write(encode_list(target), self._deletions.record(dropped))
+                await self._stored.write(encode_list(target), records)
             except BadVersionError as error:
                 raise ManagedLedgerFencedError(f"{self.name} is written by another owner") from error
             self.node = target
             self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
         self._deletions.begin(dropped)
+        self._segments.begin(left)
 
     async def set_property(self, key: str, value: str | None) -> None:
         """Set one property, or remove it with None."""

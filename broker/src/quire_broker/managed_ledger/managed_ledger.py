@@ -2,6 +2,7 @@
 
 appender   pending appends and the ledger being written      ledger_list   which entries exist
 reader     entries from cache, writer or closed ledgers       cursors       who has consumed what
+offloads   copies of closed ledgers in a bucket
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from quire_broker.managed_ledger.errors import (
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
 from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
@@ -67,9 +69,11 @@ class ManagedLedger:
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
         self._cache = cache
-        self._reader = EntryReader(room.client, self._ledgers, cache, room.background, room.settings)
+        self._reader = EntryReader(room.client, self._ledgers, cache, room.background, room.settings, room.tier)
         self._trim_lock = asyncio.Lock()
         """Held from the choice of the ledgers that go until they have left the list."""
+        self.offloads = Offloads(room, self._lists, self._trim_lock, self._lost_list)
+        """Attempts at offloading its ledgers, and the broker's own."""
         self._cursors = Cursors(
             room,
             self._lists,
@@ -172,7 +176,9 @@ class ManagedLedger:
             self.on_fenced(error)
 
     def _lost_node(self) -> None:
-        error = ManagedLedgerFencedError(f"{self.name}: another owner writes its cursors")
+        self._lost_list(ManagedLedgerFencedError(f"{self.name}: another owner writes its cursors"))
+
+    def _lost_list(self, error: ManagedLedgerFencedError) -> None:
         self._appender.refuse(error)
         self.fenced(error)
 
@@ -248,8 +254,7 @@ class ManagedLedger:
         try:
             await self._lists.set_property(key, value)
         except ManagedLedgerFencedError as error:
-            self._appender.refuse(error)
-            self.fenced(error)
+            self._lost_list(error)
             raise
 
     async def trim(self) -> list[int]:
@@ -280,8 +285,7 @@ class ManagedLedger:
                 dropped=ledger_ids,
             )
         except ManagedLedgerFencedError as error:
-            self._appender.refuse(error)
-            self.fenced(error)
+            self._lost_list(error)
             raise
         self._reader.forget(ledger_ids)
 
@@ -293,6 +297,9 @@ class ManagedLedger:
     async def _trim_in_background(self) -> None:
         try:
             await self.trim()
+            await self.offloads.drop_copies()
+            if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
+                self.offloads.run_due()
         except MetadataError as error:
             _log.info("%s is trimmed later: %s", self.name, error)
         finally:
@@ -335,6 +342,7 @@ class ManagedLedger:
         await self._release(0.0 if fenced else _DRAIN_S)
 
     async def _release(self, patience_s: float) -> None:
+        await self.offloads.stop()
         if patience_s and self._room.availability.now().metadata_reachable:
             await self._room.background.settle(patience_s)
         await self._room.background.close()
@@ -379,6 +387,7 @@ async def open_managed_ledger(room: Room, cache: TopicCache, *, create: bool) ->
     try:
         await patiently(ledger.recover_cursors, room.backoff(), settings.metadata_patience_s)
         await patiently(room.deletions.resume, room.backoff(), settings.metadata_patience_s)
+        await patiently(room.segments.resume, room.backoff(), settings.metadata_patience_s)
     except BaseException:
         ledger.stop()
         await ledger.release()

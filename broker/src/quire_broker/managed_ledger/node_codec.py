@@ -1,8 +1,7 @@
 """The value of a managed ledger's node: its ledgers, its properties, where it was terminated. Pure.
 
 The ledger being written is stored with its id and an explicit timestamp 0 only. What this room does not interpret
-(offload contexts, fields of newer versions) is carried along byte for byte. We write the plain form and read the
-compressed one too.
+(fields of newer versions) is carried along byte for byte. We write the plain form and read the compressed one too.
 """
 
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from google.protobuf.message import DecodeError
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.compressed_value import plain_value
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.offload_context import decode_context, encode_context
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.proto import managed_ledger_pb2 as pb
 
@@ -35,6 +35,8 @@ def encode_list(node: LedgerListNode) -> bytes:
         if record.closed_ms:
             info.entries = record.entries
             info.size = record.size_bytes
+        if record.offload is not None:
+            info.offloadContext = encode_context(record.offload)
         if record.extra:
             info.MergeFromString(record.extra)
     if node.terminated is not None:
@@ -69,6 +71,8 @@ def decode_list(value: bytes) -> LedgerListNode:
 def _record_of(info: "pb.ManagedLedgerInfo.LedgerInfo") -> LedgerRecord:
     rest = pb.ManagedLedgerInfo.LedgerInfo()
     rest.CopyFrom(info)
-    for name in ("ledgerId", "entries", "size", "timestamp"):
+    for name in ("ledgerId", "entries", "size", "timestamp", "offloadContext"):
         rest.ClearField(name)
-    return LedgerRecord(info.ledgerId, info.entries, info.size, info.timestamp, rest.SerializePartialToString())
+    offload = decode_context(info.offloadContext) if info.HasField("offloadContext") else None
+    extra = rest.SerializePartialToString()
+    return LedgerRecord(info.ledgerId, info.entries, info.size, info.timestamp, extra, offload)

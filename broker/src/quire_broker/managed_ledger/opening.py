@@ -39,9 +39,10 @@ async def open_list(room: Room, *, create: bool) -> Opened:
         records.pop()  # the ledger does not exist: it was deleted before its removal from the list came to be known
     if node.terminated is not None:
         ledgers = LedgerList(records, last.entries if last else None, last.size_bytes if last else 0)
-        return Opened(ListStore(room.name, stored, node, ledgers, room.deletions), None)
+        return Opened(ListStore(room.name, stored, node, ledgers, room.deletions, room.segments), None)
     if last is not None:
-        records[-1] = records[-1].closed(last.entries, last.size_bytes, room.clock.now_ms())
+        closed_ms = records[-1].closed_ms if records[-1].offloaded else room.clock.now_ms()
+        records[-1] = records[-1].closed(last.entries, last.size_bytes, closed_ms)
     writer = await _make_ledger(room)
     if writer is None:
         # Readers are served and the next append tries again. The compare-and-set below fences the former owner too.
@@ -60,7 +61,7 @@ async def open_list(room: Room, *, create: bool) -> Opened:
         raise ManagedLedgerFencedError(f"{room.name} was opened by another owner at the same time") from error
     room.deletions.begin(dropped)
     ledgers = LedgerList(kept, None if writer is None else 0)
-    return Opened(ListStore(room.name, stored, target, ledgers, room.deletions), writer)
+    return Opened(ListStore(room.name, stored, target, ledgers, room.deletions, room.segments), writer)
 
 
 async def _load(room: Room, stored: StoredNode, *, create: bool) -> LedgerListNode:
@@ -82,6 +83,8 @@ async def _recover_last(room: Room, node: LedgerListNode) -> ClosedCounts | None
     try:
         return await room.maker.recover(last)
     except NoSuchLedgerError:
+        if node.ledgers[-1].offloaded:  # a bucket has it: nothing is lost, and its record says how much there is
+            return ClosedCounts(node.ledgers[-1].entries, node.ledgers[-1].size_bytes)
         _log.warning("the last ledger %d of %s does not exist and is dropped from its list", last, room.name)
         return None
 

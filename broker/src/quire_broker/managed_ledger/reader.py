@@ -1,7 +1,8 @@
 """Reads ranges of a managed ledger: from the cache, the ledger being written, or closed ledgers. Decides no position.
 
 The ledger being written is read through its writer, which knows what is confirmed; closed ledgers are opened without
-recovery and their handles kept, the least recently used given back. Reads of the same range at the same time are one.
+recovery, in the bookies or a bucket (`tiers`), and their handles kept, the least recently used given back. Reads of the
+same range at the same time are one.
 """
 
 import asyncio
@@ -12,9 +13,11 @@ from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.entry_cache import TopicCache
 from quire_broker.managed_ledger.ledger_list import LedgerList
-from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers, Reader
+from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.managed_ledger.tiers import TieredReader
+from quire_broker.offload.tier import Tier
 
 READ_BYTES_MAX = 5 * 1024 * 1024
 """What one call returns when its caller names no bound."""
@@ -30,6 +33,7 @@ class EntryReader:
         cache: TopicCache,
         background: Background,
         settings: ManagedLedgerSettings,
+        tier: Tier,
     ) -> None:
         self.tail: Handle | None = None
         self._client = client
@@ -37,9 +41,9 @@ class EntryReader:
         self._cache = cache
         self._background = background
         self._settings = settings
-        self._readers: dict[int, Reader] = {}
+        self._tier = tier
+        self._readers: dict[int, TieredReader] = {}
         self._busy: dict[int, int] = {}
-        self._opening: dict[int, asyncio.Task[Reader]] = {}
         self._reads: dict[tuple[int, int, int, int], asyncio.Task[Sequence[Entry]]] = {}
 
     async def read(
@@ -98,8 +102,8 @@ class EntryReader:
         tail = self.tail
         if tail is not None and tail.ledger_id == ledger_id:
             return await tail.read(EntryId(first), EntryId(last), bytes_max)
-        reader = await self._open(ledger_id)
         self._busy[ledger_id] = self._busy.get(ledger_id, 0) + 1
+        reader = self._open(ledger_id)
         try:
             return await reader.read(EntryId(first), EntryId(last), bytes_max)
         finally:
@@ -107,17 +111,17 @@ class EntryReader:
             if not self._busy[ledger_id]:
                 del self._busy[ledger_id]
 
-    async def _open(self, ledger_id: int) -> Reader:
+    def _open(self, ledger_id: int) -> TieredReader:
         reader = self._readers.pop(ledger_id, None)
         if reader is None:
-            opening = self._opening.get(ledger_id)
-            if opening is None:
-                opening = self._opening[ledger_id] = self._background.spawn(
-                    self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=False),
-                    f"opening of ledger {ledger_id}",
-                )
-                opening.add_done_callback(lambda _: self._opening.pop(ledger_id, None))
-            reader = await asyncio.shield(opening)
+            reader = TieredReader(
+                LedgerId(ledger_id),
+                self._client,
+                self._tier,
+                lambda: self._ledgers.record(ledger_id),
+                self._settings.password,
+                self._settings.offload,
+            )
         self._readers[ledger_id] = reader  # the newest at the end
         self._give_back()
         return reader

@@ -10,8 +10,10 @@ from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.patience import Backoff
+from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.offload.tier import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Room:
     maker: LedgerMaker
     availability: Availability
     deletions: Deletions
+    segments: SegmentDeletions
+    tier: Tier
     background: Background
     clock: WallClock
     chance: Chance

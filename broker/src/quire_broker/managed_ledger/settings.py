@@ -3,11 +3,12 @@
 Names of the keys that fill them are `managedLedger*`; units are last in our names.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType
+from quire_broker.offload.settings import OffloadSettings
 
 NOTHING_KEPT = 0
 """As a retention: consumed ledgers go at once (on this account)."""
@@ -49,6 +50,8 @@ class ManagedLedgerSettings:
     retention_s: float = NOTHING_KEPT
     retention_bytes: int = NOTHING_KEPT
     trim_interval_s: float = 120.0
+
+    offload: OffloadSettings = field(default_factory=OffloadSettings)
 
     cache_bytes: int = 64 * MIB
     """All managed ledgers of a factory together; the factory's own settings count."""

@@ -2,13 +2,15 @@
 
 A ledger is a candidate when every durable cursor has passed it; it then goes when the retention by time or the one by
 size no longer keeps it (0 keeps nothing on that account, -1 everything). The ledger that is written, and the newest one
-in any case, stays. Without a durable cursor nothing goes unless a retention is set: somebody who publishes first and
-subscribes later finds the messages. (The stock system deletes them.)
+in any case, stays, and so does one that somebody offloads just now, with all after it. Without a durable cursor nothing
+goes unless a retention is set: somebody who publishes first and subscribes later finds the messages. (The stock system
+deletes them.)
 """
 
 from collections.abc import Iterable, Sequence
 
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.offload_attempts import alive
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
@@ -32,7 +34,8 @@ def trimmable(
     gone: list[int] = []
     freed = 0
     for ledger in ledgers:
-        if ledger.ledger_id >= keep_from or not _passed(ledger, slowest):
+        pinned = alive(ledger.offload, now_ms, settings.offload)
+        if ledger.ledger_id >= keep_from or pinned or not _passed(ledger, slowest):
             break
         freed += ledger.size_bytes
         if not _expired(ledger, total - freed, now_ms, settings):

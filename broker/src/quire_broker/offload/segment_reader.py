@@ -180,6 +180,11 @@ class SegmentReader:
             raise SegmentDamagedError(f"{self._key} holds {found.payload_bytes} bytes; its index says {self.length}")
         return found
 
+    async def check_ends(self) -> None:
+        """Whether the data object is there and as long as the index says, and begins as it should. Errors as `read`."""
+        await self._check_block(0)
+        await self._bytes(self.index.data_bytes - 1, 1)
+
     async def close(self) -> None:
         """Drop what is kept of it."""
         self._windows.close()

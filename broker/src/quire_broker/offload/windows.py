@@ -111,11 +111,15 @@ class WindowCache:
         for key in [key for key in self._kept if key[0] == number]:
             self.size_bytes -= len(self._kept.pop(key))
 
+    def drop(self) -> None:
+        """Drop everything that is kept."""
+        self._kept.clear()
+        self.size_bytes = 0
+
     async def close(self) -> None:
         """End what is under way, drop everything."""
         await self._background.close()
-        self._kept.clear()
-        self.size_bytes = 0
+        self.drop()
 
 
 class Windows:

@@ -60,7 +60,7 @@ def test_offload_contexts_and_unknown_fields_are_carried_along() -> None:
     info.ledgerInfo.add(ledgerId=4, entries=2, size=20, timestamp=9, offloadContext=b"\x08\x01\x10\x02\x18\x01")
     value = info.SerializeToString() + b"\xa2\x06\x03new"  # field 100
     node = decode_list(value)
-    assert node.ledgers[0].extra
+    assert node.ledgers[0].offloaded
     assert encode_list(node) == value
 
 

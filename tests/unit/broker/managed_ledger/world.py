@@ -10,6 +10,7 @@ from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerFactory, Man
 from quire_broker.managed_ledger.cursor_state import CursorNode, decode_node
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list
+from quire_broker.offload.tier import Tier
 from tests.sim.loop import Node, SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient
@@ -47,12 +48,13 @@ class Process:
         self._settings = settings
         self._seed = number
         self._factory: ManagedLedgerFactory | None = None
+        self.tier: Tier | None = None
 
     @property
     def factory(self) -> ManagedLedgerFactory:
         if self._factory is None:
             self._factory = ManagedLedgerFactory(
-                self.client, self.store, self._settings, VirtualClock(), SeededChance(self._seed)
+                self.client, self.store, self._settings, VirtualClock(), SeededChance(self._seed), self.tier
             )
         return self._factory
 

@@ -24,37 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6quire_broker/managed_ledger/proto/managed_ledger.proto\x12\x14quire.managed_ledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xbf\x02\n\x11ManagedLedgerInfo\x12\x46\n\nledgerInfo\x18\x01 \x03(\x0b\x32\x32.quire.managed_ledger.ManagedLedgerInfo.LedgerInfo\x12\x44\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12\x32\n\nproperties\x18\x03 \x03(\x0b\x32\x1e.quire.managed_ledger.KeyValue\x1ah\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x16\n\x0eoffloadContext\x18\x05 \x01(\x0c\"\x90\x01\n\x0cMessageRange\x12?\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12?\n\rupperEndpoint\x18\x02 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"n\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12:\n\x08position\x18\x01 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\xd7\x02\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x45\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\".quire.managed_ledger.MessageRange\x12\x36\n\nproperties\x18\x04 \x03(\x0b\x32\".quire.managed_ledger.LongProperty\x12Z\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32\x33.quire.managed_ledger.BatchedEntryDeletionIndexInfo\x12I\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32!.quire.managed_ledger.LongListMap\"\x92\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12\x45\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\".quire.managed_ledger.MessageRange\x12\x36\n\nproperties\x18\x05 \x03(\x0b\x32\".quire.managed_ledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12Z\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32\x33.quire.managed_ledger.BatchedEntryDeletionIndexInfo\x12>\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32$.quire.managed_ledger.StringProperty\"s\n\x17\x43ompressedValueMetadata\x12>\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32%.quire.managed_ledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6quire_broker/managed_ledger/proto/managed_ledger.proto\x12\x14quire.managed_ledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"Y\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x32\n\nproperties\x18\x02 \x03(\x0b\x32\x1e.quire.managed_ledger.KeyValue\"\xcd\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12\x43\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32+.quire.managed_ledger.OffloadDriverMetadata\x12\x16\n\x0eoffloadSegment\x18\x07 \x03(\x0c\"\xbf\x02\n\x11ManagedLedgerInfo\x12\x46\n\nledgerInfo\x18\x01 \x03(\x0b\x32\x32.quire.managed_ledger.ManagedLedgerInfo.LedgerInfo\x12\x44\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12\x32\n\nproperties\x18\x03 \x03(\x0b\x32\x1e.quire.managed_ledger.KeyValue\x1ah\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x16\n\x0eoffloadContext\x18\x05 \x01(\x0c\"\x90\x01\n\x0cMessageRange\x12?\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12?\n\rupperEndpoint\x18\x02 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"n\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12:\n\x08position\x18\x01 \x02(\x0b\x32(.quire.managed_ledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\xd7\x02\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x45\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\".quire.managed_ledger.MessageRange\x12\x36\n\nproperties\x18\x04 \x03(\x0b\x32\".quire.managed_ledger.LongProperty\x12Z\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32\x33.quire.managed_ledger.BatchedEntryDeletionIndexInfo\x12I\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32!.quire.managed_ledger.LongListMap\"\x92\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12\x45\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\".quire.managed_ledger.MessageRange\x12\x36\n\nproperties\x18\x05 \x03(\x0b\x32\".quire.managed_ledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12Z\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32\x33.quire.managed_ledger.BatchedEntryDeletionIndexInfo\x12>\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32$.quire.managed_ledger.StringProperty\"s\n\x17\x43ompressedValueMetadata\x12>\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32%.quire.managed_ledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quire_broker.managed_ledger.proto.managed_ledger_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMPRESSIONTYPE']._serialized_start=1762
-  _globals['_COMPRESSIONTYPE']._serialized_end=1830
+  _globals['_COMPRESSIONTYPE']._serialized_start=2061
+  _globals['_COMPRESSIONTYPE']._serialized_end=2129
   _globals['_KEYVALUE']._serialized_start=80
   _globals['_KEYVALUE']._serialized_end=118
   _globals['_NESTEDPOSITIONINFO']._serialized_start=120
   _globals['_NESTEDPOSITIONINFO']._serialized_end=175
-  _globals['_MANAGEDLEDGERINFO']._serialized_start=178
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=497
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=393
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=497
-  _globals['_MESSAGERANGE']._serialized_start=500
-  _globals['_MESSAGERANGE']._serialized_end=644
-  _globals['_LONGLISTMAP']._serialized_start=646
-  _globals['_LONGLISTMAP']._serialized_end=688
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=690
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=800
-  _globals['_LONGPROPERTY']._serialized_start=802
-  _globals['_LONGPROPERTY']._serialized_end=845
-  _globals['_STRINGPROPERTY']._serialized_start=847
-  _globals['_STRINGPROPERTY']._serialized_end=892
-  _globals['_POSITIONINFO']._serialized_start=895
-  _globals['_POSITIONINFO']._serialized_end=1238
-  _globals['_MANAGEDCURSORINFO']._serialized_start=1241
-  _globals['_MANAGEDCURSORINFO']._serialized_end=1643
-  _globals['_COMPRESSEDVALUEMETADATA']._serialized_start=1645
-  _globals['_COMPRESSEDVALUEMETADATA']._serialized_end=1760
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_start=177
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_end=266
+  _globals['_OFFLOADCONTEXT']._serialized_start=269
+  _globals['_OFFLOADCONTEXT']._serialized_end=474
+  _globals['_MANAGEDLEDGERINFO']._serialized_start=477
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=796
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=692
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=796
+  _globals['_MESSAGERANGE']._serialized_start=799
+  _globals['_MESSAGERANGE']._serialized_end=943
+  _globals['_LONGLISTMAP']._serialized_start=945
+  _globals['_LONGLISTMAP']._serialized_end=987
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=989
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1099
+  _globals['_LONGPROPERTY']._serialized_start=1101
+  _globals['_LONGPROPERTY']._serialized_end=1144
+  _globals['_STRINGPROPERTY']._serialized_start=1146
+  _globals['_STRINGPROPERTY']._serialized_end=1191
+  _globals['_POSITIONINFO']._serialized_start=1194
+  _globals['_POSITIONINFO']._serialized_end=1537
+  _globals['_MANAGEDCURSORINFO']._serialized_start=1540
+  _globals['_MANAGEDCURSORINFO']._serialized_end=1942
+  _globals['_COMPRESSEDVALUEMETADATA']._serialized_start=1944
+  _globals['_COMPRESSEDVALUEMETADATA']._serialized_end=2059
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,300 @@
+"""The offloading of one managed ledger: performs what `offload_attempts` decides, and runs the broker's own offloads.
+
+    begin      an attempt's uuid goes into the ledger's record, which pins it; objects of an attempt before it go
+    complete   the objects are looked at, then the record says that they count
+    abort      the uuid leaves the record, its objects go
+    later      the record says that the bookies' copy goes, then it goes
+
+Every step is one compare-and-set of the list; a crash between two of them leaves an attempt that somebody replaces, or
+objects that a sweep finds. It must never let the bookies' copy go before the objects were looked at.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from quire_bookie.errors import ConfigError, LedgerError, MetadataError, QuireError
+from quire_bookie.model import LedgerId
+from quire_bookie.places.errors import PlaceError
+from quire_broker.errors import ConflictError
+from quire_broker.managed_ledger import offload_attempts as rules
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.room import Room
+from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
+from quire_broker.offload.format import new_uuid
+from quire_broker.offload.segment_reader import SegmentReader
+from quire_broker.offload.segment_writer import SegmentSummary, write_segment
+from quire_broker.offload.target import OffloadTarget
+
+_log = logging.getLogger("quire.offload")
+_COPIES_AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadStatus:
+    """Of the broker's own offloading. `state` in the stock system's words."""
+
+    state: str = "NOT_RUN"
+    last_error: str = ""
+    first_left: Position | None = None
+    """After a run: the first position that is not offloaded."""
+
+
+class Offloads:
+    """See the module's text. Part of a managed ledger."""
+
+    def __init__(
+        self,
+        room: Room,
+        lists: ListStore,
+        trimming: asyncio.Lock,
+        lost_list: Callable[[ManagedLedgerFencedError], None],
+    ) -> None:
+        """`lost_list` is told when a write shows that another owner took over."""
+        self.status = OffloadStatus()
+        self._room = room
+        self._lists = lists
+        self._trimming = trimming
+        self._lost_list = lost_list
+        self._settings = room.settings.offload
+        self._run: asyncio.Task[None] | None = None
+
+    def _record(self, ledger_id: int) -> LedgerRecord | None:
+        return self._lists.ledgers.record(ledger_id)
+
+    async def _update(
+        self,
+        change: Callable[[tuple[LedgerRecord, ...]], tuple[LedgerRecord, ...]],
+        dropped: Sequence[int] = (),
+    ) -> None:
+        try:
+            await self._lists.update(lambda node: replace(node, ledgers=change(node.ledgers)), dropped=dropped)
+        except ManagedLedgerFencedError as error:
+            self._lost_list(error)
+            raise
+
+    # ---- attempts
+    async def begin(
+        self, ledger_id: int, target: OffloadTarget, extra: Mapping[str, str], owner: str = ""
+    ) -> tuple[str, LedgerRecord]:
+        """Pin the ledger for an attempt; its uuid, and the ledger's record. OffloadRefusedError; errors of the list."""
+        uuid = new_uuid(self._room.chance.token(16))
+        async with self._trimming:  # a ledger that was chosen to go must not get an attempt
+
+            def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
+                context = rules.begun(
+                    next((record for record in records if record.ledger_id == ledger_id), None),
+                    ledger_id,
+                    tail=self._lists.ledgers.tail,
+                    uuid=uuid,
+                    target=target,
+                    extra=extra,
+                    owner=owner,
+                    now_ms=self._room.clock.now_ms(),
+                    settings=self._settings,
+                )
+                return rules.with_offload(records, {ledger_id: context})
+
+            await self._update(change)
+        record = self._record(ledger_id)
+        assert record is not None
+        return uuid, record
+
+    async def complete(self, ledger_id: int, uuid: str, entries: int, size_bytes: int) -> None:
+        """From now on the objects count; again changes nothing. OffloadRefusedError; errors of the list."""
+        counts = (entries, size_bytes)
+        record = self._record(ledger_id)
+        if not rules.check_complete(record, ledger_id, uuid, counts):
+            return
+        assert record is not None and record.offload is not None
+        await self._look_at(record, record.offload)
+        async with self._trimming:
+
+            def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
+                present = next((record for record in records if record.ledger_id == ledger_id), None)
+                if not rules.check_complete(present, ledger_id, uuid, counts):
+                    return records
+                assert present is not None and present.offload is not None
+                completed = present.offload.completed(self._room.clock.now_ms())
+                return rules.with_offload(records, {ledger_id: completed})
+
+            await self._update(change)
+        self._room.tier.stats.offloaded_ledgers += 1
+        self._room.tier.stats.offloaded_bytes += size_bytes
+
+    async def _look_at(self, record: LedgerRecord, context: OffloadContext) -> None:
+        try:
+            await self._check(record, context)
+        except (OffloadError, PlaceError, ConfigError) as error:
+            raise rules.OffloadRefusedError(
+                f"ledger {record.ledger_id}: this broker does not find the objects as they should be: {error}"
+            ) from error
+
+    async def _check(self, record: LedgerRecord, context: OffloadContext) -> None:
+        counts = (record.entries, record.size_bytes)
+        await self._room.tier.check(record.ledger_id, context.uuid, context.driver, dict(context.properties), counts)
+
+    async def abort(self, ledger_id: int, uuid: str) -> None:
+        """Give an attempt up, and delete its objects. One that is unknown or complete stays as it is."""
+
+        def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
+            known = next((record.offload for record in records if record.ledger_id == ledger_id), None)
+            if known is None or known.uuid != uuid or known.complete:
+                return records
+            return rules.with_offload(records, {ledger_id: None})
+
+        async with self._trimming:
+            if change(self._lists.node.ledgers) != self._lists.node.ledgers:
+                await self._update(change)
+
+    # ---- the bookies' copies
+    async def drop_copies(self) -> None:
+        """Let the bookies' copies go whose lag is over and whose objects are as they should be."""
+        while True:
+            expired = rules.expired_copies(
+                self._lists.ledgers.records(),
+                tail=self._lists.ledgers.tail,
+                now_ms=self._room.clock.now_ms(),
+                settings=self._settings,
+            )[:_COPIES_AT_ONCE]
+            changes: dict[int, OffloadContext | None] = {}
+            for record in expired:
+                await self._judge_copy(record, changes)
+            if not changes:
+                return
+            await self._store_copies(changes)
+
+    async def _judge_copy(self, record: LedgerRecord, changes: dict[int, OffloadContext | None]) -> None:
+        assert record.offload is not None
+        try:
+            await self._check(record, record.offload)
+        except (SegmentMissingError, SegmentDamagedError) as error:
+            _log.warning("ledger %d stays in the bookies and counts as not offloaded: %s", record.ledger_id, error)
+            changes[record.ledger_id] = None
+        except (PlaceError, OffloadError, ConfigError) as error:
+            _log.info("the copy of ledger %d in the bookies goes later: %s", record.ledger_id, error)
+        else:
+            changes[record.ledger_id] = replace(record.offload, bookies_deleted=True)
+
+    async def _store_copies(self, changes: dict[int, OffloadContext | None]) -> None:
+        async with self._trimming:
+            # Looking at objects took time: only what is still the same attempt changes.
+            present = {record.ledger_id: record.offload for record in self._lists.ledgers.records()}
+            agreed = {
+                ledger_id: context
+                for ledger_id, context in changes.items()
+                if (known := present.get(ledger_id)) is not None
+                and known.complete
+                and not known.bookies_deleted
+                and (context is None or context.uuid == known.uuid)
+            }
+            gone = [ledger_id for ledger_id, context in agreed.items() if context is not None]
+            await self._update(lambda records: rules.with_offload(records, agreed), gone)
+        self._room.tier.stats.bookie_copies_deleted += len(gone)
+
+    # ---- the broker's own offloading
+    @property
+    def running(self) -> bool:
+        """Whether the broker offloads this managed ledger now."""
+        return self._run is not None
+
+    def run_due(self) -> None:
+        """Begin with what the thresholds say, unless a run is under way."""
+        settings = self._settings
+        if settings.target is None or self.running:
+            return
+        tail, now_ms = self._lists.ledgers.tail, self._room.clock.now_ms()
+        found = rules.due(self._lists.ledgers.records(), tail=tail, now_ms=now_ms, settings=settings)
+        if found:
+            self._start(found)
+
+    def run_up_to(self, ledger_id: int) -> None:
+        """Begin with all ledgers before this one. ConflictError: a run is under way; OffloadError: no target is set."""
+        if self.running:
+            raise ConflictError("Offload already in progress")
+        settings = self._settings
+        if settings.target is None:
+            raise OffloadError("no offload target: set managedLedgerOffloadDriver and a bucket, or the namespace's")
+        tail, now_ms = self._lists.ledgers.tail, self._room.clock.now_ms()
+        records = self._lists.ledgers.records()
+        self._start(rules.up_to(records, ledger_id, tail=tail, now_ms=now_ms, settings=settings))
+
+    def _start(self, ledger_ids: list[int]) -> None:
+        self.status = OffloadStatus("RUNNING")
+        self._run = self._room.background.spawn(self._offload_all(ledger_ids), f"offload of {self._room.name}")
+        self._run.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._run = None
+        left = self._first_left()
+        if task.cancelled():
+            self.status = OffloadStatus("ERROR", "it was broken off: the topic was unloaded", left)
+        elif (error := task.exception()) is not None:
+            self.status = OffloadStatus("ERROR", str(error), left)
+        else:
+            self.status = OffloadStatus("SUCCESS", first_left=left)
+
+    def _first_left(self) -> Position:
+        for record in self._lists.ledgers.records():
+            if not record.offloaded:
+                return Position(record.ledger_id, 0)
+        return self._lists.ledgers.last_confirmed
+
+    async def _offload_all(self, ledger_ids: list[int]) -> None:
+        failure: QuireError | None = None
+        for ledger_id in ledger_ids:
+            async with self._room.tier.turns:
+                try:
+                    await self._offload(ledger_id)
+                except rules.OffloadRefusedError as error:
+                    _log.info("%s", error)
+                    failure = failure or error
+                except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
+                    _log.warning("ledger %d is not offloaded: %s", ledger_id, error)
+                    self._room.tier.stats.offload_failures += 1
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _offload(self, ledger_id: int) -> None:
+        """One ledger: written, read back, complete. Errors: the attempt was given up, where the metadata allowed it."""
+        assert self._settings.target is not None
+        target = self._settings.target
+        place = self._room.tier.place(target)
+        uuid, _ = await self.begin(ledger_id, target, {}, rules.OWN)
+        try:
+            password = self._room.settings.password
+            source = await self._room.client.open_ledger(LedgerId(ledger_id), password=password, recover=False)
+            try:
+                summary = await write_segment(place, source, uuid, self._settings.write)
+            finally:
+                await source.close()
+            reader = await SegmentReader.open(place, LedgerId(ledger_id), uuid, self._room.tier.windows)
+            try:
+                await self._compare(reader, summary)
+            finally:
+                await reader.close()
+            await self.complete(ledger_id, uuid, summary.entries, summary.payload_bytes)
+        except (LedgerError, OffloadError, PlaceError):
+            try:
+                await self.abort(ledger_id, uuid)
+            except MetadataError as error:
+                _log.info("an attempt at ledger %d is left to be replaced: %s", ledger_id, error)
+            raise
+
+    @staticmethod
+    async def _compare(reader: SegmentReader, summary: SegmentSummary) -> None:
+        found = await reader.verify()
+        if (found.entries, found.payload_bytes, found.crc) != (summary.entries, summary.payload_bytes, summary.crc):
+            raise SegmentDamagedError(f"ledger {summary.ledger_id} was read back as {found}; written was {summary}")
+
+    async def stop(self) -> None:
+        """Break a run off; its attempt is replaced by whoever offloads the ledger next."""
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])

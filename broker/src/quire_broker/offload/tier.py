@@ -1,0 +1,99 @@
+"""The buckets of a broker: opened once per target, shared by all its topics, with one bound of memory for reads.
+
+Knows segments and places, no managed ledger. Credentials come from the process's surroundings.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quire_bookie.model import LedgerId
+from quire_bookie.places.errors import PlaceError
+from quire_bookie.places.place import Place
+from quire_broker.offload.errors import SegmentDamagedError
+from quire_broker.offload.segment_reader import SegmentReader
+from quire_broker.offload.segment_writer import delete_segment
+from quire_broker.offload.settings import TierSettings
+from quire_broker.offload.target import OffloadTarget, open_target
+from quire_broker.offload.windows import WindowCache
+
+_PLACES_MAX = 64
+
+
+@dataclass(slots=True)
+class TierStats:
+    """Counters since the start."""
+
+    offloaded_ledgers: int = 0
+    offloaded_bytes: int = 0
+    offload_failures: int = 0
+    reads: int = 0
+    read_failures: int = 0
+    fallbacks: int = 0
+    """Reads that another copy answered, because the one that was to be read did not."""
+    bookie_copies_deleted: int = 0
+    segments_deleted: int = 0
+
+
+class Tier:
+    """See the module's text. `turns`: held by each offload that runs in this broker."""
+
+    def __init__(
+        self,
+        settings: TierSettings | None = None,
+        environment: Mapping[str, str] | None = None,
+        opened: Callable[[OffloadTarget], Place] | None = None,
+    ) -> None:
+        """`opened` makes the place of a target; by default as `open_target` does."""
+        self.settings = settings or TierSettings()
+        self.stats = TierStats()
+        self.windows = WindowCache(self.settings.windows)
+        self.turns = asyncio.Semaphore(self.settings.at_once)
+        self._open = opened or (lambda target: open_target(target, environment or {}))
+        self._places: dict[OffloadTarget, Place] = {}
+
+    def place(self, target: OffloadTarget) -> Place:
+        """The place of a target. ConfigError."""
+        found = self._places.get(target)
+        if found is None:
+            while len(self._places) >= _PLACES_MAX:
+                del self._places[next(iter(self._places))]
+            found = self._places[target] = self._open(target)
+        return found
+
+    async def open(self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str]) -> SegmentReader:
+        """A segment, to be read. SegmentMissingError, SegmentDamagedError, PlaceError, ConfigError."""
+        place = self.place(OffloadTarget.from_properties(driver, properties))
+        try:
+            async with asyncio.timeout(self.settings.read_timeout_s):
+                return await SegmentReader.open(place, LedgerId(ledger_id), uuid, self.windows)
+        except TimeoutError:
+            raise PlaceError(f"{place.url}: no answer for {self.settings.read_timeout_s:.0f} s") from None
+
+    async def check(
+        self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str], counts: tuple[int, int]
+    ) -> None:
+        """Whether both objects are there and hold so many entries and bytes, by index and ends. Errors of `open`.
+
+        No more than that: whoever wrote it has read it all back.
+        """
+        reader = await self.open(ledger_id, uuid, driver, properties)
+        try:
+            found = (reader.last_add_confirmed + 1, reader.length)
+            if found != counts:
+                raise SegmentDamagedError(
+                    f"{uuid} holds {found[0]} entries of {found[1]} bytes; ledger {ledger_id} has {counts[0]} of "
+                    f"{counts[1]}"
+                )
+            await reader.check_ends()
+        finally:
+            await reader.close()
+
+    async def delete(self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str]) -> None:
+        """Remove both objects. PlaceError, ConfigError."""
+        await delete_segment(self.place(OffloadTarget.from_properties(driver, properties)), ledger_id, uuid)
+        self.stats.segments_deleted += 1
+
+    async def close(self) -> None:
+        """End what is read."""
+        await self.windows.close()
