@@ -123,7 +123,7 @@ async def _span(cluster: Cluster, record: LedgerRecord, said: Position | None) -
         if not record.entries:
             return None
         last, size_bytes = record.entries - 1, record.size_bytes
-        return Span(record.ledger_id, 0, last, size_bytes, record.closed_ms, record.extra)
+        return Span(record.ledger_id, 0, last, size_bytes, record.closed_ms, record if record.offloaded else None)
     try:
         found = await _open_span(cluster, record.ledger_id)
     except NoSuchLedgerError:

@@ -1,4 +1,4 @@
-"""What a driver or a task needs of the cluster: its metadata and a ledger client. Opens and closes both.
+"""What a driver or a task needs of the cluster: its metadata, a ledger client, the buckets. Opens and closes them.
 
 Ledgers are opened without recovery only: a recovery would fence their writer.
 """
@@ -37,6 +37,7 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
 
 
@@ -67,10 +68,11 @@ class ClusterAddress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Both, open. Made by `open_cluster`."""
+    """All of it, open. Made by `open_cluster`."""
 
     metadata: MetadataStore
     client: LedgerClient
+    tier: Tier
     password: bytes
 
     async def open_ledger(self, ledger_id: int) -> LedgerReader:
@@ -101,7 +103,9 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
                 chance=SystemChance(),
             )
             await closing.enter_async_context(client)
-            yield Cluster(metadata, client, config.managed_ledger_password.encode())
+            tier = Tier(environment=environment)
+            closing.push_async_callback(tier.close)
+            yield Cluster(metadata, client, tier, config.managed_ledger_password.encode())
 
 
 @contextmanager

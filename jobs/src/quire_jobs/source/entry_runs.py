@@ -6,11 +6,16 @@ Bounded: one run of `batch_bytes` is given out while the next one is read. A led
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError
-from quire_bookie.model import Buffer, EntryId
+from quire_bookie.model import Buffer, EntryId, LedgerId
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.tiers import TieredReader
+from quire_broker.offload.errors import SegmentMissingError
+from quire_broker.offload.settings import OffloadSettings, ReadFirst
 from quire_jobs.errors import DataLossError
 from quire_jobs.source.cluster import Cluster
 from quire_jobs.source.options import SourceOptions
@@ -27,6 +32,11 @@ class Run:
     ledger_id: int
     first: int
     payloads: Sequence[Buffer]
+
+
+def _is_gone(error: LedgerError) -> bool:
+    """Whether it says for certain that the entries are nowhere, rather than that somebody does not answer."""
+    return isinstance(error, _GONE) or isinstance(error.__cause__, SegmentMissingError)
 
 
 class StoredEntries(Protocol):
@@ -65,7 +75,14 @@ class EntryRuns:
                 async for run in self._span(span):
                     yield run
                     at = run.first + len(run.payloads)
-            except _GONE as error:
+            except LedgerError as error:
+                if not _is_gone(error):
+                    raise
+                moved = await self._moved(log, span)
+                if moved is not None:
+                    async for run in self.of(log, [replace(moved, first=at)]):
+                        yield run
+                    continue
                 text = (
                     f"entries {at} to {span.last} of ledger {span.ledger_id} of {log} are gone ({error}): they were "
                     "trimmed or deleted after the job was planned"
@@ -107,10 +124,19 @@ class EntryRuns:
         last = min(last, first + self._options.batch_rows - 1)
         return await source.read(EntryId(first), EntryId(last), self._options.batch_bytes)
 
-    async def _open(self, span: Span) -> EntrySource:
-        return await self._from_bookies(span)
+    async def _moved(self, log: LogName, span: Span) -> Span | None:
+        """The span where it is by now, if it went to a bucket since the job was planned."""
+        node = await self._cluster.metadata.get(node_path(log.name)) if log.name else None
+        records = () if node is None else decode_list(node.value).ledgers
+        record = next((known for known in records if known.ledger_id == span.ledger_id and known.offloaded), None)
+        known = None if span.record is None else span.record.offload
+        return None if record is None or record.offload == known else replace(span, record=record)
 
-    async def _from_bookies(self, span: Span) -> EntrySource:
+    async def _open(self, span: Span) -> EntrySource:
+        if span.record is not None:
+            cluster, settings = self._cluster, OffloadSettings(read_first=ReadFirst(self._options.read_priority))
+            ledger = LedgerId(span.ledger_id)
+            return TieredReader(ledger, cluster.client, cluster.tier, lambda: span.record, cluster.password, settings)
         reader = await self._cluster.open_ledger(span.ledger_id)
         try:
             reader.take_confirmed(EntryId(span.last))

@@ -5,6 +5,7 @@ because a consumer is slow. What runs ahead is bounded: one item of each iterati
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from types import TracebackType
@@ -73,6 +74,23 @@ class LoopThread:
                 yield found[0]
         finally:
             self.run(end)
+
+
+_shared: dict[int, LoopThread] = {}
+_sharing = threading.Lock()
+
+
+def shared_loop() -> LoopThread:
+    """The loop of this process for work that comes again and again: tasks of a worker, steps of a driver. It never ends.
+
+    gRPC remembers every loop that it ever served until its last channel is collected: in a process that makes a loop for
+    each piece of work, it calls into closed ones.
+    """
+    with _sharing:
+        process = os.getpid()  # a loop does not survive a fork
+        if process not in _shared:
+            _shared[process] = LoopThread("quire").__enter__()
+        return _shared[process]
 
 
 async def _cancel_others() -> None:

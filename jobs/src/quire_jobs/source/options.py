@@ -65,9 +65,7 @@ class SourceOptions(BaseModel):
     fail_on_data_loss: bool = Field(True, description="false: what is gone is passed over and logged")
     max_entries_per_trigger: int = Field(0, ge=0, description="streaming: entries of one micro-batch; 0: no limit")
     max_bytes_per_trigger: int = Field(0, ge=0, description="streaming: stored bytes of one micro-batch; 0: no limit")
-    cursor: str = Field(
-        "", description="streaming: subscription that commits move, trimming follows it; needs http"
-    )
+    cursor: str = Field("", description="streaming: subscription that commits move, trimming follows it; needs http")
 
     @field_validator("ledgers", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
 from quire_jobs.decode.chunks import LOOK_BACK_ENTRIES_MAX
 
@@ -29,7 +30,7 @@ class LogName:
 class Span:
     """Entries `first` to `last` of one ledger, `size_bytes` of payload in all (an estimate where it was cut).
 
-    `closed_ms`: when the ledger was closed; 0: it is written. `offload`: what its record says of an offload, as stored.
+    `closed_ms`: when the ledger was closed; 0: it is written. `record`: of a ledger that was offloaded, where to.
     """
 
     ledger_id: int
@@ -37,7 +38,7 @@ class Span:
     last: int
     size_bytes: int
     closed_ms: int = 0
-    offload: bytes = b""
+    record: LedgerRecord | None = None
 
     @property
     def entries(self) -> int:

@@ -79,9 +79,7 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if getattr(options, name) is not None:
                 raise JobOptionsError(f"quire source: a stream has no end: leave out {name.replace('_', ' ')}")
         if options.ledgers:
-            raise JobOptionsError(
-                "quire source: ledgers are for a batch; a stream follows a topic or managedLedger"
-            )
+            raise JobOptionsError("quire source: ledgers are for a batch; a stream follows a topic or managedLedger")
         if options.job_id:
             raise JobOptionsError("quire source: a stream holds its data by the option cursor, not by jobId")
         self._options = options
