@@ -11,11 +11,27 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
+from quire_broker.config_offload import OffloadConfig
 from quire_broker.config_security import BrokerSecurityConfig, OptionalPort
-from quire_broker.limits import CONNECTION_PUBLISH_BYTES_MAX, FRAME_PADDING_BYTES, PUBLISH_BYTES_MAX
+from quire_broker.limits import (
+    BACKLOG_QUOTA_CHECK_S,
+    CONNECTION_PUBLISH_BYTES_MAX,
+    FRAME_PADDING_BYTES,
+    PUBLISH_BYTES_MAX,
+)
 from quire_broker.ownership.listeners import parse_listeners
+from quire_broker.topic.backlog_quota import QuotaPolicy
 
 Count = Annotated[int, Field(ge=0)]
+
+
+def _limit(value: int) -> int:
+    if value == 0 or value < -1:
+        raise ValueError("a limit is a number above 0, or -1 for none")
+    return value
+
+
+Limit = Annotated[int, AfterValidator(_limit)]
 
 
 def _listeners(text: str) -> str:
@@ -90,7 +106,34 @@ class ManagedLedgerConfig(ProcessConfig):
         return self
 
 
-class ServingConfig(ManagedLedgerConfig):
+class BacklogQuotaConfig(ProcessConfig):
+    """How far subscriptions may be behind where their namespace says nothing."""
+
+    backlog_quota_check_enabled: bool = Field(
+        True, alias="backlogQuotaCheckEnabled", description="false: no backlog quota is kept, also none of a namespace"
+    )
+    backlog_quota_check_interval_s: int = Field(
+        int(BACKLOG_QUOTA_CHECK_S),
+        alias="backlogQuotaCheckIntervalInSeconds",
+        ge=1,
+        description="pause between two looks at the backlogs, in s",
+    )
+    backlog_quota_default_limit_bytes: Limit = Field(
+        -1, alias="backlogQuotaDefaultLimitBytes", description="bytes behind the slowest subscription; -1: no limit"
+    )
+    backlog_quota_default_limit_s: Limit = Field(
+        -1,
+        alias="backlogQuotaDefaultLimitSecond",
+        description="age of the oldest message that a subscription has not, in s; -1: no limit",
+    )
+    backlog_quota_default_policy: QuotaPolicy = Field(
+        QuotaPolicy.HOLD,
+        alias="backlogQuotaDefaultRetentionPolicy",
+        description="beyond it: producer_request_hold, producer_exception or consumer_backlog_eviction",
+    )
+
+
+class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig):
     """What a broker does for its clients."""
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")

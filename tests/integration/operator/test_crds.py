@@ -70,6 +70,8 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("ManagedLedger", {"spec.rollover": {"maxSize": "1k"}}, "maxSize must be 1Mi or more"),
     ("ManagedLedger", {"spec.retention": {"time": "3h"}}, "time and size go together"),
     ("ManagedLedger", {"spec.backlogQuota": {"policy": "ProducerException"}}, "size or time is needed"),
+    ("ManagedLedger", {"spec.backlogQuota": {"size": "0"}}, "size must be 1 or more"),
+    ("ManagedLedger", {"spec.backlogQuota": {"time": "10ms"}}, "time must be 1s or more"),
     ("ManagedLedger", {"spec.topics": [{"name": "a"}, {"name": "a"}]}, 'Duplicate value: {"name":"a"}'),
     (
         "ManagedLedger",

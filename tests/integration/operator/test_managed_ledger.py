@@ -85,7 +85,12 @@ async def stack(
     kubeconfig: Path, kube: KubeApi, namespace: str, etcd_server: EtcdServer, tmp_path: Path
 ) -> AsyncIterator[Stack]:
     pool = bookie(replicas=1, metadata={"endpoints": [etcd_server.endpoint]})
-    wanted = managed_ledger(topics=TOPICS, replication=ONE, retention={"time": "90m", "size": "1Gi", "ttl": "1h"})
+    wanted = managed_ledger(
+        topics=TOPICS,
+        replication=ONE,
+        retention={"time": "90m", "size": "1Gi", "ttl": "1h"},
+        backlogQuota={"size": "1Gi", "policy": "ConsumerBacklogEviction"},
+    )
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await Kube.open(str(kubeconfig)))
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -127,10 +132,18 @@ async def test_a_namespace_comes_to_be_as_declared_and_goes_with_its_resource(st
     policies = await stack.rest("GET", "/admin/v2/namespaces/shop/orders")
     assert policies["retention_policies"] == {"retentionTimeInMinutes": 90, "retentionSizeInMB": 1024}
     assert policies["message_ttl_in_seconds"] == 3600
+    quota = {"limitSize": 2**30, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+    assert policies["backlog_quota_map"] == {"destination_storage": quota, "message_age": quota}
     names = await stack.rest("GET", "/admin/v2/persistent/shop/orders")
     assert names == [
         f"persistent://shop/orders/{name}" for name in ("placed-partition-0", "placed-partition-1", "plain")
     ]
+    assert await stack.passes(1) == 60, "nothing is left to do"
+
+    access = [{"role": "keeper", "actions": ["Admin"]}]
+    assert stack.api.merge(stack.path, {"spec": {"access": access}}).ok
+    await stack.passes(2)
+    assert await stack.rest("GET", "/admin/quire/namespaces/shop/orders/admins") == ["keeper"]
     assert await stack.passes(1) == 60, "nothing is left to do"
 
     await stack.rest("DELETE", "/admin/v2/persistent/shop/orders/plain/subscription/tail")

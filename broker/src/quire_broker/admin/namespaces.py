@@ -2,7 +2,8 @@
 
 Of the stored policies this broker acts on persistence, retention, deduplication and autoTopicCreation, for topics
 loaded from then on, and on messageTTL within a minute; the others are kept for brokers that know them. Policies that
-would promise something which nobody keeps are refused.
+would promise something which nobody keeps are refused. Backlog quotas, offloading and permissions have modules of their
+own.
 """
 
 from typing import Any
@@ -31,7 +32,6 @@ STORED_POLICIES = {
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
     "maxUnackedMessagesPerSubscription": "max_unacked_messages_per_subscription",
     "compactionThreshold": "compaction_threshold",
-    "offloadThreshold": "offload_threshold",
     "schemaCompatibilityStrategy": "schema_compatibility_strategy",
     "schemaValidationEnforced": "schema_validation_enforced",
     "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
@@ -42,8 +42,8 @@ STORED_POLICIES = {
 
 
 NOT_SERVED = (
-    *("backlogQuota", "dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "publishRate"),
-    *("subscribeRate", "encryptionRequired", "offloadPolicies"),
+    *("dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "publishRate"),
+    *("subscribeRate", "encryptionRequired"),
 )
 """Policies that are refused."""
 
@@ -65,7 +65,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_post(policy, set_policy)
     router.add_put(policy, set_policy)
     router.add_delete(policy, remove_policy)
-    router.add_get(f"{root}/{{namespace}}/backlogQuotaMap", backlog_quotas)
     refused = f"{root}/{{namespace}}/{{policy:{'|'.join(NOT_SERVED)}}}"
     router.add_post(refused, refuse_policy)
     router.add_put(refused, refuse_policy)
@@ -152,11 +151,6 @@ async def get_policy(request: web.Request) -> web.Response:
     """One policy; no content when it was never set."""
     value = (await _policies(request)).get(STORED_POLICIES[request.match_info["policy"]])
     return done() if value is None else answer(value)
-
-
-async def backlog_quotas(request: web.Request) -> web.Response:
-    """Those that another broker stored; this one enforces none."""
-    return answer((await _policies(request)).get("backlog_quota_map") or {})
 
 
 async def refuse_policy(request: web.Request) -> web.Response:

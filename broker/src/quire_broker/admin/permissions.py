@@ -1,7 +1,9 @@
 """Permissions of namespaces, topics and subscriptions, at Pulsar's paths. They stand in the namespace's policies.
 
 Brokers read policies anew every few seconds: a grant is in force here at once, at another broker within that time.
-What a revoked role has open stays open until it connects anew.
+What a revoked role has open is closed a little later (`PermissionWatch`). Admins of a namespace are our own:
+
+    GET, POST /admin/quire/namespaces/{tenant}/{namespace}/admins   [role]; who is not named any more is none
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from quire_broker.admin.answers import answer, body_of, done, failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.ownership.policies import Json
-from quire_broker.security.authorization import NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
+from quire_broker.security.authorization import ADMINS_KEY, NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
 
 AUTH_POLICIES = "auth_policies"
 
@@ -27,6 +29,8 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_delete(root + "/subscription/{subscription}/{role}", revoke_on_subscription)
     router.add_post(root + "/{role}", grant_on_namespace)
     router.add_delete(root + "/{role}", revoke_on_namespace)
+    router.add_get("/admin/quire/namespaces/{tenant}/{namespace}/admins", admins)
+    router.add_post("/admin/quire/namespaces/{tenant}/{namespace}/admins", set_admins)
     root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/permissions"
     router.add_get(root, of_topic)
     router.add_post(root + "/{role}", grant_on_topic)
@@ -125,6 +129,18 @@ async def revoke_on_subscription(request: web.Request) -> web.Response:
             part[subscription] = left
 
     await _change(request, change)
+    return done()
+
+
+async def admins(request: web.Request) -> web.Response:
+    """`[role]`."""
+    return answer((await _read(request)).get(ADMINS_KEY) or [])
+
+
+async def set_admins(request: web.Request) -> web.Response:
+    """These roles, and no others, may do everything in the namespace, beside the admins of its tenant."""
+    roles = await _texts(request, "roles")
+    await _change(request, lambda auth: auth.update({ADMINS_KEY: roles}))
     return done()
 
 

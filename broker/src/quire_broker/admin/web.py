@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from quire_broker.admin import (
+    backlog_quotas,
     brokers,
     clusters,
     ledgers,
     namespaces,
+    offload,
     overview,
     permissions,
     schemas,
@@ -31,7 +33,20 @@ def make_app(broker: "RunningBroker") -> web.Application:
     """All routes, on one broker."""
     app = web.Application(middlewares=[errors_as_json, authorized], client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    for part in (brokers, clusters, permissions, namespaces, topics, subscriptions, schemas, ledgers, overview, status):
+    for part in (
+        brokers,
+        clusters,
+        permissions,
+        backlog_quotas,
+        offload,
+        namespaces,
+        topics,
+        subscriptions,
+        schemas,
+        ledgers,
+        overview,
+        status,
+    ):
         part.add_routes(app.router)
     return app
 

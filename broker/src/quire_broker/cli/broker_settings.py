@@ -11,13 +11,16 @@ from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LEN
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
 from quire_broker.cli.access_settings import access_settings
-from quire_broker.config import BrokerConfig, ManagedLedgerConfig, StandaloneConfig
+from quire_broker.cli.offload_settings import offload_settings, tier_settings
+from quire_broker.config import BacklogQuotaConfig, BrokerConfig, ManagedLedgerConfig, ServingConfig, StandaloneConfig
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.server.parts import SessionSettings
 from quire_broker.standalone import StandaloneSettings, quorums
+from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas
+from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
 
@@ -44,7 +47,7 @@ def chosen_quorums(config: ManagedLedgerConfig, bookies: int) -> tuple[int, int,
 
 
 def ledger_settings(
-    config: ManagedLedgerConfig, *, bookies: int, frame_bytes: int = FRAME_BYTES_MAX
+    config: ServingConfig, *, bookies: int, frame_bytes: int = FRAME_BYTES_MAX
 ) -> ManagedLedgerSettings:
     """The settings of managed ledgers."""
     ensemble, write, ack = chosen_quorums(config, bookies)
@@ -63,6 +66,7 @@ def ledger_settings(
         retention_bytes=config.retention_mb * MIB if config.retention_mb >= 0 else UNLIMITED,
         trim_interval_s=float(config.retention_check_interval_s),
         cache_bytes=config.cache_size_mb * MIB,
+        offload=offload_settings(config),
     )
 
 
@@ -97,7 +101,24 @@ def serving_settings(
             ),
             ledger=ledger,
         ),
+        backlog_quotas=backlog_quota_settings(config),
+        tier=tier_settings(config),
         publish_bytes_max=config.publish_buffer_mb * MIB,
+    )
+
+
+def backlog_quota_settings(config: BacklogQuotaConfig) -> BacklogQuotaSettings:
+    """What holds where a namespace says nothing of its backlog."""
+
+    def quota(limit: int) -> BacklogQuota | None:
+        return BacklogQuota(limit, config.backlog_quota_default_policy) if limit > 0 else None
+
+    return BacklogQuotaSettings(
+        enabled=config.backlog_quota_check_enabled,
+        check_interval_s=float(config.backlog_quota_check_interval_s),
+        default=BacklogQuotas(
+            quota(config.backlog_quota_default_limit_bytes), quota(config.backlog_quota_default_limit_s)
+        ),
     )
 
 

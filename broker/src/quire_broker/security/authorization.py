@@ -3,9 +3,11 @@
     /admin/policies/<t>         adminRoles: may do everything in the tenant
     /admin/policies/<t>/<ns>    auth_policies: namespace_auth {role: [action]},
                                 destination_auth {topic: {role: [action]}},
-                                subscription_auth_roles {subscription: [role]}
+                                subscription_auth_roles {subscription: [role]},
+                                quire_admin_roles [role]: may do everything in the namespace, but make or delete it
 
-Super users may do everything. Where the policies cannot be read nothing is allowed: the error goes up.
+The last is our own: stock brokers pass over it, and drop it when they write the policies. Super users may do
+everything. Where the policies cannot be read nothing is allowed: the error goes up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from quire_broker.topic.topic_names import NamespaceName, TopicName
 NAMESPACE_KEY = "namespace_auth"
 TOPIC_KEY = "destination_auth"
 SUBSCRIPTION_KEY = "subscription_auth_roles"
+ADMINS_KEY = "quire_admin_roles"
 
 
 class Action(StrEnum):
@@ -53,9 +56,15 @@ class Authorization:
             return False
         return role in _listed(info.get("adminRoles"))
 
+    async def is_namespace_admin(self, role: str, namespace: NamespaceName) -> bool:
+        """Whether it may do everything in a namespace."""
+        if await self.is_admin(role, namespace.tenant):
+            return True
+        return role in _listed((await self._auth_policies(namespace)).get(ADMINS_KEY))
+
     async def may(self, role: str, action: Action, topic: TopicName) -> bool:
         """Whether a role may do this with a topic: by the namespace, the topic, or the topic it is a partition of."""
-        if await self.is_admin(role, topic.namespace.tenant):
+        if await self.is_namespace_admin(role, topic.namespace):
             return True
         auth = await self._auth_policies(topic.namespace)
         topics = auth.get(TOPIC_KEY) or {}
@@ -68,14 +77,14 @@ class Authorization:
 
     async def may_subscribe(self, role: str, topic: TopicName, subscription: str) -> bool:
         """Whether a role may use a subscription; one that has roles of its own is for those only."""
-        if await self.is_admin(role, topic.namespace.tenant):
+        if await self.is_namespace_admin(role, topic.namespace):
             return True
         roles = ((await self._auth_policies(topic.namespace)).get(SUBSCRIPTION_KEY) or {}).get(subscription)
         return (not roles or role in _listed(roles)) and await self.may(role, Action.CONSUME, topic)
 
     async def may_in_namespace(self, role: str, action: Action, namespace: NamespaceName) -> bool:
         """Whether a role may do this with all topics of a namespace."""
-        if await self.is_admin(role, namespace.tenant):
+        if await self.is_namespace_admin(role, namespace):
             return True
         return action in _listed(((await self._auth_policies(namespace)).get(NAMESPACE_KEY) or {}).get(role))
 

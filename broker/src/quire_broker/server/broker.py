@@ -25,7 +25,6 @@ from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
-from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
@@ -152,7 +151,6 @@ class RunningBroker:
             topics=self.topics,
             lookups=lookups,
             policies=self.policies,
-            schemas=SchemaRegistry(self.metadata, self.ledger_client, settings.topics.ledger, self.clock, self.chance),
             backlog_quotas=quotas,
             names=ProducerNames(settings.cluster, instance),
             budget=self.budget,
@@ -187,6 +185,7 @@ class RunningBroker:
 
     def _accept(self) -> asyncio.Protocol:
         settings = self.settings.session
+        self.parts.stats.connections_opened += 1
         return Connection(
             self.budget,
             settings.frame_bytes_max,
@@ -196,8 +195,6 @@ class RunningBroker:
         )
 
     def _session(self, connection: Connection) -> Session:
-        # Not in `_accept`: of a probe that only connects to the port of TLS there is nothing to close.
-        self.parts.stats.connections_opened += 1
         session = Session(self.parts, connection, self._session_lost)
         self.sessions.add(session)
         if len(self.sessions) > self.settings.connections_max:

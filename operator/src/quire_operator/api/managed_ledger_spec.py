@@ -201,9 +201,21 @@ class BacklogPolicy(StrEnum):
 class BacklogQuota(ApiModel):
     """How far behind a cursor may be."""
 
-    RULES = (Rule("has(self.size) || has(self.time)", "backlogQuota: size or time is needed"),)
+    RULES = (
+        Rule("has(self.size) || has(self.time)", "backlogQuota: size or time is needed"),
+        Rule(
+            "!has(self.size) || quantity(self.size).compareTo(quantity('1')) >= 0",
+            "backlogQuota: size must be 1 or more",
+            ".size",
+        ),
+        Rule(
+            "!has(self.time) || duration(self.time) >= duration('1s')",
+            "backlogQuota: time must be 1s or more",
+            ".time",
+        ),
+    )
 
-    size: Quantity | None = Field(None, description="Bytes of the slowest cursor.")
+    size: Quantity | None = Field(None, description="Bytes behind the slowest cursor of a topic.")
     time: Duration | None = Field(None, description="Age of the oldest message that is not consumed.")
     policy: BacklogPolicy = Field(BacklogPolicy.HOLD, description="What happens then.")
 

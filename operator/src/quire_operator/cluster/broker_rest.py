@@ -16,7 +16,7 @@ from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
-from quire_operator.plan.namespace import isolation_name
+from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
 WISH_TIMEOUT_S = 60.0
@@ -102,6 +102,8 @@ class BrokerRest:
             case act.Grant(namespace, role, actions):
                 path = f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, safe='')}"
                 await self._wish(door, "POST" if actions else "DELETE", path, list(actions) if actions else None)
+            case act.SetAdmins(namespace, roles):
+                await self._wish(door, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
             case act.CreateTopic(namespace, topic, partitions):
                 await self._create_topic(door, _topic(namespace, topic), partitions)
             case act.GrowTopic(namespace, topic, partitions):
@@ -173,11 +175,14 @@ def namespace_state(body: dict[str, Any]) -> NamespaceState:
         parts = [found.pop(f"{name}-partition-{index}", None) for index in range(count)]
         topics[name] = _summed(count, [part for part in parts if part is not None])
     topics |= {name: _summed(0, [each]) for name, each in found.items()}
-    granted = (stored.get("auth_policies") or {}).get("namespace_auth") or {}
+    quotas = stored.get("backlog_quota_map") or {}
+    policies |= {backlog_quota_path(kind): quotas[kind] for kind in BACKLOG_KINDS if kind in quotas}
+    auth = stored.get("auth_policies") or {}
     return NamespaceState(
         exists=True,
         policies=policies,
-        grants={role: tuple(actions) for role, actions in granted.items()},
+        grants={role: tuple(actions) for role, actions in (auth.get("namespace_auth") or {}).items()},
+        admins=tuple(auth.get("quire_admin_roles") or ()),
         topics=topics,
         writable_bookies=int(body["bookies"]["writable"]),
     )

@@ -167,6 +167,14 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAdmins:
+    """These roles, and no others, may do everything in the namespace."""
+
+    namespace: str
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadTopic:
     """Have the brokers open a topic, so that they know what its cursors have left."""
 
@@ -210,6 +218,7 @@ NamespaceAction = (
     | SetIsolation
     | ForgetIsolation
     | Grant
+    | SetAdmins
     | CreateTopic
     | GrowTopic
     | CreateCursor

@@ -32,9 +32,11 @@ class NamespaceState:
 
     exists: bool
     policies: Mapping[str, Any] = field(default_factory=dict)
-    """By path: `persistence`, `retention`, `messageTTL`."""
+    """By path, query included: `persistence`, `retention`, `messageTTL`, `backlogQuota?...`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What roles may do in the namespace."""
+    admins: tuple[str, ...] = ()
+    """Roles that may do everything there."""
     isolation: Mapping[str, Any] | None = None
     """The namespace isolation policy of our name."""
     topics: Mapping[str, TopicSeen] = field(default_factory=dict)

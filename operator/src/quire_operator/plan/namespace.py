@@ -7,7 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from quire_operator.api.managed_ledger_spec import AccessAction, InitialPosition, ManagedLedgerSpec, Topic
+from quire_operator.api.managed_ledger_spec import (
+    AccessAction,
+    BacklogPolicy,
+    BacklogQuota,
+    InitialPosition,
+    ManagedLedgerSpec,
+    Topic,
+)
 from quire_operator.api.quantities import duration_ms, quantity_bytes
 from quire_operator.plan.actions import (
     CreateCursor,
@@ -17,12 +24,19 @@ from quire_operator.plan.actions import (
     GrowTopic,
     LoadTopic,
     NamespaceAction,
+    SetAdmins,
     SetIsolation,
     SetPolicy,
 )
 from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
 
 _ACTIONS = {AccessAction.PRODUCE: "produce", AccessAction.CONSUME: "consume"}
+_BACKLOG_POLICIES = {
+    BacklogPolicy.HOLD: "producer_request_hold",
+    BacklogPolicy.REFUSE: "producer_exception",
+    BacklogPolicy.EVICT: "consumer_backlog_eviction",
+}
+BACKLOG_KINDS = ("destination_storage", "message_age")
 LOADS_MAX = 20
 ACTIONS_MAX = 100
 """In one pass: a namespace of thousands of cursors is brought up over several, each with a status."""
@@ -44,8 +58,29 @@ def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
             "retentionSizeInMB": retention_mb(spec.retention.size),
         }
     if spec.retention.ttl is not None:
-        found["messageTTL"] = -(-duration_ms(spec.retention.ttl) // 1000)
+        found["messageTTL"] = _seconds(spec.retention.ttl)
+    if spec.backlog_quota is not None:
+        found |= _backlog_quotas(spec.backlog_quota)
     return found
+
+
+def backlog_quota_path(kind: str) -> str:
+    """Where a kind of quota is set."""
+    return f"backlogQuota?backlogQuotaType={kind}"
+
+
+def _backlog_quotas(quota: BacklogQuota) -> dict[str, Any]:
+    """Both kinds, so that one that is not declared any more, or was the brokers' default, is no limit."""
+    limits = {
+        "limitSize": -1 if quota.size is None else quantity_bytes(quota.size),
+        "limitTime": -1 if quota.time is None else _seconds(quota.time),
+    }
+    return {backlog_quota_path(kind): limits | {"policy": _BACKLOG_POLICIES[quota.policy]} for kind in BACKLOG_KINDS}
+
+
+def _seconds(duration: str) -> int:
+    """Rounded up: never less than was asked for."""
+    return -(-duration_ms(duration) // 1000)
 
 
 def isolation_name(namespace: str) -> str:
@@ -67,7 +102,7 @@ def isolation(namespace: str, hosts: str) -> dict[str, Any]:
 
 
 def grants(spec: ManagedLedgerSpec) -> dict[str, tuple[str, ...]]:
-    """What each role may do, in Pulsar's words."""
+    """What each role may do, in Pulsar's words, which have none for admins of a namespace."""
     return {
         entry.role: tuple(sorted(_ACTIONS[action] for action in entry.actions if action in _ACTIONS))
         for entry in spec.access
@@ -121,6 +156,9 @@ def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAct
         actions = wanted.get(role, ())
         if tuple(sorted(there.grants.get(role, ()))) != actions:
             found.append(Grant(spec.namespace, role, actions))
+    admins = tuple(sorted(entry.role for entry in spec.access if AccessAction.ADMIN in entry.actions))
+    if tuple(sorted(there.admins)) != admins:
+        found.append(SetAdmins(spec.namespace, admins))
     return found
 
 

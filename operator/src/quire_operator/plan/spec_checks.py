@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.api.managed_ledger_spec import AccessAction, Brokers
+from quire_operator.api.managed_ledger_spec import Brokers
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
 from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
@@ -49,9 +49,7 @@ def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
     spec = resource.spec
     served_later = {
         "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
-        "spec.access[].actions[Admin]": any(AccessAction.ADMIN in entry.actions for entry in spec.access),
         "spec.analytics": bool(spec.analytics),
-        "spec.backlogQuota": spec.backlog_quota is not None,
         "spec.offload": spec.offload is not None,
     }
     return [name for name, given in served_later.items() if given]

@@ -4,6 +4,7 @@ import pytest
 from aiohttp import web
 
 from quire_broker.admin import (
+    backlog_quotas,
     brokers,
     clusters,
     ledgers,
@@ -34,19 +35,25 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
         ("GET", "/admin/v2/namespaces/{tenant}", Need.TENANT),
         ("PUT", NAMESPACE, Need.TENANT),
         ("GET", f"{NAMESPACE}/topics", Need.LIST),
-        ("POST", f"{NAMESPACE}/permissions/{{role}}", Need.TENANT),
-        ("GET", f"{NAMESPACE}/permissions", Need.TENANT),
+        ("DELETE", NAMESPACE, Need.TENANT),
+        ("GET", NAMESPACE, Need.NAMESPACE),
+        ("POST", f"{NAMESPACE}/permissions/{{role}}", Need.NAMESPACE),
+        ("GET", f"{NAMESPACE}/permissions", Need.NAMESPACE),
+        ("POST", f"{NAMESPACE}/backlogQuota", Need.NAMESPACE),
+        ("GET", "/admin/quire/namespaces/{tenant}/{namespace}", Need.NAMESPACE),
+        ("GET", "/admin/quire/namespaces/{tenant}/{namespace}/admins", Need.NAMESPACE),
+        ("POST", "/admin/quire/namespaces/{tenant}/{namespace}/admins", Need.TENANT),
         ("GET", "/admin/v2/{domain}/{tenant}/{namespace}", Need.LIST),
-        ("PUT", TOPIC, Need.TENANT),
-        ("DELETE", TOPIC, Need.TENANT),
+        ("PUT", TOPIC, Need.NAMESPACE),
+        ("DELETE", TOPIC, Need.NAMESPACE),
         ("GET", f"{TOPIC}/partitions", Need.LOOK_UP),
-        ("PUT", f"{TOPIC}/partitions", Need.TENANT),
+        ("PUT", f"{TOPIC}/partitions", Need.NAMESPACE),
         ("GET", f"{TOPIC}/stats", Need.LOOK_UP),
         ("GET", f"{TOPIC}/lastMessageId", Need.CONSUME),
-        ("POST", f"{TOPIC}/permissions/{{role}}", Need.TENANT),
+        ("POST", f"{TOPIC}/permissions/{{role}}", Need.NAMESPACE),
         ("PUT", f"{TOPIC}/subscription/{{subscription}}", Need.CONSUME),
         ("POST", f"{TOPIC}/subscription/{{subscription}}/skip_all", Need.CONSUME),
-        ("POST", f"{TOPIC}/terminate", Need.TENANT),
+        ("POST", f"{TOPIC}/terminate", Need.NAMESPACE),
         ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
         ("GET", "/admin/quire/ledgers/{ledger}", Need.SUPER_USER),
         ("GET", "/something/new", Need.SUPER_USER),
@@ -58,10 +65,12 @@ def test_a_path_asks_of_a_role(method: str, path: str, need: Need) -> None:
 
 def test_every_route_that_asks_for_a_name_has_it_in_its_path() -> None:
     app = web.Application()
-    for part in (brokers, clusters, permissions, namespaces, topics, subscriptions, schemas, ledgers, overview, status):
+    of_namespaces = (permissions, backlog_quotas, namespaces, overview)
+    for part in (brokers, clusters, *of_namespaces, topics, subscriptions, schemas, ledgers, status):
         part.add_routes(app.router)
     names = {
         Need.TENANT: ("tenant",),
+        Need.NAMESPACE: ("tenant", "namespace"),
         Need.LIST: ("tenant", "namespace"),
         Need.LOOK_UP: ("tenant", "namespace", "topic"),
         Need.CONSUME: ("tenant", "namespace", "topic"),

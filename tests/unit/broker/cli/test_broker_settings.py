@@ -13,6 +13,7 @@ from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.config_security import BrokerSecurityConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
 SERVING: dict[str, Any] = {
@@ -29,6 +30,10 @@ SERVING: dict[str, Any] = {
     "retention_minutes": 14,
     "retention_mb": 15,
     "retention_check_interval_s": 16,
+    "backlog_quota_check_enabled": False,
+    "backlog_quota_check_interval_s": 31,
+    "backlog_quota_default_limit_bytes": 32,
+    "backlog_quota_default_limit_s": 33,
     "cluster": "elsewhere",
     "broker_port": 1717,
     "http_port": 1818,
@@ -57,6 +62,8 @@ STANDALONE: dict[str, Any] = (
         "bookie_port": 2323,
     }
 )
+OF_A_LIMIT = {"backlog_quota_default_policy"}
+"""Without a limit it changes nothing."""
 ELSEWHERE = {"journal_submit", "metadata", "acknowledge_data_loss_risk", "journal_group_wait_ms"}
 
 
@@ -72,10 +79,10 @@ def standalone(**values: Any) -> StandaloneConfig:
 
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
-    own |= set(LEDGER_CLIENT)
+    own |= set(LEDGER_CLIENT) | OF_A_LIMIT
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured
-    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE | secured
+    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE | OF_A_LIMIT | secured
 
 
 @pytest.mark.parametrize("field", sorted(SERVING))
@@ -105,6 +112,15 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert settings.publish_bytes_max == 77 << 20
     kept = broker_settings(broker(retention_minutes=-1, retention_mb=-1)).topics.ledger
     assert (kept.retention_s, kept.retention_bytes) == (UNLIMITED, UNLIMITED)
+
+
+def test_the_default_quotas_have_the_default_policy_and_no_limit_is_none() -> None:
+    given = {"backlog_quota_default_limit_bytes": 5, "backlog_quota_default_policy": "consumer_backlog_eviction"}
+    found = broker_settings(broker(**given)).backlog_quotas.default
+    assert found == BacklogQuotas(BacklogQuota(5, QuotaPolicy.EVICT), None)
+    for wrong in ({"backlog_quota_default_limit_bytes": 0}, {"backlog_quota_default_policy": "drop"}):
+        with pytest.raises(ValueError, match=r"a limit is a number above 0|consumer_backlog_eviction"):
+            broker(**wrong)
 
 
 def test_defaults_are_those_of_the_rooms() -> None:

@@ -20,6 +20,7 @@ GRANTS: dict[str, Any] = {
     "namespace_auth": {"writer": ["produce"], "reader": ["consume"], "none": []},
     "destination_auth": {str(TOPIC): {"app": ["produce", "consume"]}},
     "subscription_auth_roles": {"private": ["reader"], "free": []},
+    "quire_admin_roles": ["keeper"],
 }
 
 
@@ -36,6 +37,7 @@ async def authorization(grants: Json | None = None) -> tuple[Authorization, SimM
     [
         ("root", True, True),
         ("boss", True, True),
+        ("keeper", True, True),
         ("writer", True, False),
         ("reader", False, True),
         ("app", True, True),
@@ -59,6 +61,19 @@ async def test_a_grant_on_a_topic_is_none_on_another_nor_on_the_namespace() -> N
     assert await found.may_in_namespace("reader", Action.CONSUME, NAMESPACE)
 
 
+async def test_an_admin_of_a_namespace_is_one_of_no_other_nor_of_the_tenant() -> None:
+    found, metadata = await authorization()
+    other = NamespaceName("acme", "other")
+    await PolicyStore(metadata, "c1").create_namespace(other, {"auth_policies": {"quire_admin_roles": "keeper"}})
+    assert [await found.is_namespace_admin(role, NAMESPACE) for role in ("root", "boss", "keeper", "writer")] == [
+        *(True, True, True, False)
+    ]
+    assert not await found.is_admin("keeper", "acme")
+    assert not await found.is_namespace_admin("keeper", other), "a text is no list of roles"
+    assert await found.may_in_namespace("keeper", Action.CONSUME, NAMESPACE)
+    assert not await found.may_in_namespace("keeper", Action.CONSUME, other)
+
+
 async def test_a_subscription_with_roles_is_for_those_and_one_without_for_all_who_consume() -> None:
     found, _ = await authorization()
     assert await found.may_subscribe("reader", TOPIC, "private")
@@ -67,6 +82,7 @@ async def test_a_subscription_with_roles_is_for_those_and_one_without_for_all_wh
     assert await found.may_subscribe("app", TOPIC, "another")
     assert not await found.may_subscribe("writer", TOPIC, "free")
     assert await found.may_subscribe("boss", TOPIC, "private")
+    assert await found.may_subscribe("keeper", TOPIC, "private")
 
 
 @pytest.mark.parametrize("grants", [{}, {"namespace_auth": None, "destination_auth": None}])

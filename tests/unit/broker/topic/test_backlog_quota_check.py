@@ -37,8 +37,10 @@ async def filled(broker: Broker, count: int, *, age_s: int = 0) -> Topic:
     return topic
 
 
-def check(broker: Broker, *, enabled: bool = True, **quotas: BacklogQuota) -> BacklogQuotaCheck:
-    settings = BacklogQuotaSettings(enabled=enabled, default=BacklogQuotas(**quotas))
+def check(
+    broker: Broker, size: BacklogQuota | None = None, age: BacklogQuota | None = None, *, enabled: bool = True
+) -> BacklogQuotaCheck:
+    settings = BacklogQuotaSettings(enabled=enabled, default=BacklogQuotas(size, age))
     return BacklogQuotaCheck(broker.topics, broker.policies, settings, VirtualClock())
 
 
@@ -51,7 +53,9 @@ def test_a_topic_over_its_quota_admits_nobody_until_it_is_below(
 ) -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 10, age_s=100)
-        found = check(broker, **{kind: BacklogQuota(5000 if kind == "size" else 60, policy)})
+        by_size = kind == "size"
+        quotas = (BacklogQuota(5000, policy), None) if by_size else (None, BacklogQuota(60, policy))
+        found = check(broker, *quotas)
         with pytest.raises(error, match="quota"):
             await found.admit(topic)
         await topic.subscriptions["s"].skip_all()

@@ -7,8 +7,9 @@ from quire_operator.cluster.broker_rest import namespace_state
 POLICIES = {
     "persistence": {"bookkeeperEnsemble": 3},
     "message_ttl_in_seconds": 60,
-    "auth_policies": {"namespace_auth": {"shop": ["produce"]}},
+    "auth_policies": {"namespace_auth": {"shop": ["produce"]}, "quire_admin_roles": ["keeper"]},
     "retention_policies": None,
+    "backlog_quota_map": {"message_age": {"limitTime": 9}},
 }
 
 
@@ -24,8 +25,10 @@ def body(topics: dict[str, Any], partitioned: dict[str, int]) -> dict[str, Any]:
 
 def test_policies_grants_and_bookies() -> None:
     found = namespace_state(body({}, {}))
-    assert found.policies == {"persistence": {"bookkeeperEnsemble": 3}, "messageTTL": 60}
+    quota = {"backlogQuota?backlogQuotaType=message_age": {"limitTime": 9}}
+    assert found.policies == {"persistence": {"bookkeeperEnsemble": 3}, "messageTTL": 60} | quota
     assert found.grants == {"shop": ("produce",)}
+    assert found.admins == ("keeper",)
     assert found.writable_bookies == 3
 
 

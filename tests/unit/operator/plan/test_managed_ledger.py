@@ -232,6 +232,44 @@ def test_roles_have_what_is_declared_and_others_nothing() -> None:
     assert asked(plan(seen(there))) == [], "without any declared role they are left alone"
 
 
+def test_admins_are_those_that_are_declared_where_any_role_is() -> None:
+    access = [{"role": "keeper", "actions": ["Admin"]}, {"role": "shop", "actions": ["Admin", "Produce"]}]
+    granted = {"shop": ("produce",)}
+    there = replace(THERE, grants=granted, admins=("left", "shop"))
+    assert asked(plan(seen(there, access=access))) == [act.SetAdmins("shop/orders", ("keeper", "shop"))]
+    assert asked(plan(seen(replace(there, admins=("shop", "keeper")), access=access))) == []
+    assert asked(plan(seen(there, access=[{"role": "shop", "actions": ["Produce"]}]))) == [
+        act.SetAdmins("shop/orders", ())
+    ]
+    assert asked(plan(seen(replace(there, grants={})))) == [], "without any declared role they are left alone"
+
+
+@pytest.mark.parametrize(
+    ("quota", "limits", "policy"),
+    [
+        ({"size": "1Gi"}, {"limitSize": 2**30, "limitTime": -1}, "producer_request_hold"),
+        (
+            {"time": "90500ms", "policy": "ProducerException"},
+            {"limitSize": -1, "limitTime": 91},
+            "producer_exception",
+        ),
+        (
+            {"size": "1k", "time": "1h", "policy": "ConsumerBacklogEviction"},
+            {"limitSize": 1000, "limitTime": 3600},
+            "consumer_backlog_eviction",
+        ),
+    ],
+)
+def test_a_backlog_quota_is_said_of_both_kinds(quota: dict[str, Any], limits: dict[str, int], policy: str) -> None:
+    value = limits | {"policy": policy}
+    paths = [f"backlogQuota?backlogQuotaType={kind}" for kind in ("destination_storage", "message_age")]
+    found = asked(plan(seen(backlogQuota=quota)))
+    assert found == [act.SetPolicy("shop/orders", path, value) for path in paths]
+    there = replace(THERE, policies={**THERE.policies, **dict.fromkeys(paths, value)})
+    assert asked(plan(seen(there, backlogQuota=quota))) == []
+    assert asked(plan(seen(there))) == [], "what is no longer declared stays"
+
+
 @pytest.mark.parametrize(("ttl", "seconds"), [("1500ms", 2), ("90s", 90), ("1h", 3600)])
 def test_what_was_not_consumed_in_time_expires(ttl: str, seconds: int) -> None:
     assert policies(seen(retention={"ttl": ttl}).resource.spec)["messageTTL"] == seconds

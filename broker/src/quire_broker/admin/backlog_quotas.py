@@ -1,0 +1,77 @@
+"""Backlog quotas of namespaces, at Pulsar's paths. Quotas of single topics are not served: there are no topic policies.
+
+GET .../backlogQuotaMap                   {kind: {"limitSize", "limitTime", "policy"}}, what the namespace says itself
+POST .../backlogQuota?backlogQuotaType=   one kind, `destination_storage` unless said otherwise
+DELETE .../backlogQuota?backlogQuotaType= back to the broker's setting
+
+Brokers look at them at their next round, and at each new producer.
+"""
+
+from typing import Any
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, done, failure, object_of
+from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.ownership.policies import Json
+from quire_broker.topic.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    root = "/admin/v2/namespaces/{tenant}/{namespace}"
+    router.add_get(f"{root}/backlogQuotaMap", quotas)
+    router.add_post(f"{root}/backlogQuota", set_quota)
+    router.add_delete(f"{root}/backlogQuota", remove_quota)
+
+
+async def quotas(request: web.Request) -> web.Response:
+    """All kinds that are set."""
+    policies = await broker_of(request).policies.policies(namespace_of(request))
+    if policies is None:
+        raise NotFoundError("Namespace does not exist")
+    return answer(policies.get(QUOTA_KEY) or {})
+
+
+def _kind(request: web.Request) -> QuotaKind:
+    name = request.query.get("backlogQuotaType") or QuotaKind.SIZE
+    try:
+        return QuotaKind(name)
+    except ValueError:
+        raise NotAllowedError(f"there is no backlogQuotaType {name!r}; there are {', '.join(QuotaKind)}") from None
+
+
+async def set_quota(request: web.Request) -> web.Response:
+    """Store one kind. 412 for what could not be kept."""
+    kind, body = _kind(request), await object_of(request)
+    size = body.get("limitSize", body.get("limit", NO_LIMIT))  # `limit`: as older tools say it
+    value: dict[str, Any] = {"limitSize": size, "limitTime": body.get("limitTime", NO_LIMIT)}
+    value["policy"] = body.get("policy")
+    flaw = flaw_of_quota(value, kind)
+    if flaw is not None:
+        return failure(412, flaw)
+
+    def change(policies: Json) -> None:
+        _map_of(policies)[kind.value] = value
+
+    await broker_of(request).policies.update_policies(namespace_of(request), change)
+    return done()
+
+
+async def remove_quota(request: web.Request) -> web.Response:
+    """Forget one kind; nothing when it was not set."""
+    kind = _kind(request)
+
+    def change(policies: Json) -> None:
+        _map_of(policies).pop(kind.value, None)
+
+    await broker_of(request).policies.update_policies(namespace_of(request), change)
+    return done()
+
+
+def _map_of(policies: Json) -> dict[str, Any]:
+    if not isinstance(policies.get(QUOTA_KEY), dict):
+        policies[QUOTA_KEY] = {}
+    found: dict[str, Any] = policies[QUOTA_KEY]
+    return found
