@@ -29,7 +29,7 @@ def held(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
     the options for `spark.read`. JobOptionsError, NotFoundError, SourceUnavailableError: the cursor may be left behind,
     its name is in the text.
     """
-    from quire_jobs.source.loop_thread import LoopThread
+    from quire_jobs.source.loop_thread import shared_loop
     from quire_jobs.source.options import parse_options
     from quire_jobs.source.planning import release_job
 
@@ -39,5 +39,4 @@ def held(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
     try:
         yield dict(options)
     finally:
-        with LoopThread("quire release") as loop:
-            loop.run(lambda: release_job(parsed))
+        shared_loop().run(lambda: release_job(parsed))

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
-from quire_jobs.source.loop_thread import LoopThread
+from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import SourceOptions, parse_options
 from quire_jobs.source.planning import plan
 from quire_jobs.source.reading import read_split
@@ -51,8 +51,7 @@ class QuireReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver, once."""
-        with LoopThread("quire planning") as loop:
-            return loop.run(lambda: plan(self._options, self._filters))
+        return shared_loop().run(lambda: plan(self._options, self._filters))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task. Spark asks with an empty partition where there is nothing to read."""

@@ -81,10 +81,10 @@ _sharing = threading.Lock()
 
 
 def shared_loop() -> LoopThread:
-    """The loop of this process for work that comes again and again: tasks of a worker, steps of a driver. It never ends.
+    """The loop of this process for work that comes again and again: tasks of a worker, steps of a driver. Never ends.
 
-    gRPC remembers every loop that it ever served until its last channel is collected: in a process that makes a loop for
-    each piece of work, it calls into closed ones.
+    gRPC remembers every loop that it ever served until its last channel is collected: in a process that makes a loop
+    for each piece of work, it calls into closed ones.
     """
     with _sharing:
         process = os.getpid()  # a loop does not survive a fork

@@ -10,7 +10,7 @@ from quire_jobs.source.cluster import open_cluster, told
 from quire_jobs.source.columns import arrow_schema
 from quire_jobs.source.entry_runs import EntryRuns, Run
 from quire_jobs.source.filters import Filters
-from quire_jobs.source.loop_thread import LoopThread
+from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import Mode, SourceOptions
 from quire_jobs.source.spans import Split
 
@@ -20,16 +20,15 @@ _LOOK_BACK_STEP = 100
 def read_split(options: SourceOptions, filters: Filters, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of a split, in the columns of the options. DataLossError, SourceUnavailableError, QuireJobError."""
     columns = arrow_schema(options).names
-    with LoopThread("quire source") as loop:
-        runs = loop.iterate(lambda: _runs(options, split))
-        if options.mode is Mode.ENTRIES:
-            for run in runs:
-                yield filters.apply(entry_batch(split.log, run, columns))
-            return
-        decoder = MessageDecoder(columns, before=lambda: _before(loop, options, split))
+    runs = shared_loop().iterate(lambda: _runs(options, split))
+    if options.mode is Mode.ENTRIES:
         for run in runs:
-            for batch in decoder.messages(entry_batch(split.log, run)):
-                yield filters.apply(batch)
+            yield filters.apply(entry_batch(split.log, run, columns))
+        return
+    decoder = MessageDecoder(columns, before=lambda: _before(options, split))
+    for run in runs:
+        for batch in decoder.messages(entry_batch(split.log, run)):
+            yield filters.apply(batch)
 
 
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
@@ -39,9 +38,9 @@ async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, Non
                 yield run
 
 
-def _before(loop: LoopThread, options: SourceOptions, split: Split) -> Iterator[memoryview | bytes]:
+def _before(options: SourceOptions, split: Split) -> Iterator[memoryview | bytes]:
     """Entries before the split, latest first."""
-    for run in loop.iterate(lambda: _runs_back(options, split)):
+    for run in shared_loop().iterate(lambda: _runs_back(options, split)):
         for payload in reversed(run.payloads):
             yield memoryview(payload)
 

@@ -27,7 +27,7 @@ from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
 from quire_jobs.source.cluster import Cluster, open_cluster, told
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.filters import Filters
-from quire_jobs.source.loop_thread import LoopThread
+from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.offsets import Limit, Offset, advanced, decode, encode
 from quire_jobs.source.options import SourceOptions
 from quire_jobs.source.reading import read_split
@@ -42,14 +42,9 @@ class _Driver:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self.loop = LoopThread("quire stream")
-        self.loop.__enter__()
+        self.loop = shared_loop()
         self._closing = AsyncExitStack()
-        try:
-            self.cluster, self.brokers = self.loop.run(self._open)
-        except BaseException:
-            self.loop.__exit__(None, None, None)
-            raise
+        self.cluster, self.brokers = self.loop.run(self._open)
 
     async def _open(self) -> tuple[Cluster, BrokerHttp | None]:
         cluster = await self._closing.enter_async_context(open_cluster(self._options))
@@ -67,7 +62,6 @@ class _Driver:
     def close(self) -> None:
         """Close all of it."""
         self.loop.run(self._closing.aclose)
-        self.loop.__exit__(None, None, None)
 
 
 class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
