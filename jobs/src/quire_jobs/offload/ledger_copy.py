@@ -121,7 +121,7 @@ class LedgerCopy:
         except BaseException:
             await self._give_up(topic, attempt, note)
             raise
-        await self._complete(topic, attempt, note)
+        await self._complete(topic, attempt)
         with contextlib.suppress(QuireError):  # a note too many costs the next sweep a look
             await drop_note(self._place, note)
         return summary
@@ -157,14 +157,11 @@ class LedgerCopy:
                 f"with CRC32C {found.crc:08x}; written were {written[0]} of {written[1]} with {written[2]:08x}"
             )
 
-    async def _complete(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
-        """Ask until there is an answer: a second time changes nothing. AttemptRefusedError: now it is certain."""
+    async def _complete(self, topic: TopicName, attempt: Attempt) -> None:
+        """Ask until there is an answer: a second time changes nothing. What is refused is left to a sweep."""
         for tried in range(COMPLETE_TRIES):
             try:
                 return await self._admin.complete(topic, attempt)
-            except AttemptRefusedError:
-                await self._give_up(topic, attempt, note)
-                raise
             except SourceUnavailableError:
                 if tried == COMPLETE_TRIES - 1:
                     raise
@@ -172,7 +169,7 @@ class LedgerCopy:
         raise AssertionError("not reached")
 
     async def _give_up(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
-        """Have the broker forget the attempt; only then its objects go. What fails here is left to a sweep."""
+        """Before `complete`: have the broker forget the attempt, then its objects go. What fails is left to a sweep."""
         try:
             if await self._admin.abort(topic, attempt):
                 await delete_segment(self._place, attempt.ledger_id, attempt.uuid)

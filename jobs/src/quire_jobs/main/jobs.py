@@ -1,0 +1,255 @@
+"""`quire jobs list` and `quire jobs run`. Owns arguments, output and exit codes; what a kind does is in its module."""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from quire_bookie.cli.main import EXIT_FAILED, Commands, new_app
+from quire_bookie.cli.tables import print_facts, print_table
+from quire_bookie.errors import ConfigError, QuireError
+
+if TYPE_CHECKING:
+    from quire_jobs.job import JobParameters, Summary
+    from quire_jobs.main.kinds import Kind
+
+T = TypeVar("T")
+AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON on standard output, also of a failure.")]
+
+
+def register(commands: Commands) -> None:
+    """Add `quire jobs`."""
+    app = new_app("Run jobs on Spark: offload to object storage, analytics.")
+    commands.app.add_typer(app, name="jobs")
+
+    @app.command("list")
+    def list_(
+        kind: Annotated[str | None, typer.Argument(help="Only this kind, with all its parameters.")] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """List the kinds of jobs, or the parameters of one."""
+        _list(kind, as_json)
+
+    @app.command()
+    def run(
+        kind: Annotated[str, typer.Argument(help="See `quire jobs list`.")],
+        parameters: Annotated[
+            list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Parameters; several values: A,B.")
+        ] = None,
+        local: Annotated[bool, typer.Option("--local", help="On this machine, on all its cores.")] = False,
+        master: Annotated[
+            str | None, typer.Option(help="On this Spark: local[2], spark://host:port.", envvar="QUIRE_SPARK_MASTER")
+        ] = None,
+        file: Annotated[
+            Path | None, typer.Option("--params", help="Parameters from a JSON or YAML file; arguments count more.")
+        ] = None,
+        metadata: Annotated[
+            str | None, typer.Option(help="The cluster's etcd: etcd://host:port,...", envvar="QUIRE_METADATA")
+        ] = None,
+        http: Annotated[str | None, typer.Option(help="HTTP address of a broker.", envvar="QUIRE_HTTP")] = None,
+        slot: Annotated[
+            str | None,
+            typer.Option(help="Time of the schedule, RFC 3339: one slot is one run. [now]"),
+        ] = None,
+        conf: Annotated[list[str] | None, typer.Option(help="Setting of Spark, KEY=VALUE. May be repeated.")] = None,
+        as_json: AsJson = False,
+    ) -> int:
+        """Run a job to its end. Exit code 0: all is done; 1: something is not, and the summary says what."""
+
+        def work() -> int:
+            chosen = _asked(lambda: _kind(kind))
+            given = {} if file is None else read_file(file)
+            given |= {name: value for name, value in (("metadata", metadata), ("http", http)) if value is not None}
+            given |= assigned(chosen.parameters, parameters or [])
+            return _run(chosen, given, _master(local, master), slot_of(slot), pairs(conf or [], "--conf"), as_json)
+
+        return _told(kind, as_json, work)
+
+
+def _kind(name: str) -> "Kind":
+    from quire_jobs.main.kinds import load_kind
+
+    return load_kind(name)
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    """Do something; errors of jobs become those that `quire` shows in one line, with its exit codes."""
+    from quire_jobs.errors import JobOptionsError, QuireJobError
+
+    try:
+        return ask()
+    except JobOptionsError as error:
+        raise ConfigError(str(error)) from error
+    except QuireJobError as error:
+        raise QuireError(str(error)) from error
+
+
+def _told(kind: str, as_json: bool, work: Callable[[], int]) -> int:
+    """Run; with `--json` a failure is told on standard output too."""
+    try:
+        return work()
+    except QuireError as error:
+        if as_json:
+            print(json.dumps({"kind": kind, "outcome": "failed", "error": str(error)}, ensure_ascii=False))
+        raise
+
+
+# ---- what a person gave
+def read_file(path: Path) -> dict[str, Any]:
+    """Parameters out of a JSON or YAML file (`-`: standard input). ConfigError."""
+    import yaml
+
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        value = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--params {path}: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--params {path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ConfigError(f"--params {path}: expected an object of parameters by name")
+    return value
+
+
+def pairs(given: list[str], where: str) -> dict[str, str]:
+    """KEY=VALUE texts. ConfigError."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"{where} {text}: expected {'KEY' if where.startswith('-') else 'NAME'}=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def assigned(model: "type[JobParameters]", given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE arguments as parameters; what takes several values is cut at commas. ConfigError."""
+    from quire_jobs.main.kinds import is_list
+
+    return {
+        key: [part.strip() for part in value.split(",") if part.strip()] if is_list(model, key) else value
+        for key, value in pairs(given, "parameter").items()
+    }
+
+
+def slot_of(text: str | None) -> str:
+    """A slot as it stands in names of runs, in UTC to the second. ConfigError."""
+    if text is None:
+        moment = datetime.now(UTC)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise ConfigError(f"--slot {text}: expected a time, e.g. 2026-01-31T04:00:00Z") from error
+        if moment.tzinfo is None:
+            raise ConfigError(f"--slot {text}: say the time zone, e.g. {text}Z")
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _master(local: bool, master: str | None) -> str | None:
+    import os
+
+    if local and master:
+        raise ConfigError(f"--local and --master {master}: one of the two says where the job runs")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which knows where
+    if not (local or master or submitted):
+        raise ConfigError("say where the job runs: --local, or --master with the address of a Spark")
+    return "local[*]" if local else master
+
+
+# ---- doing
+def _run(
+    kind: "Kind", given: Mapping[str, Any], master: str | None, slot: str, conf: Mapping[str, str], as_json: bool
+) -> int:
+    from quire_jobs.job import Outcome, parse_parameters, run_id_of
+    from quire_jobs.main.shown_progress import progress_on
+    from quire_jobs.main.spark_session import spark_faults, spark_reason, start_spark
+
+    def work() -> "Summary":
+        parameters = parse_parameters(kind.parameters, given)
+        if not parameters.run_id:
+            parameters = parameters.model_copy(update={"run_id": run_id_of(kind.name, parameters, slot)})
+        with _terminable(), progress_on(sys.stderr) as progress:
+            progress.note(f"run {parameters.run_id}")
+            spark = start_spark(parameters.run_id, master, conf)
+            try:
+                return kind.run(spark, parameters, progress).model_copy(update={"run_id": parameters.run_id})
+            except spark_faults() as error:
+                raise QuireError(f"Spark: {spark_reason(str(error))}") from error
+            finally:
+                spark.stop()
+
+    began = datetime.now(UTC)
+    summary = _asked(work)
+    seconds = (datetime.now(UTC) - began).total_seconds()
+    _show(summary, seconds, as_json)
+    return 0 if summary.outcome is Outcome.SUCCEEDED else EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM unwinds as an interrupt does: Spark stops, a bar ends. A container's first process would ignore it."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(summary: "Summary", seconds: float, as_json: bool) -> None:
+    if as_json:
+        row = {"outcome": summary.outcome.value, "seconds": round(seconds, 3)} | summary.model_dump(mode="json")
+        print(json.dumps(row, ensure_ascii=False))
+        return
+    facts: dict[str, object] = {"run": summary.run_id, "outcome": summary.outcome.value, "seconds": round(seconds, 1)}
+    print_facts(facts | {name.replace("_", " "): value for name, value in summary.counts.items()})
+    for url in summary.outputs:
+        print(f"written: {url}")
+    for note in summary.notes:
+        print(note)
+    if summary.problems:
+        print()
+        rows = [(each.subject, each.reason, "yes" if each.retry_helps else "no") for each in summary.problems]
+        print_table(("not done", "reason", "retry helps"), rows)
+
+
+def _list(name: str | None, as_json: bool) -> None:
+    from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
+
+    kinds = _asked(lambda: [load_kind(each) for each in ([name] if name else sorted(MODULES))])
+    if as_json:
+        rows = [
+            {
+                "kind": kind.name,
+                "text": kind.text,
+                "parameters": [
+                    {"name": each.name, "type": each.type, "default": each.default, "text": each.text}
+                    for each in shown_parameters(kind.parameters)
+                ],
+            }
+            for kind in kinds
+        ]
+        print(json.dumps(rows, ensure_ascii=False))
+    elif name:
+        print(f"{kinds[0].text}\n")
+        shown = shown_parameters(kinds[0].parameters)
+        print_table(
+            ("parameter", "type", "default", "meaning"),
+            [(each.name, each.type, "(needed)" if each.default is None else each.default, each.text) for each in shown],
+        )
+    else:
+        parameters = [", ".join(each.name for each in shown_parameters(kind.parameters)) for kind in kinds]
+        print_table(
+            ("kind", "does", "parameters"),
+            [(kind.name, kind.text, names) for kind, names in zip(kinds, parameters, strict=True)],
+        )

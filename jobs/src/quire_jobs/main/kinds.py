@@ -1,0 +1,85 @@
+"""The kinds of jobs that there are. A new kind is one line here and one module (see `quire_jobs.job`)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args
+
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.job import JobParameters, Progress, Summary
+
+MODULES: Mapping[str, str] = {
+    "offload": "quire_jobs.offload.job",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind, loaded. `run(spark, parameters, progress)`."""
+
+    name: str
+    text: str
+    parameters: type[JobParameters]
+    run: Callable[[Any, Any, Progress], Summary]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownParameter:
+    """A parameter for people. `default`: as text; None when it must be given."""
+
+    name: str
+    type: str
+    default: str | None
+    text: str
+
+
+def load_kind(name: str) -> Kind:
+    """The kind of that name. JobOptionsError names those that there are."""
+    if name not in MODULES:
+        raise JobOptionsError(f"no kind of job is called '{name}'; there are: {', '.join(sorted(MODULES))}")
+    module = import_module(MODULES[name])
+    assert name == module.KIND, f"{MODULES[name]} calls itself {module.KIND}"
+    model: type[JobParameters] = module.Parameters
+    return Kind(name, (model.__doc__ or "").strip().partition("\n")[0], model, module.run)
+
+
+def shown_parameters(model: type[JobParameters]) -> list[ShownParameter]:
+    """All parameters of a kind but the name of the run, those that must be given first."""
+    fields = [(model.model_config["alias_generator"], name, field) for name, field in model.model_fields.items()]
+    shown = [
+        ShownParameter(
+            field.alias or name,
+            _type(field.annotation),
+            None if field.is_required() else _default(field.get_default(call_default_factory=True)),
+            field.description or "",
+        )
+        for _, name, field in fields
+        if name != "run_id"
+    ]
+    return sorted(shown, key=lambda each: (each.default is not None, each.name))
+
+
+def is_list(model: type[JobParameters], key: str) -> bool:
+    """Whether a parameter, by either spelling, takes several values."""
+    for name, field in model.model_fields.items():
+        if key in (name, field.alias):
+            return getattr(field.annotation, "__origin__", None) in (list, tuple, frozenset, set)
+    return False
+
+
+def _type(annotation: Any) -> str:
+    if getattr(annotation, "__origin__", None) is not None and annotation.__module__ != "typing":
+        inner = ", ".join(_type(each) for each in get_args(annotation) if each is not ...)
+        return f"{annotation.__origin__.__name__} of {inner}"
+    options = [each for each in get_args(annotation) if each is not type(None)]
+    if options:
+        return " or ".join(_type(each) if isinstance(each, type) else str(each) for each in options)
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _default(value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ",".join(str(each) for each in value)
+    return str(value)

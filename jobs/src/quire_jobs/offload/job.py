@@ -1,0 +1,230 @@
+"""The kind `offload`: plans on the driver, has Spark run one task per ledger, sweeps, and sums up.
+
+A ledger is the unit: its objects are one upload. Each task is whole in itself (`ledger_copy`), so Spark may repeat it:
+what is offloaded by then is left. The driver holds no state that a crash could lose.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.metadata.initialise import read_instance_id
+from quire_bookie.model import LedgerId
+from quire_broker.offload.format import BLOCK_BYTES_MAX_DEFAULT
+from quire_broker.offload.segment_writer import WriteSettings
+from quire_broker.offload.target import OffloadTarget, open_target
+from quire_jobs.errors import JobOptionsError, QuireJobError
+from quire_jobs.job import JobParameters, Problem, Progress, Summary, job_name
+from quire_jobs.offload.attempt_notes import Swept, sweep
+from quire_jobs.offload.broker_admin import BrokerAdmin
+from quire_jobs.offload.ledger_copy import CopyResult, CopySettings, CopyState, LedgerCopy
+from quire_jobs.offload.planning import Plan, PlannedLedger, is_noted, plan, topics_named
+from quire_jobs.offload.policy import Left, OffloadPolicy
+from quire_jobs.quantities import Duration, Size
+from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.cluster import open_cluster
+from quire_jobs.source.loop_thread import shared_loop
+from quire_jobs.source.options import SourceOptions, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIND = "offload"
+POLL_S = 0.2
+PROBE = ".quire/writable"
+
+
+class Parameters(JobParameters):
+    """Copy closed ledgers into a bucket, from where brokers go on serving them."""
+
+    target: str = Field(description="Where to: s3://bucket, gs://bucket, az://container or file:///folder.")
+    region: str = Field(default="", description="Region of the bucket, if the environment does not say it.")
+    endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's; brokers take it too.")
+    topics: tuple[str, ...] = Field(
+        min_length=1, description="Topics with all partitions, and patterns tenant/namespace/orders-*."
+    )
+    ledgers: tuple[int, ...] = Field(default=(), description="Only these ledgers, whatever their age and size.")
+    after_time: Duration | None = Field(
+        default=None, ge=0, description="A ledger goes so long after it was closed: 4h, 7d."
+    )
+    after_size: Size | None = Field(
+        default=None,
+        ge=0,
+        description="What bookies keep of a topic; older ledgers go: 10Gi. Either rule is enough.",
+    )
+    ledger_size_min: Size = Field(default=0, ge=0, description="Smaller ledgers stay.")
+    rate: Size | None = Field(default=None, gt=0, description="Bytes a second from bookies, by all tasks together.")
+    block_size: Size = Field(default=BLOCK_BYTES_MAX_DEFAULT, gt=0, description="Largest block of a data object.")
+    read_back: bool = Field(default=True, description="Read all of it back from the bucket before it counts.")
+    sweep: bool = Field(default=True, description="Remove what earlier runs that ended half-way left in the bucket.")
+    format: Literal["segment"] = Field(default="segment", description="Objects that brokers can serve.")
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _known_format(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Parameters":
+        for name in ("metadata", "http"):
+            if not getattr(self, name):
+                raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What an executor needs besides the ledger. Pickled; without credentials."""
+
+    metadata: str
+    config: str
+    http: str
+    target: OffloadTarget
+    copy: CopySettings
+
+
+def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
+    """See `quire_jobs.job`. JobOptionsError, NotFoundError: nothing was begun."""
+    target, write = _checked(parameters)
+    planned, cluster_id = shared_loop().run(lambda: _planned(parameters, target))
+    progress.note(f"{len(planned.ledgers)} ledgers of {len(planned.topics)} topics, {planned.size_bytes} bytes")
+    slots = max(1, min(len(planned.ledgers), spark.sparkContext.defaultParallelism))
+    copy = CopySettings(
+        owner=job_name(KIND, Parameters.model_construct(target=parameters.target, topics=parameters.topics)),
+        cluster=cluster_id,
+        driver=target.driver,
+        properties=target.properties,
+        write=write,
+        rate_bytes_s=None if parameters.rate is None else parameters.rate / slots,
+        read_back=parameters.read_back,
+    )
+    task = _Task(parameters.metadata, parameters.config, parameters.http, target, copy)
+    results = _on_spark(spark, task, planned, progress) if planned.ledgers else []
+    swept = shared_loop().run(lambda: _sweep(parameters, target, cluster_id)) if parameters.sweep else Swept()
+    return _summary(planned, results, swept)
+
+
+def _checked(parameters: Parameters) -> tuple[OffloadTarget, WriteSettings]:
+    try:
+        target = OffloadTarget.from_url(parameters.target, region=parameters.region, endpoint=parameters.endpoint)
+        return target, WriteSettings(block_bytes_max=parameters.block_size)
+    except QuireError as error:
+        raise JobOptionsError(str(error)) from error
+
+
+def _wanted(parameters: Parameters) -> list[SourceOptions]:
+    patterns = ["*" in name or "?" in name for name in parameters.topics]
+    return [
+        parse_options({"metadata": parameters.metadata, "topics" if pattern else "topic": name})
+        for name, pattern in zip(parameters.topics, patterns, strict=True)
+    ]
+
+
+def _policy(parameters: Parameters) -> OffloadPolicy:
+    ids = frozenset(LedgerId(each) for each in parameters.ledgers)
+    return OffloadPolicy(parameters.after_time, parameters.after_size, parameters.ledger_size_min, ids)
+
+
+async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan, str]:
+    """The plan, and the id of the cluster. The bucket is tried: no task begins with one that takes nothing."""
+    wanted = _wanted(parameters)
+    try:
+        place = open_target(target, os.environ)
+        await place.put(PROBE, b"", overwrite=True)
+        await place.delete(PROBE)
+    except ConfigError as error:
+        raise JobOptionsError(str(error)) from error
+    except QuireError as error:
+        raise QuireJobError(f"the target cannot be written: {error}") from error
+    async with open_cluster(parameters) as cluster:
+        cluster_id = await read_instance_id(cluster.metadata) or ""
+        topics = await topics_named(cluster, wanted)
+        return await plan(cluster, topics, _policy(parameters), SystemClock().now_ms()), cluster_id
+
+
+async def _sweep(parameters: Parameters, target: OffloadTarget, cluster_id: str) -> Swept:
+    place = open_target(target, os.environ)
+    async with open_cluster(parameters) as cluster:
+        return await sweep(place, cluster_id, lambda note: is_noted(cluster, note), SystemClock().now_ms())
+
+
+# ---- on executors
+def _on_spark(spark: "SparkSession", task: _Task, planned: Plan, progress: Progress) -> list[CopyResult]:
+    """One Spark task per ledger. Waits in small steps, so that the bar moves and an interrupt is heard."""
+    context = spark.sparkContext
+    copied = context.accumulator(0)
+
+    def offload(ledgers: Iterable[PlannedLedger]) -> Iterator[CopyResult]:
+        for result in shared_loop().run(lambda: _copy(task, list(ledgers))):
+            copied.add(result.size_bytes)
+            yield result
+
+    def collect() -> list[CopyResult]:
+        found: list[CopyResult] = (
+            context.parallelize(planned.ledgers, len(planned.ledgers)).mapPartitions(offload).collect()
+        )
+        return found
+
+    progress.begin("offload", planned.size_bytes, "bytes")
+    told = 0
+    with ThreadPoolExecutor(1, thread_name_prefix="offload") as threads:
+        running = threads.submit(collect)
+        try:
+            while wait([running], POLL_S).not_done:
+                now = int(copied.value)
+                progress.advance(now - told)
+                told = now
+        except BaseException:  # interrupted or terminated: the thread ends with its job
+            context.cancelAllJobs()
+            raise
+    progress.advance(int(copied.value) - told)
+    return running.result()
+
+
+async def _copy(task: _Task, ledgers: Sequence[PlannedLedger]) -> list[CopyResult]:
+    place = open_target(task.target, os.environ)
+    async with BrokerHttp(task.http) as brokers, open_cluster(task) as cluster:
+        copy = LedgerCopy(BrokerAdmin(brokers), cluster, place, task.copy, SystemClock())
+        return [await copy.offload(each.topic, each.ledger_id) for each in ledgers]
+
+
+# ---- summing up
+def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept) -> Summary:
+    done = [each for each in results if each.state is CopyState.OFFLOADED]
+    failed = [each for each in results if each.state is CopyState.FAILED]
+    refused = [each for each in results if each.state is CopyState.LEFT]
+    notes = [f"{count} ledgers left: {reason}" for reason, count in sorted(planned.left.items())]
+    notes += [f"ledger {each.ledger_id} of {each.topic} left: {each.reason}" for each in refused]
+    return Summary(
+        kind=KIND,
+        counts={
+            "topics": len(planned.topics),
+            "ledgers_offloaded": len(done),
+            "ledgers_left": len(refused) + sum(planned.left.values()),
+            "ledgers_failed": len(failed),
+            "entries": sum(each.entries for each in done),
+            "size_bytes": sum(each.size_bytes for each in done),
+            "stored_bytes": sum(each.data_bytes for each in done),
+            "segments_swept": swept.segments,
+        },
+        problems=[
+            Problem(
+                subject=f"ledger {each.ledger_id} of {each.topic}", reason=each.reason, retry_helps=each.retry_helps
+            )
+            for each in sorted(failed, key=lambda each: (each.topic, each.ledger_id))
+        ],
+        notes=notes,
+        details={
+            "ledgers": [
+                {"topic": each.topic, "ledger": each.ledger_id, "state": each.state.value, "seconds": each.seconds}
+                for each in results
+            ]
+        },
+        done=len(done) + planned.left.get(Left.OFFLOADED, 0),
+    )

@@ -1,0 +1,90 @@
+"""What a run has to do: topics by name or pattern, of each the ledgers that the policy picks. Only reads metadata."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.topic.topic_names import TopicName
+from quire_jobs.errors import NotFoundError
+from quire_jobs.offload.attempt_notes import AttemptNote
+from quire_jobs.offload.policy import Left, ListedLedger, OffloadPolicy, choose
+from quire_jobs.source.catalog import logs_named, topic_of_log
+from quire_jobs.source.cluster import Cluster
+from quire_jobs.source.options import SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLedger:
+    """One ledger to offload."""
+
+    topic: TopicName
+    ledger_id: LedgerId
+    entries: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`ledgers`: the largest first, so that the last to end are small. `left`: how many are left, by reason."""
+
+    topics: tuple[TopicName, ...]
+    ledgers: tuple[PlannedLedger, ...]
+    left: dict[Left, int]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all ledgers."""
+        return sum(ledger.size_bytes for ledger in self.ledgers)
+
+
+async def topics_named(cluster: Cluster, wanted: Sequence[SourceOptions]) -> tuple[TopicName, ...]:
+    """The topics, partitions by themselves, each once. NotFoundError names what is not there."""
+    found: dict[TopicName, None] = {}
+    for options in wanted:
+        for log in await logs_named(cluster, options):
+            topic = topic_of_log(log)
+            if topic is not None:
+                found[topic] = None
+    return tuple(found)
+
+
+async def plan(cluster: Cluster, topics: Sequence[TopicName], policy: OffloadPolicy, now_ms: int) -> Plan:
+    """The ledgers that are due. NotFoundError for ids that the policy names and no topic lists."""
+    chosen: list[PlannedLedger] = []
+    left: dict[Left, int] = {}
+    listed: set[LedgerId] = set()
+    for topic in topics:
+        ledgers = [_listed(record) for record in await _records(cluster, topic.ledger_name)]
+        listed.update(ledger.ledger_id for ledger in ledgers)
+        choice = choose(ledgers, policy, now_ms)
+        chosen += [PlannedLedger(topic, each.ledger_id, each.entries, each.size_bytes) for each in choice.chosen]
+        for _, reason in choice.left:
+            left[reason] = left.get(reason, 0) + 1
+    missing = sorted(policy.ids - listed)
+    if missing:
+        names = ", ".join(str(topic) for topic in topics)
+        raise NotFoundError(f"ledgers {', '.join(map(str, missing))}: no ledger of this id is listed by {names}")
+    chosen.sort(key=lambda ledger: (-ledger.size_bytes, ledger.ledger_id))
+    return Plan(tuple(topics), tuple(chosen), left)
+
+
+async def is_noted(cluster: Cluster, note: AttemptNote) -> bool | None:
+    """What the metadata say of an attempt by now: True complete, False begun, None unknown to them."""
+    for record in await _records(cluster, note.topic):
+        if record.ledger_id == note.ledger_id:
+            context = record.offload
+            return None if context is None or context.uuid != note.uuid else context.complete
+    return None
+
+
+async def _records(cluster: Cluster, managed_ledger: str) -> tuple[LedgerRecord, ...]:
+    node = await cluster.metadata.get(node_path(managed_ledger))
+    return () if node is None else decode_list(node.value).ledgers
+
+
+def _listed(record: LedgerRecord) -> ListedLedger:
+    ledger_id = LedgerId(record.ledger_id)
+    return ListedLedger(ledger_id, record.entries, record.size_bytes, record.closed_ms, record.offloaded)

@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire_bookie.cli.main import run
+from quire_bookie.errors import ConfigError
+from quire_jobs.main.jobs import assigned, pairs, read_file, slot_of
+from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
+from quire_jobs.offload.job import Parameters
+
+GIVEN = ["target=s3://bucket", "topics=a,b", "--metadata", "etcd://127.0.0.1:1", "--http", "http://127.0.0.1:1"]
+
+
+def test_every_kind_loads_without_spark_and_describes_every_parameter() -> None:
+    for name in MODULES:
+        kind = load_kind(name)
+        assert kind.text.endswith(".")
+        shown = shown_parameters(kind.parameters)
+        assert all(parameter.text.endswith((".", "]")) for parameter in shown), name
+        assert {"metadata", "http"} <= {parameter.name for parameter in shown}
+
+
+def test_kinds_are_listed_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "list"]) == 0
+    assert "offload  Copy closed ledgers into a bucket" in capsys.readouterr().out
+    assert run(["jobs", "list", "offload"]) == 0
+    said = capsys.readouterr().out
+    assert [line for line in said.splitlines() if line.startswith("target ")] and "(needed)" in said
+    assert run(["jobs", "list", "--json"]) == 0
+    (offload,) = [row for row in json.loads(capsys.readouterr().out) if row["kind"] == "offload"]
+    by_name: dict[str, Any] = {row["name"]: row for row in offload["parameters"]}
+    assert by_name["afterTime"]["default"] == "" and by_name["target"]["default"] is None
+    assert by_name["topics"]["type"] == "tuple of str"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "no kind of job is called 'nothing'; there are: "),
+        (["offload", *GIVEN], "say where the job runs: --local, or --master"),
+        (["offload", *GIVEN, "--local", "--master", "local[1]"], "--local and --master local[1]: one of the two"),
+        (["offload", *GIVEN, "--local", "topics"], "parameter topics: expected NAME=VALUE"),
+        (["offload", *GIVEN, "--local", "afterTime=soon"], "afterTime = 'soon': expected a number, alone or with s"),
+        (["offload", *GIVEN, "--local", "into=x"], "there is no parameter 'into'; there are: "),
+        (["offload", "--local", "topics=a", "target=s3://b"], "the parameter 'metadata' is missing"),
+        (["offload", *GIVEN, "--local", "--slot", "noon"], "--slot noon: expected a time"),
+        (["offload", *GIVEN, "--local", "--conf", "spark.x"], "--conf spark.x: expected KEY=VALUE"),
+        (["offload", *GIVEN, "--local", "--params", "/nonexistent"], "--params /nonexistent: No such file"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2_before_spark_starts(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_GATEWAY_PORT", "QUIRE_SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["jobs", "run", *arguments]) == 2
+    captured = capsys.readouterr()
+    (line,) = [line for line in captured.err.splitlines() if line.startswith("quire: ")]
+    assert said in line and captured.out == ""
+
+
+def test_a_failure_is_told_to_programs_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "run", "offload", "--local", "--json", "topics=a"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["kind"] == "offload" and told["outcome"] == "failed" and "'target' is missing" in told["error"]
+
+
+def test_parameters_come_from_files_and_arguments(tmp_path: Path) -> None:
+    yaml, js = tmp_path / "p.yaml", tmp_path / "p.json"
+    yaml.write_text("target: s3://b\ntopics: [a, b]\nafterTime: 4h\n")
+    js.write_text('{"target": "s3://b", "topics": ["a", "b"], "afterTime": "4h"}')
+    assert read_file(yaml) == read_file(js) == {"target": "s3://b", "topics": ["a", "b"], "afterTime": "4h"}
+    assert assigned(Parameters, ["topics=a, b,", "ledgers=1,2", "rate=5M"]) == {
+        "topics": ["a", "b"],
+        "ledgers": ["1", "2"],
+        "rate": "5M",
+    }
+    yaml.write_text("- a")
+    with pytest.raises(ConfigError, match="expected an object of parameters"):
+        read_file(yaml)
+    yaml.write_text("{")
+    with pytest.raises(ConfigError, match="neither JSON nor YAML"):
+        read_file(yaml)
+
+
+def test_a_slot_is_the_same_in_every_time_zone() -> None:
+    assert slot_of("2026-01-31T04:00:00Z") == slot_of("2026-01-31T05:00:00+01:00") == "20260131T040000Z"
+    with pytest.raises(ConfigError, match="say the time zone"):
+        slot_of("2026-01-31T04:00:00")
+
+
+def test_a_value_may_hold_the_sign_that_separates_it() -> None:
+    assert pairs(["a=b=c", " d = e "], "parameter") == {"a": "b=c", "d": "e"}
