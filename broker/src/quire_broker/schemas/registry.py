@@ -61,6 +61,11 @@ class SchemaRegistry:
         """The versions in force, oldest first; what a deletion put an end to is not among them."""
         return self._live([await self._read(each) for each in await self._locations(identity)])
 
+    async def history(self, identity: str) -> list[StoredSchema]:
+        """Every schema there ever was, oldest first, those before a deletion too: for whoever reads old messages."""
+        versions = [await self._read(each) for each in await self._locations(identity)]
+        return [each for each in versions if not each.deleted]
+
     async def latest(self, identity: str) -> StoredSchema | None:
         """The newest version; None: the topic has no schema."""
         locations = await self._locations(identity)

@@ -1,0 +1,272 @@
+"""Payloads of Avro and JSON schemas (both are defined by an Avro schema) to Python values that Arrow takes. Pure.
+
+    Avro                                 Arrow
+    boolean, int, long, float, double    bool, int32, int64, float32, float64
+    string, enum                         string
+    bytes, fixed                         binary; decimal128 with the logical type decimal
+    array, map, record                   list, map<string, ...>, struct
+    int date                             date32
+    long timestamp-millis, -micros       timestamp[us, UTC]
+    long local-timestamp-*               timestamp[us]
+    union with null                      the other branch, nullable
+    union of other types                 the wider number, else the value's JSON as a string
+    other logical types                  as without
+
+Times of day stay numbers, as Spark has no type for them.
+"""
+
+import io
+import json
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import fastavro
+import pyarrow as pa
+
+from quire_jobs.decode.arrow_types import TypeConflictError, merged
+
+Avro: TypeAlias = Any
+Fix = Callable[[Any], Any]
+"""Turns a value as the parser gave it into one that Arrow takes; None stands for a value that is right already."""
+
+_PRIMITIVES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_UTC_TIME = pa.timestamp("us", tz="UTC")
+_LOCAL_TIME = pa.timestamp("us")
+_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): _UTC_TIME,
+    ("long", "timestamp-micros"): _UTC_TIME,
+    ("long", "local-timestamp-millis"): _LOCAL_TIME,
+    ("long", "local-timestamp-micros"): _LOCAL_TIME,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_ZERO = date(1970, 1, 1)
+_DECIMAL_DIGITS_MAX = 38
+
+
+class AvroRecord:
+    """A parsed Avro schema: `type` in Arrow, and how payloads become values of it. ValueError: it has none."""
+
+    def __init__(self, definition: bytes, *, as_json: bool) -> None:
+        try:
+            parsed = json.loads(definition)
+            self._named: dict[str, Avro] = {}
+            self._written = self._plain(parsed, "")
+            self._reader = fastavro.parse_schema(self._written)
+        except (ValueError, KeyError, TypeError, RecursionError, fastavro.schema.SchemaParseException) as error:
+            raise ValueError(f"not an Avro schema: {error}") from error
+        except fastavro.schema.UnknownType as error:
+            raise ValueError(f"not an Avro schema: unknown type {error}") from error
+        self._open: list[str] = []
+        self.type = self._arrow(self._written)
+        self._as_json = as_json
+        self._fix = self._fixed(self._written)
+
+    def value(self, payload: bytes) -> Any:
+        """The value of a payload. Any exception: it is not one of this schema."""
+        if self._as_json:
+            value = json.loads(payload)
+        else:
+            stream = io.BytesIO(payload)
+            value = fastavro.schemaless_reader(stream, self._reader, None)
+            if stream.tell() != len(payload):
+                raise ValueError(f"{len(payload) - stream.tell()} bytes are left behind the record")
+        return value if self._fix is None else self._fix(value)
+
+    def _plain(self, schema: Avro, namespace: str) -> Avro:
+        """The schema without logical types that have no column type; named types are remembered by full name."""
+        if isinstance(schema, list):
+            return [self._plain(each, namespace) for each in schema]
+        if isinstance(schema, str):
+            return schema if schema in _PRIMITIVES else _full(schema, namespace)
+        made = dict(schema)
+        kind = made["type"]
+        if isinstance(kind, dict | list):
+            return self._plain(kind, namespace)
+        logical = made.get("logicalType")
+        if logical == "decimal":
+            if not 0 < int(made.get("precision", 0)) <= _DECIMAL_DIGITS_MAX:
+                del made["logicalType"]
+        elif logical is not None and (kind, logical) not in _LOGICAL:
+            del made["logicalType"]
+        if kind in ("record", "error", "enum", "fixed"):
+            full = _full(made["name"], made.pop("namespace", namespace) or "")
+            made["name"] = full
+            self._named[full] = made
+            if kind in ("record", "error"):
+                inner = full.rpartition(".")[0]
+                made["fields"] = [
+                    {"name": field["name"], "type": self._plain(field["type"], inner)} for field in made["fields"]
+                ]
+        elif kind == "array":
+            made["items"] = self._plain(made["items"], namespace)
+        elif kind == "map":
+            made["values"] = self._plain(made["values"], namespace)
+        elif kind not in _PRIMITIVES:
+            return _full(kind, namespace)
+        return made
+
+    def _resolved(self, schema: Avro) -> tuple[str, Avro]:
+        if isinstance(schema, list):
+            return "union", schema
+        if isinstance(schema, str):
+            return (schema, {"type": schema}) if schema in _PRIMITIVES else self._resolved(self._named[schema])
+        return ("record" if schema["type"] == "error" else schema["type"]), schema
+
+    # to Arrow
+
+    def _arrow(self, schema: Avro) -> pa.DataType:
+        kind, body = self._resolved(schema)
+        if kind == "union":
+            return self._arrow_of_union(body)
+        if kind == "record":
+            return self._arrow_of_record(body)
+        if kind == "array":
+            return pa.list_(self._arrow(body["items"]))
+        if kind == "map":
+            return pa.map_(pa.string(), self._arrow(body["values"]))
+        if kind == "enum":
+            return pa.string()
+        logical = body.get("logicalType")
+        if logical == "decimal":
+            return pa.decimal128(int(body["precision"]), int(body.get("scale", 0)))
+        if kind == "fixed":
+            return pa.binary()
+        return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
+
+    def _arrow_of_record(self, body: Mapping[str, Avro]) -> pa.DataType:
+        name = body["name"]
+        if name in self._open:
+            raise ValueError(f"record {name} contains itself, which no column type can")
+        self._open.append(name)
+        made = pa.struct([pa.field(field["name"], self._arrow(field["type"])) for field in body["fields"]])
+        self._open.pop()
+        return made
+
+    def _arrow_of_union(self, branches: list[Avro]) -> pa.DataType:
+        kind = pa.null()
+        try:
+            for branch in branches:
+                found = self._arrow(branch)
+                if pa.types.is_nested(found) and not pa.types.is_null(kind) and found != kind:
+                    return pa.string()
+                kind = merged(kind, found, "")
+        except TypeConflictError:
+            return pa.string()
+        return pa.string() if pa.types.is_binary(kind) and len(branches) > 2 else kind
+
+    # values
+
+    def _fixed(self, schema: Avro) -> Fix | None:
+        kind, body = self._resolved(schema)
+        if kind == "union":
+            return self._fixed_union(body)
+        if kind == "record":
+            fixes = {field["name"]: fix for field in body["fields"] if (fix := self._fixed(field["type"])) is not None}
+            return _of_record(fixes) if fixes or self._as_json else None
+        if kind == "array":
+            return _of_items(self._fixed(body["items"]))
+        if kind == "map":
+            return _of_map(self._fixed(body["values"]))
+        return self._fixed_leaf(kind, body) if self._as_json else None
+
+    def _fixed_leaf(self, kind: str, body: Mapping[str, Avro]) -> Fix | None:
+        """JSON has neither bytes nor times."""
+        logical = str(body.get("logicalType"))
+        if logical == "decimal":
+            return lambda value: Decimal(str(value))
+        if kind in ("bytes", "fixed"):
+            return lambda value: b64decode(value, validate=True)
+        if logical == "date":
+            return lambda value: _DAY_ZERO + timedelta(days=value)
+        if (kind, logical) in _LOGICAL:
+            unit = timedelta(milliseconds=1) if logical.endswith("millis") else timedelta(microseconds=1)
+            start = _EPOCH.replace(tzinfo=None) if logical.startswith("local") else _EPOCH
+            return lambda value: start + value * unit
+        if kind in ("string", "enum"):
+            return _text
+        if kind in ("int", "long"):
+            return _integer
+        return _flag if kind == "boolean" else _number
+
+    def _fixed_union(self, branches: list[Avro]) -> Fix | None:
+        others = [branch for branch in branches if branch != "null"]
+        if len(others) == 1:
+            return _unless_null(self._fixed(others[0]))
+        if pa.types.is_string(self._arrow(branches)):
+            return _as_text
+        return None
+
+
+def _of_items(fix: Fix | None) -> Fix | None:
+    return None if fix is None else lambda value: [fix(each) for each in value]
+
+
+def _of_map(fix: Fix | None) -> Fix:
+    """Arrow takes the pairs of a map, not a dict."""
+    if fix is None:
+        return lambda value: list(value.items())
+    return lambda value: [(key, fix(each)) for key, each in value.items()]
+
+
+def _unless_null(fix: Fix | None) -> Fix | None:
+    return None if fix is None else lambda value: None if value is None else fix(value)
+
+
+def _of_record(fixes: Mapping[str, Fix]) -> Fix:
+    def fix(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"expected an object and found {type(value).__name__}")
+        for name, change in fixes.items():
+            found = value.get(name)
+            if found is not None:
+                value[name] = change(found)
+        return value
+
+    return fix
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=lambda other: other.decode("latin-1") if isinstance(other, bytes) else str(other))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text and found {value!r}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false and found {value!r}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"expected a whole number and found {value!r}")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number and found {value!r}")
+    return value
