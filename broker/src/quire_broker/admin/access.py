@@ -3,6 +3,7 @@
 /healthz and metrics      everybody: they hold names and counts, no message
 a topic                   its lookup, stats and partitions: who produces or consumes; its subscriptions and last
                           message: who consumes; all else: admins of the namespace
+schemas                   of a topic: who produces or consumes; changing them over REST: admins of the namespace
 a namespace               its topics: who consumes; to make and delete it, and to name its admins: admins of the
                           tenant; all else: its admins
 clusters, tenants, rest   super users; admins of a tenant see its namespaces, everybody sees the clusters' names
@@ -47,8 +48,11 @@ def needed(method: str, path: str) -> Need:
         return Need.NOTHING
     if path in ("/admin/v2/clusters", "/admin/v2/brokers/version", "/admin/brokers/version") and method == "GET":
         return Need.A_ROLE
-    if path.startswith(("/lookup/v2/topic/", "/admin/v2/schemas/")):
+    if path.startswith("/lookup/v2/topic/"):
         return Need.LOOK_UP
+    if path.startswith("/admin/v2/schemas/"):
+        changes = path.endswith("/schema") and method != "GET"
+        return Need.NAMESPACE if changes else Need.LOOK_UP
     if path.startswith("/admin/v2/namespaces/{tenant}"):
         return _of_namespaces(method, path)
     if path.startswith(("/admin/v2/{domain}/", "/admin/v2/persistent/")):

@@ -35,6 +35,26 @@ CACHE: _Names = {
     "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries that were cached"),
     "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries that left the cache"),
 }
+OFFLOAD: _Names = {
+    "offloaded_ledgers": ("quire_broker_offloaded_ledgers_total", "counter", "ledgers whose offload was completed"),
+    "offloaded_bytes": ("quire_broker_offloaded_bytes_total", "counter", "bytes of those ledgers"),
+    "offload_failures": ("quire_broker_offload_failures_total", "counter", "offloads of this broker that failed"),
+    "reads": ("quire_broker_offload_reads_total", "counter", "reads of offloaded ledgers from their bucket"),
+    "read_failures": ("quire_broker_offload_read_failures_total", "counter", "of those, failed"),
+    "fallbacks": ("quire_broker_offload_fallbacks_total", "counter", "reads that the other copy of a ledger answered"),
+    "bookie_copies_deleted": (
+        "quire_broker_offload_bookie_copies_deleted_total",
+        "counter",
+        "copies that left bookies",
+    ),
+    "segments_deleted": ("quire_broker_offload_segments_deleted_total", "counter", "ledgers deleted from buckets"),
+}
+WINDOWS: _Names = {
+    "hits": ("quire_broker_offload_cache_hits_total", "counter", "ranges of objects that were kept"),
+    "fetched": ("quire_broker_offload_range_requests_total", "counter", "ranges that were fetched"),
+    "fetched_bytes": ("quire_broker_offload_range_bytes_total", "counter", "bytes of those ranges"),
+    "failed": ("quire_broker_offload_range_failures_total", "counter", "ranges that could not be fetched"),
+}
 TOPIC: _Names = {
     "messages_in": ("pulsar_in_messages_total", "counter", "messages that were stored"),
     "bytes_in": ("pulsar_in_bytes_total", "counter", "bytes of messages that were stored"),
@@ -82,6 +102,8 @@ def broker_readings(broker: "RunningBroker") -> list[Reading]:
     readings += _tls_readings(broker, cluster)
     readings += of_stats(broker.parts.stats, SERVER, cluster)
     readings += of_stats(cache_stats, CACHE, cluster)
+    readings += of_stats(broker.factory.tier.stats, OFFLOAD, cluster)
+    readings += of_stats(broker.factory.tier.windows.stats, WINDOWS, cluster)
     counts = (
         ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
         ("quire_broker_background_failures_total", "background tasks that failed", broker.background.failures),
@@ -95,6 +117,10 @@ def broker_readings(broker: "RunningBroker") -> list[Reading]:
     for topic in topics:
         readings += _topic_readings(topic, cluster)
     return readings
+
+
+def _offloaded(topic: Topic) -> int:
+    return sum(record.size_bytes for record in topic.ledger.ledgers if record.offloaded)
 
 
 def _consumers(topic: Topic) -> int:
@@ -126,6 +152,7 @@ def _topic_readings(topic: Topic, cluster: dict[str, str]) -> list[Reading]:
     readings = of_stats(topic.stats, TOPIC, labels)
     readings += [
         Reading("pulsar_storage_size", "gauge", "bytes kept", topic.ledger.size_bytes, labels),
+        Reading("pulsar_storage_offloaded_size", "gauge", "of those, in a bucket", _offloaded(topic), labels),
         *_backlog_readings(topic, labels),
         Reading("pulsar_producers_count", "gauge", "connected producers", len(topic.producers), labels),
         Reading("pulsar_subscriptions_count", "gauge", "subscriptions", len(topic.subscriptions), labels),

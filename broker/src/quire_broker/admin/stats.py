@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from quire_bookie.client import LedgerClient
+from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.topic.backlog_quota import NO_LIMIT
 from quire_broker.topic.producers import Producer
 from quire_broker.topic.subscription import Subscription
@@ -148,6 +150,15 @@ def partitioned_stats(topics: list[Topic], count: int, broker: "RunningBroker") 
     }
 
 
+async def _metadata_text(client: LedgerClient, record: LedgerRecord) -> str:
+    try:
+        return str(await client.read_metadata(LedgerId(record.ledger_id)))
+    except NoSuchLedgerError:
+        if not record.offloaded:
+            raise
+        return "offloaded; the bookies have it no more"
+
+
 async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) -> dict[str, Any]:
     """PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
     ledger = topic.ledger
@@ -157,10 +168,11 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
             "ledgerId": record.ledger_id,
             "entries": record.entries,
             "size": record.size_bytes,
-            "offloaded": False,
+            "offloaded": record.offloaded,
+            "timestamp": record.closed_ms,
         }
         if metadata:
-            item["metadata"] = str(await client.read_metadata(LedgerId(record.ledger_id)))
+            item["metadata"] = await _metadata_text(client, record)
         ledgers.append(item)
     last = ledger.last_confirmed
     cursors = {}

@@ -16,7 +16,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import ConfigError
-from quire_bookie.places.opening import open_place
 from quire_bookie.places.place import Place
 
 FOLDER_DRIVER: Final = "quire-folder"
@@ -104,6 +103,9 @@ class OffloadTarget:
 
 def open_target(target: OffloadTarget, environment: Mapping[str, str]) -> Place:
     """The place of a target; nothing is asked of it yet. `environment`: where credentials come from. ConfigError."""
+    # Here and not above: its library is loaded where something is offloaded, not at each start.
+    from quire_bookie.places.opening import open_place
+
     given = dict(environment)
     if target.region:
         given["AWS_REGION"] = target.region

@@ -6,6 +6,7 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
 from quire_broker import __version__, limits
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.offload.settings import TierSettings
+from quire_broker.offload.tier import Tier
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Listener
@@ -25,6 +28,7 @@ from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
+from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
@@ -62,6 +66,7 @@ class BrokerSettings:
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
+    tier: TierSettings = field(default_factory=TierSettings)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
 
@@ -141,7 +146,12 @@ class RunningBroker:
         await self._registration.register()
         instance = await self._registration.instance_number()
         self.factory = ManagedLedgerFactory(
-            self.ledger_client, self.metadata, settings.topics.ledger, self.clock, self.chance
+            self.ledger_client,
+            self.metadata,
+            settings.topics.ledger,
+            self.clock,
+            self.chance,
+            Tier(settings.tier, os.environ),  # where the credentials for buckets are
         )
         lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
         self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.is_ours)
@@ -151,6 +161,7 @@ class RunningBroker:
             topics=self.topics,
             lookups=lookups,
             policies=self.policies,
+            schemas=SchemaRegistry(self.metadata, self.ledger_client, settings.topics.ledger, self.clock, self.chance),
             backlog_quotas=quotas,
             names=ProducerNames(settings.cluster, instance),
             budget=self.budget,
@@ -185,7 +196,6 @@ class RunningBroker:
 
     def _accept(self) -> asyncio.Protocol:
         settings = self.settings.session
-        self.parts.stats.connections_opened += 1
         return Connection(
             self.budget,
             settings.frame_bytes_max,
@@ -195,6 +205,7 @@ class RunningBroker:
         )
 
     def _session(self, connection: Connection) -> Session:
+        self.parts.stats.connections_opened += 1
         session = Session(self.parts, connection, self._session_lost)
         self.sessions.add(session)
         if len(self.sessions) > self.settings.connections_max:

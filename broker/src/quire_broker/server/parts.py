@@ -8,6 +8,7 @@ from quire_bookie.env.clock import WallClock
 from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.policies import PolicyStore
+from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.server.budget import PublishBudget
@@ -71,6 +72,7 @@ class BrokerParts:
     topics: Topics
     lookups: Lookups
     policies: PolicyStore
+    schemas: SchemaRegistry
     backlog_quotas: BacklogQuotaCheck
     names: ProducerNames
     budget: PublishBudget

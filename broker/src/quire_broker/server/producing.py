@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
-from quire_broker.errors import SchemaError, ServiceNotReadyError, TooManyOperationsError, server_error_of
+from quire_broker.errors import ServiceNotReadyError, TooManyOperationsError, server_error_of
 from quire_broker.managed_ledger.position import LATEST
 from quire_broker.security.authorization import Rights
+from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
-from quire_broker.server.discovery import STRUCTURED_SCHEMAS
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.producers import Producer, Receipt
 from quire_broker.topic.topic import Topic
@@ -67,8 +67,6 @@ class Producing:
             raise ServiceNotReadyError("Producer is already present on the connection")
         if len(self._producers) + len(self._being_made) >= limits.PRODUCERS_PER_CONNECTION_MAX:
             raise TooManyOperationsError(f"{limits.PRODUCERS_PER_CONNECTION_MAX} producers on one connection")
-        if request.schema.type in STRUCTURED_SCHEMAS:
-            raise SchemaError("schemas are not served yet: use bytes, or a primitive schema")
         self._being_made.add(producer_id)
         try:
             return await self._create(request)
@@ -94,6 +92,7 @@ class Producing:
             metadata={item.key: item.value for item in request.metadata},
             connected_since_ms=self._parts.clock.now_ms(),
             request_id=request.request_id,
+            schema_version=await schemas.of_producer(self._parts, name, request.schema),
         )
         presented = request.topic_epoch if request.HasField("topic_epoch") else None
         if request.initial_subscription_name:
@@ -108,7 +107,14 @@ class Producing:
 
     def _made(self, request_id: int, producer: Producer, last: int) -> bytes:
         epoch = producer.topic_epoch if producer.ready else None
-        return commands.producer_success(request_id, producer.name, last, topic_epoch=epoch, ready=producer.ready)
+        return commands.producer_success(
+            request_id,
+            producer.name,
+            last,
+            schema_version=producer.schema_version,
+            topic_epoch=epoch,
+            ready=producer.ready,
+        )
 
     def close(self, request: pb.CommandCloseProducer) -> bytes:
         """The client closes a producer: SUCCESS, also for one we do not know."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import QuireError
+from quire_bookie.errors import ConfigError, QuireError
 from quire_broker.errors import (
     ConflictError,
     NotAllowedError,
@@ -24,6 +24,8 @@ from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.offload.errors import OffloadError
+from quire_broker.offload.policies import with_policies
 from quire_broker.ownership.policies import Json, PolicyStore
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
@@ -44,8 +46,15 @@ class TopicsSettings:
 
 
 def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
-    """The broker's settings with what the namespace's policies say about quorums and retention."""
+    """The broker's settings with what the namespace's policies say about quorums, retention and offloading."""
     changes: Json = {}
+    try:
+        offload = with_policies(base.offload, policies)
+    except (ConfigError, OffloadError) as error:  # stored by another kind of broker: the topic is served all the same
+        log.warning("offload policies of a namespace are not acted on: %s", error)
+    else:
+        if offload != base.offload:
+            changes["offload"] = offload
     persistence = policies.get("persistence")
     if persistence and persistence.get("bookkeeperEnsemble"):
         changes |= {

@@ -1,0 +1,201 @@
+"""Offloading over HTTP: Pulsar's paths for topics and namespaces, and the three steps of an attempt, which are ours.
+
+    PUT  .../{topic}/offload            offload what lies before a message id, in the background; 409 while it runs
+    GET  .../{topic}/offload            how that goes
+    POST .../{topic}/offload/begin      {"ledgerId", "driver", "properties", "owner"?} -> {"uuid", "ledgerId", ...}
+    POST .../{topic}/offload/complete   {"ledgerId", "uuid", "entries", "size"}: from now on the objects count
+    POST .../{topic}/offload/abort      {"ledgerId", "uuid"}
+    namespaces/.../offloadPolicies, offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs
+
+Attempts are changes of one topic or partition by its owner. Policies act on topics loaded from then on; setting one
+reloads the namespace's topics here.
+"""
+
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.errors import ConfigError, PeerProtocolError
+from quire_broker.admin.answers import answer, body_of, done, failure, object_of
+from quire_broker.admin.context import broker_of, namespace_of, owned_topic, topic_name_of
+from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.offload import policies as offload_policies
+from quire_broker.offload.errors import OffloadError
+from quire_broker.offload.format import uuid_halves
+from quire_broker.offload.target import OffloadTarget
+from quire_broker.ownership.policies import Json
+from quire_broker.topic.topic import Topic
+
+_PROPERTIES_MAX = 32
+_THRESHOLDS = {
+    "offloadThreshold": offload_policies.THRESHOLD,
+    "offloadThresholdInSeconds": offload_policies.THRESHOLD_S,
+    "offloadDeletionLagMs": offload_policies.LAG_MS,
+}
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """The routes of this module."""
+    topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}/offload"
+    router.add_put(topic, trigger)
+    router.add_get(topic, status)
+    router.add_post(f"{topic}/begin", begin)
+    router.add_post(f"{topic}/complete", complete)
+    router.add_post(f"{topic}/abort", abort)
+    namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+    router.add_get(f"{namespace}/offloadPolicies", get_policies)
+    router.add_post(f"{namespace}/offloadPolicies", set_policies)
+    router.add_delete(f"{namespace}/removeOffloadPolicies", remove_policies)
+    threshold = f"{namespace}/{{policy:{'|'.join(_THRESHOLDS)}}}"
+    router.add_get(threshold, get_threshold)
+    router.add_put(threshold, set_threshold)
+    router.add_delete(threshold, remove_threshold)
+
+
+async def _topic(request: web.Request) -> Topic:
+    name = topic_name_of(request)
+    if name.partition < 0 and await broker_of(request).policies.partitions(name):
+        raise NotAllowedError(f"{name} is partitioned: offload its partitions one by one")
+    return await owned_topic(request)
+
+
+def _field(body: Json, name: str, kind: type) -> Any:
+    value = body.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        words = {int: "a whole number", str: "a text", dict: "an object"}
+        raise PeerProtocolError(f"{name} is {words[kind]}; got {value!r}")
+    return value
+
+
+def _uuid(body: Json) -> str:
+    uuid: str = _field(body, "uuid", str)
+    try:
+        uuid_halves(uuid)
+    except ValueError as error:
+        raise PeerProtocolError(str(error)) from error
+    return uuid
+
+
+# ---- a topic
+async def trigger(request: web.Request) -> web.Response:
+    """The body is a message id: `{"ledgerId": n, "entryId": n}`."""
+    topic = await _topic(request)
+    ledger_id = _field(await object_of(request), "ledgerId", int)
+    try:
+        topic.ledger.offloads.run_up_to(ledger_id)
+    except OffloadError as error:
+        return failure(412, str(error))
+    return done()
+
+
+async def status(request: web.Request) -> web.Response:
+    """OffloadProcessStatus."""
+    topic = await _topic(request)
+    found = topic.ledger.offloads.status
+    left = found.first_left
+    return answer(
+        {
+            "status": found.state,
+            "lastError": found.last_error,
+            "firstUnoffloadedMessage": None
+            if left is None
+            else {"ledgerId": left.ledger_id, "entryId": left.entry_id, "partitionIndex": topic.name.partition},
+        }
+    )
+
+
+async def begin(request: web.Request) -> web.Response:
+    """Pin a ledger for an attempt. 409 with the reason when it may not be offloaded now."""
+    topic = await _topic(request)
+    body = await object_of(request)
+    ledger_id, driver = _field(body, "ledgerId", int), _field(body, "driver", str)
+    properties: dict[str, Any] = _field(body, "properties", dict)
+    if len(properties) > _PROPERTIES_MAX or not all(isinstance(value, str) for value in properties.values()):
+        raise PeerProtocolError(f"properties are at most {_PROPERTIES_MAX} texts")
+    owner = _field(body, "owner", str) if "owner" in body else ""
+    try:
+        target = OffloadTarget.from_properties(driver, properties)
+    except ConfigError as error:
+        raise PeerProtocolError(str(error)) from error
+    uuid, record = await topic.ledger.offloads.begin(ledger_id, target, properties, owner)
+    return answer({"uuid": uuid, "ledgerId": ledger_id, "entries": record.entries, "size": record.size_bytes})
+
+
+async def complete(request: web.Request) -> web.Response:
+    """The objects hold the ledger. 409 when they do not, or the attempt is not the ledger's."""
+    topic = await _topic(request)
+    body = await object_of(request)
+    ledger_id, uuid = _field(body, "ledgerId", int), _uuid(body)
+    entries, size_bytes = _field(body, "entries", int), _field(body, "size", int)
+    await topic.ledger.offloads.complete(ledger_id, uuid, entries, size_bytes)
+    return done()
+
+
+async def abort(request: web.Request) -> web.Response:
+    """The attempt is given up; its objects go."""
+    topic = await _topic(request)
+    body = await object_of(request)
+    await topic.ledger.offloads.abort(_field(body, "ledgerId", int), _uuid(body))
+    return done()
+
+
+# ---- a namespace
+async def _policies(request: web.Request) -> Json:
+    found = await broker_of(request).policies.policies(namespace_of(request))
+    if found is None:
+        raise NotFoundError("Namespace does not exist")
+    return found
+
+
+async def _store(request: web.Request, key: str, value: object) -> web.Response:
+    def change(policies: Json) -> None:
+        if value is None:
+            policies.pop(key, None)
+        else:
+            policies[key] = value
+
+    broker = broker_of(request)
+    await broker.policies.update_policies(namespace_of(request), change)
+    await broker.topics.reload_namespace(namespace_of(request))
+    return done()
+
+
+async def get_policies(request: web.Request) -> web.Response:
+    """The namespace's offload policies; no content when there are none."""
+    value = (await _policies(request)).get(offload_policies.POLICIES)
+    return done() if value is None else answer(value)
+
+
+async def set_policies(request: web.Request) -> web.Response:
+    """412 for what this broker could not keep."""
+    value = await body_of(request)
+    try:
+        offload_policies.check_policies(value)
+    except (ConfigError, OffloadError) as error:
+        return failure(412, str(error))
+    return await _store(request, offload_policies.POLICIES, value)
+
+
+async def remove_policies(request: web.Request) -> web.Response:
+    """Back to the broker's settings."""
+    return await _store(request, offload_policies.POLICIES, None)
+
+
+async def get_threshold(request: web.Request) -> web.Response:
+    """A number; no content when it was never set."""
+    value = (await _policies(request)).get(_THRESHOLDS[request.match_info["policy"]])
+    return done() if value is None else answer(value)
+
+
+async def set_threshold(request: web.Request) -> web.Response:
+    """The body is a number."""
+    policy = request.match_info["policy"]
+    value = await body_of(request)
+    if isinstance(value, bool) or not isinstance(value, int) or value < -1:
+        return failure(412, f"{policy} is a whole number, -1 or more; got {value!r}")
+    return await _store(request, _THRESHOLDS[policy], value)
+
+
+async def remove_threshold(request: web.Request) -> web.Response:
+    """Back to the broker's setting."""
+    return await _store(request, _THRESHOLDS[request.match_info["policy"]], None)

@@ -1,0 +1,104 @@
+"""What a namespace's policies say about offloading, in the stock system's JSON. Pure.
+
+    offload_policies              {"managedLedgerOffloadDriver": ..., "managedLedgerOffloadBucket": ..., ...}
+    offload_threshold             bytes; -1 says nothing
+    offload_threshold_in_seconds  seconds; -1 says nothing
+    offload_deletion_lag_ms       ms; null says nothing, -1 never deletes
+
+The first one's own thresholds and lag count before the others. Keys of a driver (`s3ManagedLedgerOffloadBucket`) count
+where the general one is missing. Keys that are not acted on (threads, credentials, directories) are refused when set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from quire_bookie.errors import ConfigError
+from quire_broker.offload.settings import OFF, OffloadSettings, ReadFirst
+from quire_broker.offload.target import OffloadTarget
+
+POLICIES: Final = "offload_policies"
+THRESHOLD: Final = "offload_threshold"
+THRESHOLD_S: Final = "offload_threshold_in_seconds"
+LAG_MS: Final = "offload_deletion_lag_ms"
+_PREFIXES = {"aws-s3": "s3", "S3": "s3", "google-cloud-storage": "gcs"}
+_CREDENTIALS = (
+    "s3ManagedLedgerOffloadCredentialId",
+    "s3ManagedLedgerOffloadCredentialSecret",
+    "s3ManagedLedgerOffloadRole",
+    "gcsManagedLedgerOffloadServiceAccountKeyFile",
+)
+_PRIORITIES = {each.value: each for each in ReadFirst} | {
+    "TIERED_STORAGE_FIRST": ReadFirst.BUCKET,
+    "BOOKKEEPER_FIRST": ReadFirst.BOOKIES,
+}
+
+
+def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> OffloadSettings:
+    """The broker's settings with what the namespace says. ConfigError names what cannot be meant."""
+    changes: dict[str, Any] = {}
+    own = policies.get(POLICIES) or {}
+    target = _target(own)
+    if target is not None:
+        changes["target"] = target
+    size = _number(own, "managedLedgerOffloadThresholdInBytes", policies.get(THRESHOLD))
+    if size is not None and size >= 0:
+        changes["threshold_bytes"] = size
+    seconds = _number(own, "managedLedgerOffloadThresholdInSeconds", policies.get(THRESHOLD_S))
+    if seconds is not None and seconds >= 0:
+        changes["threshold_s"] = float(seconds)
+    lag_ms = _number(own, "managedLedgerOffloadDeletionLagInMillis", policies.get(LAG_MS))
+    if lag_ms is not None:
+        changes["deletion_lag_s"] = OFF if lag_ms < 0 else lag_ms / 1000
+    priority = own.get("managedLedgerOffloadedReadPriority")
+    if priority is not None:
+        if priority not in _PRIORITIES:
+            known = ", ".join(_PRIORITIES)
+            raise ConfigError(f"managedLedgerOffloadedReadPriority {priority!r}: known are {known}")
+        changes["read_first"] = _PRIORITIES[priority]
+    block_bytes = _number(own, _own_key(own, "MaxBlockSizeInBytes"), own.get("managedLedgerOffloadMaxBlockSizeInBytes"))
+    if block_bytes is not None:
+        changes["write"] = replace(base.write, block_bytes_max=block_bytes)
+    return replace(base, **changes) if changes else base
+
+
+def check_policies(value: object) -> None:
+    """Whether a namespace may have these offload policies. ConfigError."""
+    if not isinstance(value, dict):
+        raise ConfigError("offload policies are a JSON object")
+    for key in _CREDENTIALS:
+        if value.get(key):
+            raise ConfigError(f"{key}: credentials come from the broker's surroundings and are not kept in policies")
+    if not value.get("managedLedgerOffloadDriver"):
+        raise ConfigError("offload policies need managedLedgerOffloadDriver")
+    with_policies(OffloadSettings(), {POLICIES: value})
+
+
+def _target(own: Mapping[str, Any]) -> OffloadTarget | None:
+    driver = own.get("managedLedgerOffloadDriver")
+    if not driver:
+        return None
+    names = {"bucket": "Bucket", "region": "Region", "serviceEndpoint": "ServiceEndpoint"}
+    properties = {
+        name: str(own.get(f"managedLedgerOffload{suffix}") or own.get(_own_key(own, suffix)) or "")
+        for name, suffix in names.items()
+    }
+    return OffloadTarget.from_properties(str(driver), properties)
+
+
+def _own_key(own: Mapping[str, Any], suffix: str) -> str:
+    """The driver's own name of a key."""
+    driver = str(own.get("managedLedgerOffloadDriver"))
+    prefix = next((known for name, known in _PREFIXES.items() if name.lower() == driver.lower()), None)
+    return f"{prefix}ManagedLedgerOffload{suffix}" if prefix else f"managedLedgerOffload{suffix}"
+
+
+def _number(own: Mapping[str, Any], key: str, otherwise: object) -> int | None:
+    value = own.get(key)
+    if value is None:
+        key, value = "the namespace's offload threshold or lag", otherwise
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{key} is a whole number; got {value!r}")
+    return value
