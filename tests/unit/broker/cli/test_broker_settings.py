@@ -10,12 +10,15 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
 from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
 from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config_offload import OffloadConfig
 from quire_broker.config_security import BrokerSecurityConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
+OFFLOAD = set(OffloadConfig.model_fields)
+"""In test_offload_settings."""
 SERVING: dict[str, Any] = {
     "ensemble_size": 5,
     "write_quorum": 2,
@@ -81,8 +84,11 @@ def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
     own |= set(LEDGER_CLIENT) | OF_A_LIMIT
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
-    assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured
-    assert set(StandaloneConfig.model_fields) == set(SERVING) | set(STANDALONE) | ELSEWHERE | OF_A_LIMIT | secured
+    assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured | OFFLOAD
+    assert (
+        set(StandaloneConfig.model_fields)
+        == set(SERVING) | set(STANDALONE) | ELSEWHERE | OF_A_LIMIT | secured | OFFLOAD
+    )
 
 
 @pytest.mark.parametrize("field", sorted(SERVING))
