@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from quire_bookie import limits as bookie_limits
 from quire_bookie.config.bookie_security import TextList
 from quire_bookie.config.sources import SECRET, ProcessConfig
-from quire_broker.limits import CREDENTIALS_CHECK_S
+from quire_broker.limits import CREDENTIALS_CHECK_S, PERMISSIONS_CHECK_S
 
 TOKEN_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderToken", "token")
 TLS_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderTls", "tls")
@@ -96,6 +96,12 @@ class BrokerSecurityConfig(ProcessConfig):
     )
     authorization_wildcards: bool = Field(
         False, alias="authorizationAllowWildcardsMatching", description="only false: roles are matched as they are"
+    )
+    permissions_check_seconds: int = Field(
+        int(PERMISSIONS_CHECK_S),
+        alias="permissionsCheckSeconds",
+        ge=1,
+        description="between two looks whether open producers and consumers are still permitted",
     )
     super_user_roles: TextList = Field([], alias="superUserRoles", description="roles that may do everything")
     proxy_roles: TextList = Field([], alias="proxyRoles", description="must be empty: proxies are not served yet")

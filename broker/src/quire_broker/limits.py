@@ -12,6 +12,7 @@ FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadat
 KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is dropped
 LIVENESS_CHECK_S = 5.0  # how long an old producer's connection has to answer PING before a newcomer replaces it
 CREDENTIALS_CHECK_S = 60.0  # authenticationRefreshCheckSeconds; between looks for tokens that ran out
+PERMISSIONS_CHECK_S = 5.0  # permissionsCheckSeconds; between looks whether what is open is still permitted
 UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is closed
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # of such a connection: anybody may open many
 CLOSE_FLUSH_S = 5.0  # how long a connection that we close may take to receive what was still for it

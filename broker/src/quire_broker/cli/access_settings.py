@@ -14,6 +14,7 @@ def access_settings(config: BrokerSecurityConfig) -> AccessSettings:
         authentication=_authentication(config) if config.authentication_enabled else None,
         authorization=config.authorization_enabled,
         super_users=frozenset(config.super_user_roles),
+        permissions_check_s=float(config.permissions_check_seconds),
     )
 
 

@@ -47,3 +47,4 @@ class AccessSettings:
     authentication: AuthenticationSettings | None = None
     authorization: bool = False
     super_users: frozenset[str] = field(default_factory=frozenset)
+    permissions_check_s: float = limits.PERMISSIONS_CHECK_S

@@ -35,6 +35,7 @@ from quire_broker.security.settings import AccessSettings
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
+from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.session import Session
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
@@ -176,6 +177,9 @@ class RunningBroker:
         self.background.start(Expiry(self.topics, self.policies, self.clock).run(), "expiry of messages")
         self.background.start(quotas.run(), "backlog quotas")
         self.access.follow(self.background, self._check_credentials)
+        if self.authorization is not None:
+            watch = PermissionWatch(self._opened, settings.access.permissions_check_s)
+            self.background.start(watch.run(), "permissions")
         await self.ports.serve()
         if self.ports.web:
             await self._serve_http()
@@ -185,6 +189,9 @@ class RunningBroker:
     def _check_credentials(self, keys_changed: bool) -> None:
         for session in list(self.sessions):
             session.check_credentials(keys_changed=keys_changed)
+
+    def _opened(self) -> list[Opened]:
+        return [one for session in self.sessions for one in session.opened()]
 
     async def _serve_http(self) -> None:
         # Here and not above: loading its library takes a third of the time to the first message.

@@ -4,7 +4,7 @@ It is the ConsumerLink that dispatch delivers through. A MESSAGE never precedes 
 nothing is delivered before the first FLOW. What arrives for a consumer that is gone is ignored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.errors import PeerProtocolError, QuireError
@@ -23,6 +23,7 @@ from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
+from quire_broker.server.permission_watch import Opened
 from quire_broker.topic.subscription import Consumer, Subscription
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topic_names import parse_topic
@@ -46,6 +47,21 @@ class _Attached:
     subscription: Subscription
     consumer: Consumer
     heads: MessageHeads
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenConsumer:
+    """A consumer whose permission is looked at again."""
+
+    attached: _Attached
+    rights: Rights
+    close: Callable[[_Attached], Awaitable[None]]
+
+    async def require(self) -> None:
+        await self.rights.require_subscribe(self.attached.topic.name, self.attached.subscription.name)
+
+    async def revoke(self) -> None:
+        await self.close(self.attached)
 
 
 class Consuming:
@@ -73,6 +89,18 @@ class Consuming:
     def count(self) -> int:
         """Consumers of this connection."""
         return len(self._consumers)
+
+    def opened(self) -> list[Opened]:
+        """Its consumers, for those who look at permissions."""
+        return [_OpenConsumer(attached, self._rights(), self._revoke) for attached in self._consumers.values()]
+
+    async def _revoke(self, attached: _Attached) -> None:
+        consumer_id = attached.consumer.spec.consumer_id
+        if self._consumers.get(consumer_id) is not attached:
+            return
+        del self._consumers[consumer_id]
+        await self._detach(attached.topic, attached.subscription, attached.consumer)
+        self._connection.write(commands.close_consumer(consumer_id))
 
     # SUBSCRIBE and the other requests
 

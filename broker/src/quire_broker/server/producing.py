@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
@@ -11,6 +12,7 @@ from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
+from quire_broker.server.permission_watch import Opened
 from quire_broker.topic.producers import Producer, Receipt
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topic_names import parse_topic
@@ -19,6 +21,22 @@ from quire_broker.wire.frames import SendRun
 from quire_broker.wire.hot import encode_receipts
 from quire_broker.wire.kinds import AccessMode
 from quire_broker.wire.proto import pulsar_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenProducer:
+    """A producer whose permission is looked at again."""
+
+    topic: Topic
+    producer: Producer
+    rights: Rights
+
+    async def require(self) -> None:
+        await self.rights.require_produce(self.topic.name)
+
+    async def revoke(self) -> None:
+        if not self.producer.closed:
+            self.topic.release_producer(self.producer)
 
 
 class Producing:
@@ -47,6 +65,10 @@ class Producing:
     def count(self) -> int:
         """Producers of this connection."""
         return len(self._producers)
+
+    def opened(self) -> list[Opened]:
+        """Its producers, for those who look at permissions."""
+        return [_OpenProducer(topic, producer, self._rights()) for topic, producer in self._producers.values()]
 
     @property
     def peer(self) -> str:

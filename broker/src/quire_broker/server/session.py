@@ -25,6 +25,7 @@ from quire_broker.server.admission import Admission
 from quire_broker.server.connection import Connection
 from quire_broker.server.consuming import Consuming
 from quire_broker.server.parts import BrokerParts
+from quire_broker.server.permission_watch import Opened
 from quire_broker.server.producing import Producing
 from quire_broker.wire import commands
 from quire_broker.wire.frames import Frame, SendRun
@@ -114,6 +115,10 @@ class Session:
     def check_credentials(self, *, keys_changed: bool) -> None:
         """Look whether what the client showed is good still."""
         self._admission.check(keys_changed)
+
+    def opened(self) -> list[Opened]:
+        """Producers and consumers, for those who look at permissions."""
+        return [*self.producing.opened(), *self.consuming.opened()]
 
     def _rights(self) -> Rights:
         return self._admission.rights

@@ -1,0 +1,176 @@
+"""The stock Python client (C++ core) when a role's rights change while it is connected, and admins of namespaces.
+
+One process with tokens, which looks at permissions every second, serves all tests; each has a namespace of its own.
+"""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import jwt
+import pytest
+
+pulsar = pytest.importorskip("pulsar")
+
+from tests.support.standalone import StandaloneProcess  # noqa: E402  after the check that there is a client
+
+pytestmark = pytest.mark.compat
+
+SECRET = b"a secret of tests that is long enough for HS256"
+RECEIVE_MS = 20_000
+GUARD_S = 60
+_names = itertools.count()
+
+
+def token(role: str) -> str:
+    return jwt.encode({"sub": role}, SECRET, algorithm="HS256")
+
+
+class Guarded:
+    """A standalone that asks for tokens and looks at what roles may do."""
+
+    def __init__(self, folder: Path) -> None:
+        key = folder / "secret.key"
+        key.write_bytes(SECRET)
+        settings = {
+            "authenticationEnabled": "true",
+            "authenticationProviders": "token",
+            "tokenSecretKey": f"file://{key}",
+            "authorizationEnabled": "true",
+            "superUserRoles": "root",
+            "permissionsCheckSeconds": 1,
+        }
+        self.process = StandaloneProcess(folder, settings=tuple(f"{name}={value}" for name, value in settings.items()))
+        self.process.start()
+
+    def rest(self, method: str, path: str, body: Any = None, *, role: str = "root") -> Any:
+        """One REST call; HTTPError for codes from 400 on."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token(role)}"}
+        with urlopen(Request(self.process.http + path, data, headers, method=method), timeout=30) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if text else None
+
+    def refused(self, method: str, path: str, body: Any = None, *, role: str) -> int:
+        """The code of a refusal."""
+        with pytest.raises(HTTPError) as error:
+            self.rest(method, path, body, role=role)
+        return error.value.code
+
+    def namespace(self, **granted: list[str]) -> str:
+        """A namespace of its own, where these roles may do something."""
+        name = f"public/n{next(_names)}"
+        self.rest("PUT", f"/admin/v2/namespaces/{name}")
+        for role, actions in granted.items():
+            self.rest("POST", f"/admin/v2/namespaces/{name}/permissions/{role}", actions)
+        return name
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    found = Guarded(tmp_path_factory.mktemp("guarded"))
+    yield found
+    found.process.close()
+
+
+@pytest.fixture
+def connect(broker: Guarded) -> Iterator[Callable[[str], Any]]:
+    clients = []
+
+    def make(role: str) -> Any:
+        client = pulsar.Client(
+            broker.process.url,
+            authentication=pulsar.AuthenticationToken(token(role)),
+            operation_timeout_seconds=3,
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        )
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + GUARD_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)  # another process: there is no event to wait on
+
+
+def test_a_producer_and_a_consumer_end_when_their_permission_is_revoked_and_others_go_on(
+    broker: Guarded, connect: Callable[[str], Any]
+) -> None:
+    namespace = broker.namespace(app=["produce", "consume"], other=["produce", "consume"])
+    topic = f"persistent://{namespace}/t"
+    app, other = connect("app"), connect("other")
+    consumers = {"app": app.subscribe(topic, "a"), "other": other.subscribe(topic, "o")}
+    app.create_reader(topic, pulsar.MessageId.earliest)
+    producers = {"app": app.create_producer(topic, send_timeout_millis=2000), "other": other.create_producer(topic)}
+    producers["app"].send(b"before")
+    broker.rest("DELETE", f"/admin/v2/namespaces/{namespace}/permissions/app")
+
+    def stats() -> Any:
+        return broker.rest("GET", f"/admin/v2/persistent/{namespace}/t/stats")
+
+    def those() -> tuple[int, dict[str, int]]:
+        found = stats()
+        return len(found["publishers"]), {name: len(one["consumers"]) for name, one in found["subscriptions"].items()}
+
+    until(lambda: those() == (1, {"a": 0, "o": 1}))
+    with pytest.raises(pulsar.PulsarException):
+        producers["app"].send(b"too late")
+    producers["other"].send(b"after")
+    received = [consumers["other"].receive(RECEIVE_MS).data() for _ in range(2)]
+    assert received == [b"before", b"after"]
+    assert stats()["msgInCounter"] == 2
+
+
+def test_who_may_only_consume_by_now_produces_no_more_and_goes_on_consuming(
+    broker: Guarded, connect: Callable[[str], Any]
+) -> None:
+    namespace = broker.namespace(app=["produce", "consume"])
+    topic = f"persistent://{namespace}/t"
+    client = connect("app")
+    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
+    producer.send(b"one")
+    broker.rest("POST", f"/admin/v2/namespaces/{namespace}/permissions/app", ["consume"])
+    until(lambda: not broker.rest("GET", f"/admin/v2/persistent/{namespace}/t/stats")["publishers"])
+    root = connect("root").create_producer(topic)
+    root.send(b"two")
+    assert [consumer.receive(RECEIVE_MS).data() for _ in range(2)] == [b"one", b"two"]
+
+
+def test_an_admin_of_a_namespace_does_everything_there_and_nothing_elsewhere(
+    broker: Guarded, connect: Callable[[str], Any]
+) -> None:
+    namespace, other = broker.namespace(), broker.namespace()
+    admins = f"/admin/quire/namespaces/{namespace}/admins"
+    broker.rest("POST", admins, ["keeper"])
+    assert broker.rest("GET", admins, role="keeper") == ["keeper"]
+    broker.rest("PUT", f"/admin/v2/persistent/{namespace}/t", role="keeper")
+    broker.rest("POST", f"/admin/v2/namespaces/{namespace}/permissions/app", ["consume"], role="keeper")
+    broker.rest("POST", f"/admin/v2/namespaces/{namespace}/messageTTL", 60, role="keeper")
+    client = connect("keeper")
+    consumer = client.subscribe(f"persistent://{namespace}/t", "s")
+    client.create_producer(f"persistent://{namespace}/t").send(b"mine")
+    assert consumer.receive(RECEIVE_MS).data() == b"mine"
+    for method, path, body in (
+        ("POST", admins, ["keeper", "friend"]),
+        ("DELETE", f"/admin/v2/namespaces/{namespace}", None),
+        ("PUT", "/admin/v2/namespaces/public/new", None),
+        ("GET", "/admin/v2/namespaces/public", None),
+        ("GET", f"/admin/v2/namespaces/{other}", None),
+        ("PUT", f"/admin/v2/persistent/{other}/t", None),
+        ("GET", "/admin/v2/tenants", None),
+    ):
+        assert broker.refused(method, path, body, role="keeper") == 403, path
+    broker.rest("POST", admins, [])
+    assert broker.refused("GET", admins, role="keeper") == 403
+    until(lambda: not broker.rest("GET", f"/admin/v2/persistent/{namespace}/t/stats")["publishers"])

@@ -1,0 +1,42 @@
+"""Rounds over what is open: who is closed, and that nothing is closed for want of an answer."""
+
+import pytest
+
+from quire_bookie.errors import MetadataUnavailableError, QuireError
+from quire_broker.errors import AuthorizationError
+from quire_broker.server.permission_watch import PAUSE_AFTER, PermissionWatch
+
+
+class Open:
+    """Notes what is done with it."""
+
+    def __init__(self, error: QuireError | None = None) -> None:
+        self.error, self.looks, self.revoked = error, 0, False
+
+    async def require(self) -> None:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+
+    async def revoke(self) -> None:
+        self.revoked = True
+
+
+async def round_over(*opened: Open) -> list[bool]:
+    await PermissionWatch(lambda: opened, 1.0).round()
+    return [one.revoked for one in opened]
+
+
+async def test_only_what_is_no_longer_permitted_is_closed() -> None:
+    assert await round_over(Open(), Open(AuthorizationError("no")), Open()) == [False, True, False]
+
+
+async def test_what_cannot_be_looked_up_is_left_open() -> None:
+    assert await round_over(Open(MetadataUnavailableError("away")), Open()) == [False, False]
+
+
+@pytest.mark.parametrize("count", [0, 1, PAUSE_AFTER, 3 * PAUSE_AFTER + 1])
+async def test_everything_is_looked_at_once_a_round(count: int) -> None:
+    opened = [Open() for _ in range(count)]
+    await round_over(*opened)
+    assert [one.looks for one in opened] == [1] * count
