@@ -75,10 +75,10 @@ class Filters:
 
     terms: list[Term] = field(default_factory=list)
 
-    def take(self, filters: Iterable[Filter]) -> None:
-        """Keep what is understood of these."""
+    def take(self, filters: Iterable[Filter], prefix: str = "") -> None:
+        """Keep what is understood of these; `prefix`: in front of the columns' names."""
         for each in filters:
-            term = _term(each)
+            term = _term(each, prefix)
             if term is not None:
                 self.terms.append(term)
 
@@ -128,11 +128,13 @@ class Filters:
         return max([-_FAR, *lows]), min([_FAR, *highs])
 
 
-def _term(given: Filter) -> Term | None:
+def _term(given: Filter, prefix: str) -> Term | None:
     attribute: Sequence[str] = getattr(given, "attribute", ())
-    if len(attribute) != 1 or attribute[0] not in _COLUMNS:
+    if len(attribute) != 1 or not attribute[0].startswith(prefix):
         return None
-    column = attribute[0]
+    column = attribute[0].removeprefix(prefix)
+    if column not in _COLUMNS:
+        return None
     if isinstance(given, In):
         values = [value for value in given.value if value is not None]
         return Term(column, "in", tuple(values)) if values else None

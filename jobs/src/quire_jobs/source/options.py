@@ -26,10 +26,11 @@ _IGNORED = {"inferschema"}
 
 
 class Mode(StrEnum):
-    """What a row is: a stored entry, or a message."""
+    """What a row is: a stored entry, a message, or a message whose payload is typed columns."""
 
     ENTRIES = "entries"
     MESSAGES = "messages"
+    TABLE = "table"
 
 
 class SourceOptions(BaseModel):
@@ -43,7 +44,7 @@ class SourceOptions(BaseModel):
     topics: str = Field("", description="tenant/namespace/pattern with * and ? in the pattern: all topics that match")
     managed_ledger: str = Field("", description="name of a managed ledger, e.g. tenant/namespace/persistent/topic")
     ledgers: tuple[int, ...] = Field((), description="ids of ledgers, with commas between them")
-    mode: Mode = Field(Mode.MESSAGES, description="entries or messages")
+    mode: Mode = Field(Mode.MESSAGES, description="entries, messages or table")
     columns: tuple[str, ...] = Field((), description="columns to make, with commas between them; all when left out")
     start_position: Position | None = Field(None, description="first entry, ledger:entry, or earliest, latest")
     end_position: Position | None = Field(None, description="last entry, ledger:entry")
@@ -63,6 +64,9 @@ class SourceOptions(BaseModel):
     http: str = Field("", description="HTTP of a broker: holds the data by a cursor, and knows the very last entry")
     job_id: str = Field("", description="name of the cursor quire.job.<id> that holds the data; needs http")
     fail_on_data_loss: bool = Field(True, description="false: what is gone is passed over and logged")
+    fail_on_undecodable: bool = Field(
+        False, description="table: true ends the job at a payload that is none of its schema"
+    )
     max_entries_per_trigger: int = Field(0, ge=0, description="streaming: entries of one micro-batch; 0: no limit")
     max_bytes_per_trigger: int = Field(0, ge=0, description="streaming: stored bytes of one micro-batch; 0: no limit")
     cursor: str = Field("", description="streaming: subscription that commits move, trimming follows it; needs http")
@@ -142,6 +146,8 @@ class SourceOptions(BaseModel):
             both = [to_camel(name) for name in bounds if getattr(self, name) is not None]
             if len(both) > 1:
                 raise ValueError(f"{' and '.join(both)} are bounds of the same side; give one of them")
+        if self.mode is Mode.TABLE and self.ledgers:
+            raise ValueError("mode table needs the schemas of a topic: name the topic, or read ledgers as messages")
         self._check_order()
         for name in ("job_id", "cursor"):
             if getattr(self, name) and not self.http:

@@ -2,14 +2,19 @@
 
 from contextlib import AsyncExitStack
 
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import NoSuchLedgerError
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.schemas.registry import SchemaRegistry
+from quire_jobs.decode.table import TablePlan, fetch_schemas, plan_table
 from quire_jobs.source.bounds import bounded
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
 from quire_jobs.source.cluster import open_cluster, told
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.filters import Filters
-from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.options import Mode, SourceOptions
 from quire_jobs.source.spans import Log, Split, splits
 from quire_jobs.source.topic_cursors import hold, job_cursor, release
 
@@ -47,6 +52,18 @@ async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) ->
         topic, first = topic_of_log(log.name), log.first
         if topic is not None and first is not None:
             await hold(brokers, topic, job_cursor(options.job_id), first)
+
+
+async def plan_columns(options: SourceOptions) -> TablePlan | None:
+    """In mode table, the schemas of all topics. TableSchemaError when they make no table."""
+    if options.mode is not Mode.TABLE:
+        return None
+    async with open_cluster(options) as cluster:
+        with told():
+            settings = ManagedLedgerSettings(password=cluster.password)
+            registry = SchemaRegistry(cluster.metadata, cluster.client, settings, SystemClock(), SystemChance())
+            topics = [topic_of_log(name) for name in await logs_named(cluster, options)]
+            return plan_table(await fetch_schemas(registry, [topic for topic in topics if topic is not None]))
 
 
 async def release_job(options: SourceOptions) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pyarrow as pa
 
 from quire_jobs.decode.messages import MessageDecoder
+from quire_jobs.decode.table import TableDecoder, TablePlan
 from quire_jobs.source.batches import entry_batch
 from quire_jobs.source.cluster import open_cluster, told
 from quire_jobs.source.columns import arrow_schema
@@ -17,18 +18,25 @@ from quire_jobs.source.spans import Split
 _LOOK_BACK_STEP = 100
 
 
-def read_split(options: SourceOptions, filters: Filters, split: Split) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, in the columns of the options. DataLossError, SourceUnavailableError, QuireJobError."""
-    columns = arrow_schema(options).names
+def read_split(
+    options: SourceOptions, filters: Filters, split: Split, table: TablePlan | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, in the columns of the options; `table` in mode table.
+
+    DataLossError, SourceUnavailableError, UndecodableError, QuireJobError.
+    """
+    columns = arrow_schema(options, table).names
     runs = shared_loop().iterate(lambda: _runs(options, split))
     if options.mode is Mode.ENTRIES:
         for run in runs:
             yield filters.apply(entry_batch(split.log, run, columns))
         return
-    decoder = MessageDecoder(columns, before=lambda: _before(options, split))
+    decoder = MessageDecoder(None if table is not None else columns, before=lambda: _before(options, split))
+    typed = None if table is None else TableDecoder(table, fail=options.fail_on_undecodable)
     for run in runs:
         for batch in decoder.messages(entry_batch(split.log, run)):
-            yield filters.apply(batch)
+            found = filters.apply(batch)
+            yield found if typed is None else typed.rows(found).select(columns)
 
 
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:

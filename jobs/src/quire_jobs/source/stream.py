@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_jobs.decode.table import TablePlan
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.source.bounds import beyond, position_before, require_kept, start_of
 from quire_jobs.source.broker_http import BrokerHttp
@@ -67,7 +68,7 @@ class _Driver:
 class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickled to the tasks before anything is open; what is open belongs to the driver's own instance."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, table: TablePlan | None = None) -> None:
         """JobOptionsError for what only a batch read has."""
         for name in ("end_position", "end_ledger", "end_time"):
             if getattr(options, name) is not None:
@@ -77,6 +78,7 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.job_id:
             raise JobOptionsError("quire source: a stream holds its data by the option cursor, not by jobId")
         self._options = options
+        self._table = table
         self._driver: _Driver | None = None
         self._target: Offset | None = None
         self._is_held = False
@@ -203,4 +205,4 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As a batch read."""
         if isinstance(partition, Split):
-            yield from read_split(self._options, Filters(), partition)
+            yield from read_split(self._options, Filters(), partition, self._table)

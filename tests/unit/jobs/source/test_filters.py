@@ -88,3 +88,9 @@ def test_rows_that_cannot_pass_are_dropped() -> None:
     assert filters(GreaterThan(("publish_time",), at(1000))).apply(batch).num_rows == 2
     assert filters(EqualTo(("key",), "a"), LessThan(("publish_time",), at(2000))).apply(batch).num_rows == 1
     assert filters(EqualTo(("ledger",), 5)).apply(batch).num_rows == 4  # that column was not asked for
+
+
+def test_in_mode_table_metadata_has_an_underscore_and_fields_are_left_to_spark() -> None:
+    found = Filters()
+    found.take([EqualTo(("_ledger",), 2), EqualTo(("ledger",), 3), EqualTo(("_price",), 1)], prefix="_")
+    assert [(term.column, term.value) for term in found.terms] == [("ledger", 2)]

@@ -65,6 +65,7 @@ def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
         ({"topic": "x", "cursor": "c"}, "cursor needs http"),
         ({"topic": "x", "http": "broker:8080"}, "expected http://host:port"),
         ({"ledgers": "1", "jobId": "j", "http": "http://b"}, "ledgers have no cursors"),
+        ({"ledgers": "1", "mode": "table"}, "mode table needs the schemas of a topic"),
         ({}, "there is none"),
     ],
 )
@@ -92,6 +93,22 @@ def test_spark_makes_the_same_arrow_schema_of_ours() -> None:
     # What Spark demands of every batch; otherwise a task fails.
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    for mode in Mode:
+    for mode in (Mode.ENTRIES, Mode.MESSAGES):
         options = parsed(topic="x", mode=str(mode))
         assert to_arrow_schema(spark_schema(options), timezone="UTC").equals(arrow_schema(options))
+
+
+def test_the_columns_of_a_table_come_back_from_spark_as_they_are() -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from quire_broker.schemas.stored import Schema, SchemaType
+    from quire_jobs.decode.table import plan_table
+
+    definition = b"""{"type": "record", "name": "order", "fields": [
+        {"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "by", "type": {"type": "map", "values": "int"}},
+        {"name": "at", "type": {"type": "record", "name": "place", "fields": [{"name": "x", "type": "double"}]}}]}"""
+    table = plan_table({"t/n/x": {0: Schema(SchemaType.AVRO, definition)}})
+    options = parsed(topic="x", mode="table")
+    assert to_arrow_schema(spark_schema(options, table), timezone="UTC").equals(arrow_schema(options, table))
+    assert arrow_schema(parsed(topic="x", mode="table", columns="id,_key"), table).names == ["id", "_key"]
