@@ -9,7 +9,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.bookie_storage import IndexVolume, Volumes
 from quire_operator.api.shared import Metadata, Monitoring
 from quire_operator.builders import Manifest
-from quire_operator.builders.naming import BOOKIE, child, child_name, selector
+from quire_operator.builders.naming import BOOKIE, MONITORING_VERSION, child, child_name, selector
 from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
 from quire_operator.builders.settings import (
     BOOKIE_HTTP_PORT,
@@ -192,7 +192,7 @@ def pod_monitor(
     owner_kind: str, meta: Metadata, part: str, monitoring: Monitoring, *, port: str = "http", secret: str | None = None
 ) -> Manifest:
     """What Prometheus' operator scrapes; over TLS with the ca.crt of `secret`, for the name of the Service."""
-    found = child("PodMonitor", "monitoring.coreos.com/v1", owner_kind, meta, part)
+    found = child("PodMonitor", MONITORING_VERSION, owner_kind, meta, part)
     endpoint: Manifest = {"port": port, "path": "/metrics", "interval": monitoring.interval}
     if secret is not None:
         name = f"{child_name(meta.name, part)}.{meta.namespace}.svc"

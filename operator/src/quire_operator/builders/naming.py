@@ -10,6 +10,7 @@ ZONE_ANNOTATION = f"{GROUP}/zone"
 REPLACE_ANNOTATION = f"{GROUP}/replace"
 """Of a pod: a person's word that its volumes are lost; any value."""
 CONTAINER = "quire"
+MONITORING_VERSION = "monitoring.coreos.com/v1"
 
 BOOKIE, BROKER, AUTO_RECOVERY = "bookie", "broker", "autorecovery"
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from quire_operator.api.bookie import Bookie
-from quire_operator.builders.naming import ZONE_ANNOTATION
+from quire_operator.builders.naming import MONITORING_VERSION, ZONE_ANNOTATION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
+from quire_operator.cluster.children import apply_child
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.errors import UnreachableError
@@ -36,9 +37,11 @@ class PoolActions:
         namespace = self._meta.namespace
         match action:
             case act.Apply(manifest):
-                if not self._applied.is_fresh(manifest, self._now_s):
-                    answer = await self._kube.apply(manifest)
-                    self._applied.note(manifest, answer, self._now_s)
+                await apply_child(self._kube, self._applied, manifest, self._now_s)
+            case act.DeleteMonitor(name, uid):
+                path = object_path(MONITORING_VERSION, "PodMonitor", namespace, name)
+                self._applied.lost(path)
+                await self._kube.delete(path, uid)
             case act.DeletePod(name, uid, force):
                 await self._kube.delete(object_path("v1", "Pod", namespace, name), uid, force=force)
             case act.AnnotateZone(name, uid, zone):

@@ -51,7 +51,8 @@ class BookieHttp:
         """One request, over TLS where the host has a judge. UnreachableError.
 
         A pod that was made before TLS was turned on or off speaks the other way until it is replaced, which only goes
-        on while the operator can ask it: so the other way is tried too. A certificate that the judge refuses is final.
+        on while the operator can ask it: so the other way is tried too. A certificate that the judge refuses is final,
+        and a pod whose own spec requires TLS is never asked in clear.
         """
         judge = self._judges.get(host)
         ways = [judge, None] if judge is not None else [None, Judge(trusting_anybody(), "")]
@@ -60,6 +61,8 @@ class BookieHttp:
         except aiohttp.ClientConnectorCertificateError as error:
             raise UnreachableError(f"{method} {path} of {host}: {error}") from error
         except (aiohttp.ClientConnectorSSLError, aiohttp.ServerDisconnectedError, aiohttp.ClientResponseError) as first:
+            if judge is not None and judge.required:
+                raise UnreachableError(f"{method} {path} of {host}, which must serve TLS: {first}") from first
             try:
                 return await self._ask(ways[1], host, path, method, body)
             except (TimeoutError, aiohttp.ClientError, OSError, ValueError):

@@ -19,6 +19,8 @@ class Judge:
 
     context: ssl.SSLContext
     name: str
+    required: bool = False
+    """The pod was made to serve nothing but TLS: whoever answers in clear at its address is not it."""
 
 
 async def trust_of(kube: Kube, namespace: str, secret: str) -> ssl.SSLContext | None:

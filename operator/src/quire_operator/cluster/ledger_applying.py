@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.naming import MONITORING_VERSION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
+from quire_operator.cluster.children import apply_child
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.paths import managed_ledger_path
+from quire_operator.cluster.paths import managed_ledger_path, object_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.managed_ledger import FINALIZER
@@ -35,9 +37,11 @@ class LedgerActions:
         """In order; the first that fails ends the pass, the next pass begins anew. OperatorError."""
         for action in actions:
             if isinstance(action, act.Apply):
-                if not self._applied.is_fresh(action.manifest, self._now_s):
-                    answer = await self._kube.apply(action.manifest)
-                    self._applied.note(action.manifest, answer, self._now_s)
+                await apply_child(self._kube, self._applied, action.manifest, self._now_s)
+            elif isinstance(action, act.DeleteMonitor):
+                path = object_path(MONITORING_VERSION, "PodMonitor", self._meta.namespace, action.name)
+                self._applied.lost(path)
+                await self._kube.delete(path, action.uid)
             elif isinstance(action, act.SetFinalizer):
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)

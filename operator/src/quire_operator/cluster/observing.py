@@ -9,12 +9,16 @@ from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger_spec import Replication
+from quire_operator.api.shared import Metadata, Monitoring
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import bookie_host, https_secret
 from quire_operator.builders.effective import effective_bookie
 from quire_operator.builders.naming import (
     AUTO_RECOVERY,
     BOOKIE,
+    CONTAINER,
+    FIELD_MANAGER,
+    MONITORING_VERSION,
     REPLACE_ANNOTATION,
     ZONE_ANNOTATION,
     child_name,
@@ -39,7 +43,7 @@ from quire_operator.plan.seen import (
 
 ENSEMBLE = Replication.model_fields["ensemble"].default
 _NODES, _CLASSES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses"
-_MONITORING = "/apis/monitoring.coreos.com/v1"
+_MONITORING = f"/apis/{MONITORING_VERSION}"
 
 
 async def observe_pool(
@@ -84,6 +88,9 @@ async def observe_pool(
         known,
         delay_s,
         pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
+        unwanted_monitors=await unwanted_monitors(
+            *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BOOKIE, AUTO_RECOVERY)
+        ),
         recovery_ready=any(_is_ready(pod) for pod in recovery),
         hosts=hosts,
     )
@@ -107,7 +114,19 @@ async def _judges(
     if secret is None:
         return list(names), {}
     context = await trust_of(kube, meta.namespace, secret) or trusting_nobody()
-    return list(names), {ip: Judge(context, name) for ip, name in names.items()}
+    required = {_ip(pod) for pod in (*pods, *recovery) if requires_tls(pod)}
+    return list(names), {ip: Judge(context, name, ip in required) for ip, name in names.items()}
+
+
+def requires_tls(pod: Manifest) -> bool:
+    """It was made when its HTTP port was to serve TLS: its kubelet asks it that way too."""
+    probes = [
+        container.get(f"{kind}Probe") or {}
+        for container in pod["spec"].get("containers", ())
+        if container.get("name") == CONTAINER
+        for kind in ("readiness", "liveness", "startup")
+    ]
+    return any((probe.get("httpGet") or {}).get("scheme") == "HTTPS" for probe in probes)
 
 
 def _ip(pod: Manifest) -> str | None:
@@ -207,6 +226,24 @@ async def knows_pod_monitors(kube: Kube, cache: Cache, now_s: float) -> bool:
     except KubeError:
         return False
     return found is not None and any(one.get("kind") == "PodMonitor" for one in found.get("resources", ()))
+
+
+async def unwanted_monitors(
+    kube: Kube, cache: Cache, now_s: float, meta: Metadata, monitoring: Monitoring, parts: Iterable[str]
+) -> tuple[tuple[str, str], ...]:
+    """Name and uid of the PodMonitors that we made for these parts and that are not wanted (any more)."""
+    if monitoring.enabled or not await knows_pod_monitors(kube, cache, now_s):
+        return ()
+    paths = [
+        object_path(MONITORING_VERSION, "PodMonitor", meta.namespace, child_name(meta.name, part)) for part in parts
+    ]
+    try:
+        found = await asyncio.gather(*(cache.get(kube, path, now_s) for path in paths))
+    except KubeError:
+        return ()  # we may not look: whoever forbids that made none of ours possible either
+    ours = [one["metadata"] for one in found if one is not None]
+    ours = [one for one in ours if one.get("labels", {}).get("app.kubernetes.io/managed-by") == FIELD_MANAGER]
+    return tuple((one["name"], one["uid"]) for one in ours)
 
 
 async def _expandable_classes(kube: Kube, cache: Cache, now_s: float) -> frozenset[str]:

@@ -16,7 +16,12 @@ from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
 from quire_operator.cluster.judges import secret_data, trust_of
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
-from quire_operator.cluster.observing import knows_pod_monitors, pod_seen, stateful_set_seen
+from quire_operator.cluster.observing import (
+    knows_pod_monitors,
+    pod_seen,
+    stateful_set_seen,
+    unwanted_monitors,
+)
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState
@@ -60,6 +65,9 @@ async def observe_managed_ledger(
             namespace=state,
             under_replicated=_under_replicated(pool),
             pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
+            unwanted_monitors=await unwanted_monitors(
+                *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BROKER,)
+            ),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),
         ),
         door,

@@ -24,6 +24,14 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteMonitor:
+    """Delete a PodMonitor of ours: nothing is to be scraped any more."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotateZone:
     """Tell a pod the zone of its node."""
 
@@ -105,6 +113,7 @@ class Emit:
 
 Action = (
     Apply
+    | DeleteMonitor
     | AnnotateZone
     | SetReplicas
     | DeletePod

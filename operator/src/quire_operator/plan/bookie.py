@@ -13,7 +13,15 @@ from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
 from quire_operator.plan import autoscale, drain, expand, replace, roll
-from quire_operator.plan.actions import Action, Apply, CancelDrain, Emit, SetFinalizer, SetLostBookieDelay
+from quire_operator.plan.actions import (
+    Action,
+    Apply,
+    CancelDrain,
+    DeleteMonitor,
+    Emit,
+    SetFinalizer,
+    SetLostBookieDelay,
+)
 from quire_operator.plan.bookie_conditions import Standing
 from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, plan_deletion
@@ -53,6 +61,7 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     move = _with_deadline(seen, move)
     actions: list[Action] = [] if FINALIZER in seen.resource.meta.finalizers else [SetFinalizer(True)]
     actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
+    actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
     actions += _events(seen, operation, move.operation)
     work_left = _work_left(seen)
     idle = not work_left and operation is None and move.operation is None and blocker is None

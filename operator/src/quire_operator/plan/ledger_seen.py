@@ -69,3 +69,5 @@ class LedgerSeen:
     refused: str | None = None
     """What the API server or a broker refused in this pass, in its words."""
     pod_monitors: bool = False
+    unwanted_monitors: tuple[tuple[str, str], ...] = ()
+    """Name and uid of PodMonitors of ours that are there although monitoring is switched off."""

@@ -6,7 +6,15 @@ from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.builders.broker import BrokerFacts, broker_children, broker_hosts
-from quire_operator.plan.actions import Action, Apply, DeleteNamespace, ForgetIsolation, NamespaceAction, SetFinalizer
+from quire_operator.plan.actions import (
+    Action,
+    Apply,
+    DeleteMonitor,
+    DeleteNamespace,
+    ForgetIsolation,
+    NamespaceAction,
+    SetFinalizer,
+)
 from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.managed_ledger_status import LedgerStanding, render_status
 from quire_operator.plan.namespace import contradictions, isolation_name, missing, to_load
@@ -41,6 +49,7 @@ def plan_managed_ledger(seen: LedgerSeen, default_image: str) -> LedgerPass:
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
     facts = BrokerFacts(seen.pool, default_image, seen.pod_monitors)
     actions += [Apply(child) for child in broker_children(resource, facts)]
+    actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
     wanting = [] if seen.namespace is None else missing(spec, seen.namespace, broker_hosts(resource))
     loads = [] if seen.namespace is None or wanting else to_load(spec, seen.namespace)
     against = () if seen.namespace is None else tuple(contradictions(spec, seen.namespace))

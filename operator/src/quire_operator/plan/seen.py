@@ -152,6 +152,8 @@ class PoolSeen:
     lost_bookie_delay_s: int | None = None
     """The cluster's value; None: none is set, or not known."""
     pod_monitors: bool = False
+    unwanted_monitors: tuple[tuple[str, str], ...] = ()
+    """Name and uid of PodMonitors of ours that are there although monitoring is switched off."""
     recovery_ready: bool = False
     certificate_fault: str | None = None
     """Why the operator cannot make the certificates; a person must act."""

@@ -1,6 +1,6 @@
 """Claims are given up in an order in which a crash loses nothing, also when their volume is gone already."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,7 +8,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.applying import PoolActions
 from quire_operator.errors import KubeError
-from quire_operator.plan.actions import ReleaseClaim
+from quire_operator.plan.actions import Apply, ReleaseClaim
 from tests.support.kube_resources import bookie
 
 VOLUME = "/api/v1/persistentvolumes/pv-1"
@@ -49,3 +49,38 @@ async def test_a_volume_is_kept_before_its_claim_goes(
     actions = PoolActions(kube, http, Bookie.model_validate(bookie()), (), 1.0, Applied())
     await actions.perform([ReleaseClaim("ledgers0-pool-bookie-1", "c1", "pv-1", keep)])
     assert kube.done == expected
+
+
+class RefusingKube:
+    """Takes everything but one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.asked: list[str] = []
+
+    async def apply(self, manifest: Any) -> Any:
+        self.asked.append(manifest["kind"])
+        if manifest["kind"] == self.kind:
+            raise KubeError(403, f"{manifest['kind']} is forbidden")
+        return manifest
+
+
+def head(kind: str) -> dict[str, Any]:
+    version = "monitoring.coreos.com/v1" if kind == "PodMonitor" else "v1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "default"}}
+
+
+async def test_a_pod_monitor_that_is_refused_ends_no_pass_and_is_tried_again_later() -> None:
+    kube: Any = RefusingKube("PodMonitor")
+    applied, http, resource = Applied(watched=True), cast(Any, None), Bookie.model_validate(bookie())
+    wanted = [Apply(head("PodMonitor")), Apply(head("ConfigMap"))]
+    for now_s in (1.0, 2.0, 2000.0):
+        await PoolActions(kube, http, resource, (), now_s, applied).perform(wanted)
+    assert kube.asked == ["PodMonitor", "ConfigMap"] * 2, "the second pass was too soon for either"
+
+
+async def test_any_other_child_that_is_refused_ends_the_pass() -> None:
+    kube: Any = RefusingKube("ConfigMap")
+    actions = PoolActions(kube, cast(Any, None), Bookie.model_validate(bookie()), (), 1.0, Applied())
+    with pytest.raises(KubeError, match="forbidden"):
+        await actions.perform([Apply(head("ConfigMap"))])

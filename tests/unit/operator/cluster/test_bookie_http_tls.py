@@ -3,16 +3,22 @@
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from quire_operator.api.bookie import Bookie
+from quire_operator.builders.auto_recovery import deployment
+from quire_operator.builders.bookie import BookieFacts, stateful_set
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.judges import Judge, trusting_nobody
+from quire_operator.cluster.observing import requires_tls
 from quire_operator.errors import UnreachableError
 from tests.support.certificates import Authority
+from tests.support.kube_resources import bookie
 
 HOST, NAME = "127.0.0.1", "pool-bookie-0.pool-bookie.ns.svc"
 
@@ -73,6 +79,27 @@ async def test_pods_made_before_tls_was_turned_on_or_off_are_asked_the_other_way
     async with pod(serving(authority, NAME)) as http:
         http.judge("ns/pool", [HOST], {})
         assert (await http.ask(HOST, "/state")).status == 200
+
+
+async def test_a_pod_that_was_made_to_serve_tls_is_never_asked_in_clear(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with pod(None) as http:
+        http.judge("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
+        with pytest.raises(UnreachableError, match="must serve TLS"):
+            await http.ask(HOST, "/state")
+    async with pod(serving(authority, NAME)) as http:
+        http.judge("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
+        assert (await http.ask(HOST, "/state")).status == 200
+
+
+@pytest.mark.parametrize(("tls", "required"), [(None, False), ({"secretName": "certs"}, True)])
+def test_whether_a_pod_must_serve_tls_is_said_by_the_spec_that_it_was_made_with(
+    tls: dict[str, str] | None, required: bool
+) -> None:
+    resource = Bookie.model_validate(bookie(**({} if tls is None else {"tls": tls})))
+    made = stateful_set(resource, BookieFacts(1, "quire:1"))["spec"]["template"]
+    assert requires_tls(made) is required
+    assert requires_tls(deployment(resource, "quire:1")["spec"]["template"]) is required
 
 
 async def test_a_pod_that_is_not_there_is_unreachable_either_way(tmp_path: Path) -> None:

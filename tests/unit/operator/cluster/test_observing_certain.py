@@ -6,7 +6,7 @@ import pytest
 
 from quire_operator.cluster.memory import Cache, Memory, Resources
 from quire_operator.cluster.observing import observe_pool
-from quire_operator.plan.actions import Apply
+from quire_operator.plan.actions import Apply, DeleteMonitor
 from quire_operator.plan.bookie import plan_bookie
 from tests.support.kube_resources import bookie, managed_ledger
 
@@ -81,6 +81,26 @@ async def test_pod_monitors_are_made_where_the_cluster_knows_them(api: dict[str,
     assert seen is not None
     kinds = [action.manifest["kind"] for action in plan_bookie(seen, "i").actions if isinstance(action, Apply)]
     assert kinds.count("PodMonitor") == (2 if expected else 0)
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"), [("quire-operator", {"pool-bookie", "pool-autorecovery"}), ("me", set())]
+)
+async def test_pod_monitors_of_ours_go_when_monitoring_is_switched_off(label: str, expected: set[str]) -> None:
+    resource = bookie(monitoring={"enabled": False})
+    resource["metadata"] = HEAD
+    kube: Any = FakeKube(resource, 3)
+    kube.objects["/apis/monitoring.coreos.com/v1"] = {"resources": [{"kind": "PodMonitor"}]}
+    for name in ("pool-bookie", "pool-autorecovery"):
+        metadata = {"name": name, "uid": f"u-{name}", "labels": {"app.kubernetes.io/managed-by": label}}
+        kube.objects[f"/apis/monitoring.coreos.com/v1/namespaces/ns/podmonitors/{name}"] = {"metadata": metadata}
+    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
+    assert seen is not None
+    actions = plan_bookie(seen, "i").actions
+    assert {action for action in actions if isinstance(action, DeleteMonitor)} == {
+        DeleteMonitor(name, f"u-{name}") for name in expected
+    }
 
 
 async def test_what_was_read_of_nodes_is_not_kept_for_ever() -> None:
