@@ -20,6 +20,7 @@ from tests.sim import (
     gap_scenario,
     ledger_scenario,
     modes_scenario,
+    operator_scenario,
     reads_scenario,
     silence_scenario,
     topic_scenario,
@@ -48,12 +49,20 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 }
 
 
+LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
+    "operator": operator_scenario.run,
+    "operator drains": operator_scenario.run_drains,
+    "operator rolls": operator_scenario.run_rolls,
+}
+"""Those of which a seed takes tens of seconds: run only when they are named."""
+
+
 def run_seed(name: str, seed: int, plan: Plan | None = None) -> str:
     """One run; raises what went wrong, failures of background tasks included. Returns a digest of what happened."""
 
     async def scenario(loop: SimLoop) -> str:
         loop.plan = plan or Plan()
-        history = await SCENARIOS[name](loop, seed)
+        history = await (SCENARIOS | LONG)[name](loop, seed)
         if loop.failures:
             raise AssertionError(f"{len(loop.failures)} unhandled errors, first: {loop.failures[0]}")
         happened = f"{loop.time()} {loop.network.chance.getstate()} {history}"
@@ -82,7 +91,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="only this one, with its log")
-    parser.add_argument("--scenario", choices=sorted(SCENARIOS), action="append")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS | LONG), action="append")
     parser.add_argument("--shrink", action="store_true", help="with --seed and one --scenario: a short way to fail")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many seeds at a time")
     parser.add_argument("--runs", type=int, default=300, help="how many runs --shrink may take")

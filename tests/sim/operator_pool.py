@@ -5,6 +5,7 @@ answered from the same metadata and the same running bookies, by the rules of th
 """
 
 import asyncio
+import functools
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,6 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import Drains, Wish
 from quire_bookie.metadata.election import current_leader
-from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.registration import bookie_of_path
 from quire_bookie.metadata.service_info import decode_service_info
@@ -32,20 +32,23 @@ from quire_operator.cluster.bookie_http import Said
 from quire_operator.cluster.judges import Judge
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path, object_path
-from quire_operator.errors import OperatorError, UnreachableError
+from quire_operator.errors import UnreachableError
+from quire_operator.plan.operations import rfc3339
 from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
 from quire_operator.reconcile import reconcile_bookie
 from tests.sim.autorecovery_scenario import Cluster
 from tests.sim.disk import SimDisk
-from tests.sim.history import HistoryError
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.operator_api import NAMESPACE, Controllers, OperatorKilledError, SimKube
+from tests.sim.operator_api import NAMESPACE, Controllers, SimKube
+from tests.sim.operator_checks import Promises
+from tests.sim.operator_process import Link, Operators
 from tests.sim.world import SimBookie, World
 from tests.support.kube_resources import bookie, managed_ledger
 
 NAME = "pool"
 POOL = bookie_path(NAMESPACE, NAME)
 GIB = 1 << 30
+ENSEMBLE = 3
 
 
 @dataclass
@@ -164,11 +167,10 @@ class Pool:
     cluster: Cluster
     kube: SimKube
     controllers: Controllers
+    promises: Promises
+    operators: Operators
     disks: dict[str, SimDisk] = field(default_factory=dict)
     """By volume."""
-    lost: set[str] = field(default_factory=set)
-    """Bookies that went with their node."""
-    kills: int = 0
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
     _volumes: dict[str, str] = field(default_factory=dict)
@@ -178,23 +180,40 @@ class Pool:
     def make(cls, world: World, cluster: Cluster, replicas: int, zones: int) -> "Pool":
         """An empty API server with machines, and a Bookie that was just applied."""
         kube = SimKube(random.Random(world.chance.randrange(1 << 30)))
-        pool = cls(world, cluster, kube, Controllers(kube, {}))
+
+        async def work(link: Link, memory: Memory) -> None:
+            await reconcile_bookie(
+                *(link, SimHttp(world, cluster), NAMESPACE, NAME),  # type: ignore[arg-type]
+                default_image="q:1",
+                now_s=world.clock.now_ms() / 1000,
+                memory=memory,
+            )
+
+        promises = Promises(world, lambda: kube.objects.get(POOL, {}).get("status") or {}, ENSEMBLE)
+        promises.watch_marks()
+        operators = Operators(kube, random.Random(world.chance.randrange(1 << 30)), work, world.loop.note)
+        pool = cls(world, cluster, kube, Controllers(kube, {}), promises, operators)
         for number in range(8):
             pool.controllers.add_node(f"n{number}", f"z{number % zones}")
-        wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"})
-        kube.put(POOL, wanted | {"metadata": {"name": NAME}})
-        kube.put(managed_ledger_path(NAMESPACE, "orders"), managed_ledger(replication={"ensemble": 3}))
+        pool.apply(replicas)
         for host in ("ar1", "ar2"):
             labels = {"app.kubernetes.io/name": "quire-autorecovery", "app.kubernetes.io/instance": NAME}
             status = {"podIP": host, "conditions": [{"type": "Ready", "status": "True"}]}
             made = {"metadata": {"labels": labels}, "spec": {"nodeName": "n0"}, "status": status}
             kube.put(object_path("v1", "Pod", NAMESPACE, host), made)
-        kube.shrinking, kube.releasing = pool.check_shrinking, pool.check_releasing
+        kube.shrinking = lambda before, after: promises.shrinking(f"{NAME}-bookie", before, after)
+        kube.releasing, kube.recording = promises.releasing, promises.recording
         return pool
+
+    def apply(self, replicas: int) -> None:
+        """A person applies the resources."""
+        wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"})
+        self.kube.put(POOL, wanted | {"metadata": {"name": NAME}})
+        self.kube.put(managed_ledger_path(NAMESPACE, "orders"), managed_ledger(replication={"ensemble": ENSEMBLE}))
 
     def start(self) -> None:
         """Kubernetes and the operator go on until `stop`."""
-        self._tasks = [asyncio.ensure_future(self._kubernetes()), asyncio.ensure_future(self._operator())]
+        self._tasks = [asyncio.ensure_future(self._kubernetes()), asyncio.ensure_future(self.operators.run())]
 
     def check(self) -> None:
         """Raises what failed meanwhile: a promise that was broken, or the simulation itself."""
@@ -229,6 +248,26 @@ class Pool:
         else:
             self.world.loop.call_later(1.0, self.ask_when_there, pod, key)
 
+    async def delete_and_apply(self, patience_s: float) -> None:
+        """A person deletes the resources, and applies them again under the same names once the pods are gone."""
+        replicas = self.kube.objects[POOL]["spec"]["replicas"]
+        del self.kube.objects[managed_ledger_path(NAMESPACE, "orders")]
+        there = self.kube.objects[POOL]
+        now = rfc3339(self.world.clock.now_ms() / 1000)
+        self.kube.touch(POOL, there | {"metadata": there["metadata"] | {"deletionTimestamp": now}})
+        end_s = self.world.loop.time() + patience_s
+        while self.kube.objects[POOL]["metadata"].get("finalizers"):
+            assert self.world.loop.time() < end_s, f"it is not deleted: {self.status}"
+            await asyncio.sleep(1.0)
+            self.check()
+        del self.kube.objects[POOL]
+        self.controllers.collect(f"{NAME}-bookie-")
+        while any(one["metadata"]["name"].startswith(f"{NAME}-bookie-") for _, one in self.kube.of_kind("pods")):
+            assert self.world.loop.time() < end_s, "its pods do not end"
+            await asyncio.sleep(1.0)
+            self.check()
+        self.apply(replicas)
+
     def lose_node(self, pod: str) -> None:
         """Of a pod, with its volumes."""
         node = self.kube.objects[object_path("v1", "Pod", NAMESPACE, pod)]["spec"]["nodeName"]
@@ -237,7 +276,7 @@ class Pool:
             place = self.world.bookies.get(host)
             if one["spec"].get("nodeName") == node and place is not None:
                 if place.running is not None:
-                    self.lost.add(place.running.bookie_id)
+                    self.promises.lost.add(place.running.bookie_id)
                 self.world.crash_bookie(host, "none")
                 del self.world.bookies[host]
         self.controllers.remove_node(node)
@@ -266,44 +305,6 @@ class Pool:
         asked = any(REPLACE_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in pods)
         running = [place for place in self.world.bookies.values() if place.running is not None]
         return len(pods) == len(running) == replicas and revisions == set(sets) and not asked
-
-    # ---- what must never happen
-    def check_shrinking(self, before: int, after: int) -> None:
-        """No ledger names a bookie that is taken away."""
-        for ordinal in range(after, before):
-            self._check_unnamed(f"{NAME}-bookie-{ordinal}", "its pod is taken away")
-
-    def check_releasing(self, claim: str) -> None:
-        """Nor one whose volumes go, but those that are lost anyway."""
-        self._check_unnamed(claim.partition("-")[2], f"{claim} is given up")
-
-    def _check_unnamed(self, pod: str, what: str) -> None:
-        row = next((row for row in self.status.get("bookies", ()) if row["pod"] == pod), None)
-        one = row["id"] if row is not None else ""
-        for key, node in self.world.metadata.nodes.items():
-            if one and one not in self.lost and layout.ledger_of_path(key) is not None:
-                metadata = decode_ledger_metadata(node.value)
-                if any(one in segment.ensemble for segment in metadata.segments):
-                    raise HistoryError(f"{key} names {one}, and {what}")
-
-    # ---- the operator
-    async def _operator(self) -> None:
-        """Passes, each of which may be the last one of a process."""
-        http: Any = SimHttp(self.world, self.cluster)
-        kube: Any = self.kube
-        memory = Memory()
-        while True:
-            try:
-                now_s = self.world.clock.now_ms() / 1000
-                await reconcile_bookie(kube, http, NAMESPACE, NAME, default_image="q:1", now_s=now_s, memory=memory)
-            except OperatorKilledError:
-                self.kills += 1
-                memory = Memory()
-                self.kube.kill_at = self.kube.writes + self.world.chance.randrange(1, 25)
-                await asyncio.sleep(self.world.chance.uniform(0.0, 20.0))
-            except OperatorError as error:
-                self.world.loop.note(f"operator: {error}")
-            await asyncio.sleep(self.world.chance.uniform(0.5, 3.0))
 
     # ---- kubelets
     async def _kubernetes(self) -> None:
@@ -375,6 +376,7 @@ class Pool:
             del self.kube.objects[path]
 
 
+@functools.cache
 def host_of(pod: str) -> str:
     """Under which its bookie registers."""
     meta = Bookie.model_validate(bookie() | {"metadata": {"name": NAME, "namespace": NAMESPACE}}).meta

@@ -1,11 +1,13 @@
-"""The operator's plans on simulated production bookies and auditors: scaled, drained, rolled, and nodes lost.
+"""The operator's plans on simulated production bookies and auditors: scaled, drained, rolled, nodes lost, deleted.
 
-The operator is killed around any of its writes, and meets conflicts; Kubernetes is simulated. Clients write and read
-all the while. No pod and no claim goes while a ledger names its bookie, unless the bookie was lost before; in the end
-every acknowledged entry is there, every replica whole, and nobody knows the bookies any more that left.
+Two processes of the operator wait for one lease; they are killed around any write, stand still, and meet conflicts and
+a metadata store that is away; what people ask for meets what is under way. Kubernetes is simulated. Clients write and
+read all the while. What must never happen is in `operator_checks`; in the end every acknowledged entry is there, every
+replica whole, and nobody knows the bookies any more that left. Without faults there are plain requests, one by one.
 """
 
 import asyncio
+import contextlib
 
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.rack_map import RACK_MAP, decode_rack_map
@@ -17,11 +19,15 @@ from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.operator_pool import NAME, POOL, Pool, host_of
+from tests.sim.operator_pool import ENSEMBLE, NAME, POOL, Pool, host_of
 from tests.sim.world import World
 
 PATIENCE_S = 3000.0
-WISHES = ("more", "fewer", "roll", "lost", "lost at once", "replace a living one", "crash")
+PLAIN = ("more", "fewer", "roll")
+HARMFUL = ("lost", "lost at once", "replace a living one")
+"""Of these one at a time: an acknowledgement needs two bookies."""
+SECOND = (*PLAIN, "crash", "call off", "pause", "too few", "metadata away", "stand still", "stand still", "delete")
+FEWEST = 4
 
 
 async def until_quiet(pool: Pool, what: str) -> None:
@@ -36,7 +42,7 @@ async def until_quiet(pool: Pool, what: str) -> None:
             quiet_since = loop.time()
 
 
-def wish(pool: Pool, what: str) -> None:
+async def wish(pool: Pool, what: str) -> None:
     """What a person asks for, or what happens."""
     world, replicas = pool.world, pool.kube.objects[POOL]["spec"]["replicas"]
     pod = f"{NAME}-bookie-{world.chance.randrange(replicas)}"
@@ -44,21 +50,81 @@ def wish(pool: Pool, what: str) -> None:
     if what == "more":
         pool.change(replicas=replicas + 1)
     elif what == "fewer":
-        pool.change(replicas=max(4, replicas - 1))
+        pool.change(replicas=max(FEWEST, replicas - 1))
     elif what == "roll":
         pool.change(image=f"quire:{world.chance.randrange(1000)}")
-    elif what == "lost":
+    elif what.startswith("lost"):
         pool.lose_node(pod)
-    elif what == "lost at once":
-        pool.lose_node(pod)
-        world.loop.call_later(10.0, pool.ask_when_there, pod, REPLACE_ANNOTATION)
+        if what == "lost at once":
+            world.loop.call_later(10.0, pool.ask_when_there, pod, REPLACE_ANNOTATION)
     elif what == "replace a living one":
         pool.annotate(pod, REPLACE_ANNOTATION)
-    else:
+    elif what == "crash":
         world.crash_bookie(host_of(pod), "random")
+    else:
+        await trouble(pool, what, replicas)
 
 
-async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
+async def trouble(pool: Pool, what: str, replicas: int) -> None:
+    """What goes on for a while, and is over when this returns."""
+    world, seconds = pool.world, pool.world.chance.uniform(5.0, 60.0)
+    for _ in range(world.chance.randrange(4)):  # in the midst of an operation: right behind one of its steps
+        pool.promises.step.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pool.promises.step.wait(), 60.0)
+    if what == "call off":
+        pool.change(replicas=max(FEWEST, replicas - 1))
+        await asyncio.sleep(seconds)
+        pool.change(replicas=replicas)
+    elif what == "pause":
+        pool.change(paused=True)
+        await asyncio.sleep(seconds)
+        pool.change(paused=False)
+    elif what == "too few":
+        pool.change(replicas=ENSEMBLE - 1)
+        await asyncio.sleep(4 * seconds)
+        pool.change(replicas=FEWEST)
+    elif what == "metadata away":
+        pool.promises.metadata_goes(away=True)
+        await asyncio.sleep(seconds)
+        pool.promises.metadata_goes(away=False)
+    elif what == "stand still":
+        await asyncio.sleep(world.chance.uniform(0.0, 3.0))
+        pool.operators.stand_still(seconds)
+    else:
+        assert what == "delete"
+        await pool.delete_and_apply(PATIENCE_S)
+
+
+Rounds = tuple[tuple[str, ...], tuple[str, ...]]
+"""What each round begins with, one of them, and what happens in the midst of it."""
+ANY: Rounds = ((*PLAIN, *PLAIN, *HARMFUL), SECOND)
+DRAINS: Rounds = (("fewer",), ("metadata away", "too few", "delete", "lost", "call off", "crash"))
+ROLLS: Rounds = (("roll",), ("stand still", "metadata away", "lost", "more"))
+
+
+def drawn(pool: Pool, rounds: Rounds) -> list[tuple[str, ...]]:
+    """What happens, one after the other."""
+    chance, (firsts, seconds) = pool.world.chance, rounds
+    count = 3 if rounds is ANY else 2
+    if pool.world.loop.plan.calm:
+        return [(what,) for what in (chance.sample(PLAIN, count) if rounds is ANY else firsts * count)]
+    found = [chance.choice(firsts) for _ in range(count)]
+    more = () if rounds is not ANY else HARMFUL
+    return [(what, chance.choice(seconds if what in HARMFUL else (*seconds, *more))) for what in found]
+
+
+async def run_drains(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
+    """A pool that gets smaller and smaller, amid what meets a drain."""
+    return await run(loop, seed, DRAINS)
+
+
+async def run_rolls(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
+    """One new image after the other, amid what meets a roll."""
+    return await run(loop, seed, ROLLS)
+
+
+async def run(loop: SimLoop, seed: int, rounds: Rounds = ANY) -> dict[LedgerId, int]:
     """One seed. Raises HistoryError or AssertionError when a promise is broken."""
     world = World(loop, seed)
     settings = RecoverySettings(
@@ -71,7 +137,8 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         poll_s=10.0,
     )
     cluster = Cluster(world, settings)
-    pool = Pool.make(world, cluster, world.chance.choice((4, 5)), zones=world.chance.choice((1, 2, 3)))
+    replicas = 6 if rounds is DRAINS else world.chance.choice((4, 5))
+    pool = Pool.make(world, cluster, replicas, zones=world.chance.choice((1, 2, 3)))
     if not loop.plan.calm:
         pool.kube.conflict_chance = 0.1
         pool.kube.kill_at = world.chance.randrange(1, 40)
@@ -83,15 +150,17 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     await until_quiet(pool, "first")
     writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
     everything: dict[LedgerId, LedgerHistory] = {}
-    for what in world.chance.sample(WISHES, 3):
-        ledgers, feeding = await fill(world, writing, world.chance.randrange(3, 6))
+    for wishes in drawn(pool, rounds):
+        ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 5))
         everything |= ledgers
-        await asyncio.sleep(world.chance.uniform(0.0, 6.0))
-        wish(pool, what)
+        for what in wishes:
+            await asyncio.sleep(world.chance.choice((world.chance.uniform(0.0, 6.0), world.chance.uniform(0.0, 60.0))))
+            pool.check()
+            await wish(pool, what)
         await asyncio.gather(*feeding)
         for ledger, history in ledgers.items():
             await recover(world, reading, ledger, history, "reader")
-        await until_quiet(pool, what)
+        await until_quiet(pool, ", ".join(wishes))
     await settle(world, everything)
     for ledger, history in everything.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
@@ -103,4 +172,4 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     places = decode_rack_map(world.metadata.nodes[RACK_MAP].value)
     assert set(places) == there, f"places of {sorted(places)}, there are {sorted(there)}"
     pool.stop()
-    return everything
+    return {ledger: history.confirmed_up_to for ledger, history in everything.items()}

@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 from tests.sim.__main__ import run_seed
-from tests.sim.broken import VARIANTS
+from tests.sim.broken import LONG_VARIANTS, VARIANTS
 from tests.sim.broken.variant import Variant
 from tests.sim.plan import Plan
 from tests.sim.shrink import Shrinker
@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many to try with each variant at most")
     parser.add_argument("--known", action="store_true", help="try the seed first that is known to catch it")
     parser.add_argument("--only", help="variants whose name contains this")
+    parser.add_argument("--long", action="store_true", help="those too of which a seed takes tens of seconds")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many variants at a time")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="with --only: how this seed catches it, made short")
     options = parser.parse_args()
@@ -65,7 +66,8 @@ def main() -> int:
         print("run with PYTHONHASHSEED=0 (make sim-broken does): set order is part of the seed", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.CRITICAL + 1)
-    chosen = [variant for variant in VARIANTS if options.only is None or options.only in variant.name]
+    among = VARIANTS if options.only is None and not options.long else (*VARIANTS, *LONG_VARIANTS)
+    chosen = [variant for variant in among if options.only is None or options.only in variant.name]
     if options.shrink is not None:
         for variant in chosen:
             with variant.applied():
