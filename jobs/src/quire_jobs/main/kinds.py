@@ -9,7 +9,14 @@ from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import JobParameters, Progress, Summary
 
 MODULES: Mapping[str, str] = {
+    "audit": "quire_jobs.analytics.audit",
+    "backlog": "quire_jobs.analytics.backlog",
+    "cost": "quire_jobs.analytics.cost",
+    "keys": "quire_jobs.analytics.keys",
     "offload": "quire_jobs.offload.job",
+    "retention-what-if": "quire_jobs.analytics.retention_what_if",
+    "schema-drift": "quire_jobs.analytics.schema_drift",
+    "throughput": "quire_jobs.analytics.throughput",
 }
 
 

@@ -47,7 +47,7 @@ def ticks(top: float, binary: bool = False) -> list[float]:
     else:
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999999)
-    count = math.ceil(top / step - 1e-9)
+    count = max(1, math.ceil(top / step - 1e-9))
     return [step * index for index in range(count + 1)]
 
 

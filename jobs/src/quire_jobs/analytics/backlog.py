@@ -1,0 +1,405 @@
+"""The kind `backlog`: what cursors have still to acknowledge, their holes, and when they drain or the disks fill.
+
+Each run keeps what it saw in `<output>/backlog/observations/run=<run>`; forecasts are made of those of several runs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from quire_jobs.analytics.parameters import MetadataParameters
+from quire_jobs.analytics.publishing import METRIC_SUBJECTS_MAX, Findings, Gauge, hadoop_url, publish, safe_name
+from quire_jobs.analytics.report.bars import Bar, bars, histogram
+from quire_jobs.analytics.report.charts import Axis, Series, curves
+from quire_jobs.analytics.report.frame import COLOURS
+from quire_jobs.analytics.report.markup import shortened
+from quire_jobs.analytics.report.page import Advice, Cell, Level, Page, Section, Table, Tile
+from quire_jobs.analytics.report.units import (
+    byte_rate_text,
+    bytes_text,
+    count_text,
+    duration_text,
+    percent_text,
+    rate_text,
+    time_text,
+)
+from quire_jobs.job import Problem, Progress, Summary
+from quire_jobs.quantities import Duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KIND = "backlog"
+_AGES_S = (60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
+Row = Mapping[str, Any]
+
+
+class Parameters(MetadataParameters):
+    """What cursors have still to acknowledge: backlog, ageing holes, when it drains or the disks fill."""
+
+    window: Duration = Field(
+        default=86400.0, gt=0, description="Rates and trends are of this last time, e.g. 6h; earlier runs within it."
+    )
+    old: Duration = Field(
+        default=3600.0, gt=0, description="A hole or an unacknowledged entry that is older is reported, e.g. 30m."
+    )
+    disk_warning: Duration = Field(
+        default=7 * 86400.0, gt=0, description="A disk that is full sooner than this is reported, e.g. 7d."
+    )
+
+
+def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
+    """See `quire_jobs.job`."""
+    from quire_jobs.analytics import columns
+    from quire_jobs.analytics.bookie_tables import read_bookies
+    from quire_jobs.analytics.metadata_tables import MetadataTables
+    from quire_jobs.analytics.reading import Ways, ask_cluster, frame
+
+    async def ask(ways: Ways) -> tuple[MetadataTables, list[tuple[Any, ...]]]:
+        # The disks hold all topics, whichever are looked at: what comes in is summed over all.
+        return await ways.tables(), await read_bookies(ways.access)
+
+    progress.begin("reading metadata", None, "ledgers")
+    read, bookies = ask_cluster(parameters, ask)
+    progress.advance(len(read.ledgers))
+    seen = Seen(
+        frame(spark, read.ledgers, columns.LEDGERS),
+        frame(spark, read.cursors, columns.CURSORS),
+        frame(spark, read.acked, columns.ACKED),
+        frame(spark, bookies, columns.BOOKIES),
+    )
+    problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
+    return judged(spark, parameters, seen, problems, progress)
+
+
+class Seen:
+    """The tables that this analysis is of."""
+
+    def __init__(self, ledgers: "DataFrame", cursors: "DataFrame", acked: "DataFrame", bookies: "DataFrame") -> None:
+        self.ledgers = ledgers
+        self.cursors = cursors
+        self.acked = acked
+        self.bookies = bookies
+
+
+def judged(
+    spark: "SparkSession", parameters: Parameters, seen: Seen, problems: Sequence[Problem], progress: Progress
+) -> Summary:
+    """The analysis of what was read."""
+    from pyspark.sql import functions as F
+
+    from quire_jobs.analytics.figures import backlog as figures
+    from quire_jobs.analytics.figures.times import seconds
+
+    now_s, window_s = parameters.now_s, parameters.window
+    chosen = F.lit(True) if not parameters.topics else F.col("topic").rlike(_pattern(parameters.topics))
+    rates = figures.ingest(seen.ledgers, now_s, window_s).persist()
+    backlogs = figures.backlog(seen.ledgers, seen.cursors.where(chosen), seen.acked.where(chosen), now_s).persist()
+    holes = figures.holes(seen.ledgers, seen.cursors.where(chosen), seen.acked.where(chosen), now_s).persist()
+    try:
+        past_cursors, past_bookies = _observe(spark, parameters, backlogs, seen.bookies)
+        cursor_trends = figures.trend(past_cursors, ["topic", "partition", "cursor"], "backlog", now_s, window_s)
+        bookie_trends = figures.trend(past_bookies, ["bookie"], "used_bytes", now_s, window_s)
+        known = seen.bookies.where("total_bytes IS NOT NULL").count()
+        stored_per_s = rates.agg(F.sum("stored_bytes_per_s")).collect()[0][0] or 0.0
+        per_bookie = F.lit(stored_per_s / known if known else 0.0)
+        drains = figures.drains(backlogs, cursor_trends, now_s).join(rates, "topic", "left")
+        drains = drains.orderBy(F.desc("backlog_bytes"), "topic", "partition", "cursor").persist()
+        fills = figures.fills(seen.bookies, bookie_trends, per_bookie, now_s).orderBy("fills_in_s", "bookie").persist()
+        cursor_rows = [row.asDict() for row in drains.collect()]
+        bookie_rows = [row.asDict() for row in fills.collect()]
+        hole_rows = [row.asDict() for row in holes.orderBy(F.desc("age_s")).limit(200).collect()]
+        at = seconds(F.col("observed_at"))
+        past = past_cursors.where(at >= F.lit(now_s - window_s)).withColumn("at_s", at).orderBy("at_s")
+        past_rows = [row.asDict() for row in past.limit(20_000).collect()]
+        findings = Findings(
+            {"cursors": drains, "holes": holes, "bookies": fills, "rates": rates},
+            page(parameters, cursor_rows, bookie_rows, hole_rows, past_rows),
+            totals(cursor_rows, bookie_rows),
+            gauges(cursor_rows, bookie_rows),
+            problems,
+            done=len(cursor_rows) + len(bookie_rows),
+        )
+        return publish(spark, KIND, parameters, findings, progress)
+    finally:
+        for frame in (rates, backlogs, holes):
+            frame.unpersist()
+
+
+def _pattern(topics: Sequence[str]) -> str:
+    """The patterns as a regular expression of Java for whole names of topics."""
+    import re
+
+    pieces = []
+    for one in topics:
+        name = one.removeprefix("persistent://")
+        pieces.append("".join({"*": ".*", "?": "."}.get(letter, re.escape(letter)) for letter in name))
+    return f"^persistent://({'|'.join(pieces)})$"
+
+
+def _observe(
+    spark: "SparkSession", parameters: Parameters, backlogs: "DataFrame", bookies: "DataFrame"
+) -> tuple["DataFrame", "DataFrame"]:
+    """Keep what this run saw, and give back what all runs saw. The same run again replaces its own."""
+    from datetime import UTC, datetime
+
+    from pyspark.sql import functions as F
+
+    now = datetime.fromtimestamp(parameters.now_s, UTC)
+    folder = f"{hadoop_url(parameters.output)}/{KIND}/observations"
+    run = safe_name(parameters.run_id) or now.strftime("%Y%m%dT%H%M%SZ")
+    observed_at = F.lit(now).alias("observed_at")
+    cursors = backlogs.select(observed_at, "topic", "partition", "cursor", "backlog", "backlog_bytes")
+    used = (F.col("total_bytes") - F.col("free_bytes")).alias("used_bytes")
+    disks = bookies.where("total_bytes IS NOT NULL").select(observed_at, "bookie", used)
+    found = []
+    for name, frame in (("cursors", cursors), ("bookies", disks)):
+        frame.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{name}/run={run}")
+        found.append(spark.read.schema(frame.schema).parquet(f"{folder}/{name}"))
+    return found[0], found[1]
+
+
+def totals(cursors: Sequence[Row], bookies: Sequence[Row]) -> dict[str, int | float]:
+    """The numbers of the summary."""
+    return {
+        "cursors": len(cursors),
+        "backlog_entries": sum(row["backlog"] for row in cursors),
+        "backlog_bytes": sum(row["backlog_bytes"] for row in cursors),
+        "holes": sum(row["holes"] for row in cursors),
+        "cursors_ahead": sum(bool(row["ahead"]) for row in cursors),
+        "cursors_growing": sum((row["per_s"] or 0) > 0 for row in cursors),
+        "bookies": len(bookies),
+    }
+
+
+def gauges(cursors: Sequence[Row], bookies: Sequence[Row]) -> list[Gauge]:
+    """Metrics by cursor, the largest backlogs first, and by bookie."""
+    found = []
+    for column, text in (
+        ("backlog", "Entries that the cursor has still to acknowledge."),
+        ("backlog_bytes", "Their payload in bytes, estimated."),
+        ("holes", "Runs of unacknowledged entries below an acknowledged one."),
+        ("oldest_age_s", "Age of the oldest entry that waits, estimated."),
+        ("drains_in_s", "Seconds until the backlog is gone at its present pace."),
+    ):
+        for row in cursors[:METRIC_SUBJECTS_MAX]:
+            labels = {"topic": row["topic"], "partition": str(row["partition"]), "cursor": row["cursor"]}
+            found.append(Gauge(f"cursor_{column}", text, row[column], labels))
+    for column, text in (("used_share", "Share of the disks in use."), ("fills_in_s", "Seconds until they are full.")):
+        found += [Gauge(f"bookie_{column}", text, row[column], {"bookie": row["bookie"]}) for row in bookies]
+    return found
+
+
+def _name(row: Row) -> str:
+    part = f"-partition-{row['partition']}" if row["partition"] is not None and row["partition"] >= 0 else ""
+    return f"{row['cursor']} of {row['topic']}{part}"
+
+
+def page(
+    parameters: Parameters,
+    cursors: Sequence[Row],
+    bookies: Sequence[Row],
+    holes: Sequence[Row],
+    past: Sequence[Row],
+) -> Page:
+    """The report."""
+    total = totals(cursors, bookies)
+    soonest = min((row["fills_in_s"] for row in bookies if row["fills_in_s"] is not None), default=None)
+    oldest = max((row["oldest_age_s"] for row in cursors if row["oldest_age_s"] is not None), default=None)
+    return Page(
+        "Backlog",
+        ", ".join(parameters.topics) or "all topics",
+        parameters.now_s,
+        advice(parameters, cursors, bookies),
+        [
+            Tile("Backlog", bytes_text(total["backlog_bytes"]), f"{count_text(total['backlog_entries'])} entries"),
+            Tile("Oldest entry", duration_text(oldest), "waits for an acknowledgement"),
+            Tile("Holes", count_text(total["holes"]), f"of {count_text(total['cursors'])} cursors"),
+            Tile("First disk full in", duration_text(soonest), "at the present pace"),
+        ],
+        [
+            _cursor_section(parameters, cursors),
+            _past_section(cursors, past),
+            _hole_section(holes),
+            _disk_section(bookies),
+        ],
+        [
+            "Read from metadata and, for ledgers that are written, from bookies without disturbing the writer: the "
+            "newest entries of an idle topic, and the last acknowledgements of a cursor, may not be counted yet.",
+            "Ages are estimated: an entry is taken to be written at an even pace within its ledger's time.",
+            f"Trends are lines through what the runs of the last {duration_text(parameters.window)} saw. A disk that "
+            "was seen once only is forecast from what comes in, as if nothing were ever deleted.",
+        ],
+    )
+
+
+def _cursor_section(parameters: Parameters, cursors: Sequence[Row]) -> Section:
+    return Section(
+        "Cursors",
+        "Payload that each cursor has still to acknowledge. Rows without a forecast do not shrink, or were seen once.",
+        bars(
+            [Bar(_name(row), [row["backlog_bytes"]]) for row in cursors if row["backlog"]][: parameters.top],
+            bytes_text,
+            label="Backlog by cursor",
+        ),
+        Table(
+            ("Cursor", "Topic", "Entries", "Payload", "Oldest", "Comes in", "Changes", "Drained", "Holes", "Ahead"),
+            [
+                (
+                    row["cursor"],
+                    row["topic"] + (f"-partition-{row['partition']}" if (row["partition"] or -1) >= 0 else ""),
+                    Cell(count_text(row["backlog"])),
+                    Cell(bytes_text(row["backlog_bytes"])),
+                    Cell(duration_text(row["oldest_age_s"])),
+                    Cell(rate_text(row["entries_per_s"])),
+                    Cell(_signed(row["per_s"])),
+                    Cell("now" if not row["backlog"] else duration_text(row["drains_in_s"])),
+                    Cell(count_text(row["holes"])),
+                    "yes" if row["ahead"] else "",
+                )
+                for row in cursors
+            ],
+        ),
+    )
+
+
+def _signed(per_s: float | None) -> str:
+    return rate_text(per_s) if per_s is None or per_s <= 0 else f"+{rate_text(per_s)}"
+
+
+def _past_section(cursors: Sequence[Row], past: Sequence[Row]) -> Section:
+    series = []
+    for row in cursors[:COLOURS]:
+        key = (row["topic"], row["partition"], row["cursor"])
+        points = [
+            (one["at_s"], one["backlog"]) for one in past if (one["topic"], one["partition"], one["cursor"]) == key
+        ]
+        series.append(Series(_name(row), points))
+    return Section(
+        "How it went",
+        "Entries of backlog, as runs of this analysis saw them; one point a run.",
+        curves(
+            series,
+            Axis("UTC", time_text, time=True),
+            Axis("entries", count_text),
+            label="Backlog over time",
+            points=True,
+        ),
+    )
+
+
+def _hole_section(holes: Sequence[Row]) -> Section:
+    counts = [0] * (len(_AGES_S) + 1)
+    for row in holes:
+        counts[sum((row["age_s"] or 0) >= bound for bound in _AGES_S)] += 1
+    names = [f"< {duration_text(bound)}" for bound in _AGES_S] + [f"≥ {duration_text(_AGES_S[-1])}"]
+    return Section(
+        "Holes by age",
+        "A hole is a run of entries that wait below one that is acknowledged: messages that a consumer took and did "
+        "not acknowledge. Old ones keep whole ledgers from being deleted.",
+        histogram(list(zip(names, counts, strict=True)), count_text, label="Holes by age"),
+        Table(
+            ("Cursor", "Topic", "Ledger", "First", "Last", "Age"),
+            [
+                (
+                    row["cursor"],
+                    row["topic"],
+                    Cell(str(row["ledger"])),
+                    Cell(str(row["first"])),
+                    Cell(str(row["last"])),
+                    Cell(duration_text(row["age_s"])),
+                )
+                for row in holes
+            ],
+            folded=True,
+        ),
+    )
+
+
+def _disk_section(bookies: Sequence[Row]) -> Section:
+    return Section(
+        "Disks of bookies",
+        "",
+        bars(
+            [
+                Bar(f"{row['bookie']} ({row['state']})", [row["used_bytes"], row["free_bytes"]])
+                for row in bookies
+                if row["total_bytes"]
+            ],
+            bytes_text,
+            label="Space of bookies",
+            parts=("used", "free"),
+        ),
+        Table(
+            ("Bookie", "State", "Used", "Share", "Grows by", "Full in", "Remark"),
+            [
+                (
+                    row["bookie"],
+                    row["state"],
+                    Cell(bytes_text(row["used_bytes"])),
+                    Cell(percent_text(row["used_share"])),
+                    Cell(byte_rate_text(row["per_s"])),
+                    Cell(duration_text(row["fills_in_s"])),
+                    row["reason"] or ("from what comes in" if row["from_ingest"] else ""),
+                )
+                for row in bookies
+            ],
+        ),
+    )
+
+
+def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row]) -> list[Advice]:
+    """What stands out, and what to do about it."""
+    found = []
+    for row in bookies:
+        if row["fills_in_s"] is not None and row["fills_in_s"] < parameters.disk_warning:
+            found.append(
+                Advice(
+                    Level.ACT,
+                    f"Bookie {shortened(row['bookie'], 60)} is full in {duration_text(row['fills_in_s'])}.",
+                    "Add bookies or disks, shorten retention, or offload; and drain the backlogs below.",
+                )
+            )
+        if row["reason"]:
+            found.append(
+                Advice(Level.WATCH, f"The space of bookie {shortened(row['bookie'], 60)} is not known.", row["reason"])
+            )
+    for row in cursors:
+        found += _cursor_advice(parameters, row)
+    return found[:30] or [
+        Advice(Level.GOOD, "Every cursor keeps up, and no disk is full soon.", "Nothing needs to be done.")
+    ]
+
+
+def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
+    name, found = shortened(_name(row)), []
+    if row["ahead"]:
+        found.append(
+            Advice(
+                Level.ACT,
+                f"{name} is ahead of the last entry that is known ({row['mark_ledger']}:{row['mark_entry']}).",
+                "New messages up to there would be skipped. Reset the cursor to the last message; after a restore of "
+                "metadata look for ledgers that were not taken back.",
+            )
+        )
+    if row["backlog"] and (row["per_s"] or 0) > 0:
+        found.append(
+            Advice(
+                Level.ACT,
+                f"The backlog of {name} grows by {rate_text(row['per_s'])}.",
+                "Add consumers, or delete the subscription if nobody reads it: its topic is never trimmed.",
+            )
+        )
+    if row["oldest_hole_age_s"] is not None and row["oldest_hole_age_s"] > parameters.old:
+        found.append(
+            Advice(
+                Level.WATCH,
+                f"{name} has {count_text(row['holes'])} holes; the oldest waits for "
+                f"{duration_text(row['oldest_hole_age_s'])}.",
+                "Look for messages that a consumer cannot process; a dead letter topic takes them out of the way.",
+            )
+        )
+    if row["unreadable"]:
+        found.append(Advice(Level.WATCH, f"The position of {name} may be older than shown.", row["unreadable"]))
+    return found

@@ -1,0 +1,270 @@
+"""The kind `keys`: how evenly messages spread over keys and partitions."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from quire_jobs.analytics.parameters import MessageParameters
+from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
+from quire_jobs.analytics.report.bars import Bar, bars
+from quire_jobs.analytics.report.charts import Axis, Series, curves
+from quire_jobs.analytics.report.frame import COLOURS
+from quire_jobs.analytics.report.markup import shortened
+from quire_jobs.analytics.report.page import Advice, Cell, Level, Page, Section, Table, Tile
+from quire_jobs.analytics.report.units import bytes_text, count_text, factor_text, percent_text
+from quire_jobs.job import Problem, Progress, Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIND = "keys"
+_UNEVEN = 2.0
+_CURVE_POINTS_MAX = 400
+Row = Mapping[str, Any]
+
+
+class Parameters(MessageParameters):
+    """How messages spread over keys: skew, hot keys, cardinality, load of partitions."""
+
+    hot_share: float = Field(
+        default=0.1, gt=0, le=1, description="A key with more than this share of its topic's messages is hot."
+    )
+
+
+def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
+    """See `quire_jobs.job`."""
+    from pyspark.sql import functions as F
+
+    from quire_jobs.analytics.figures import keys as figures
+    from quire_jobs.analytics.reading import read_messages
+
+    progress.begin("reading messages", None, "messages")
+    counts = figures.by_key(read_messages(spark, parameters, ("topic", "partition", "key", "size"))).persist()
+    try:
+        topics = figures.by_topic(counts).orderBy(F.desc("messages"), "topic")
+        topic_rows = [row.asDict() for row in topics.collect()]
+        progress.advance(sum(row["messages"] for row in topic_rows))
+        chosen = [row["topic"] for row in topic_rows if row["keys"]][: parameters.top]
+        hot = figures.hot_keys(counts, parameters.top)
+        hot_rows = [
+            row.asDict()
+            for row in hot.where(F.col("topic").isin(chosen))
+            .orderBy(F.desc("share"), "topic", "key")
+            .limit(200)
+            .collect()
+        ]
+        curve = figures.lorenz(figures.frequencies(counts))
+        curve_rows = [
+            row.asDict()
+            for row in curve.where(F.col("topic").isin(chosen[:COLOURS])).orderBy("topic", "keys_share").collect()
+        ]
+        partitions = figures.by_partition(counts).orderBy("topic", "partition")
+        partition_rows = [row.asDict() for row in partitions.where(F.col("topic").isin(chosen)).collect()]
+        findings = Findings(
+            {"topics": topics, "hot_keys": hot, "partitions": partitions, "curves": curve},
+            page(parameters, topic_rows, hot_rows, curve_rows, partition_rows),
+            totals(topic_rows, hot_rows, parameters.hot_share),
+            gauges(topic_rows),
+            [] if topic_rows else [Problem(subject="messages", reason="there is no message in what was asked for")],
+            done=len(topic_rows),
+        )
+        return publish(spark, KIND, parameters, findings, progress)
+    finally:
+        counts.unpersist()
+
+
+def totals(topics: Sequence[Row], hot: Sequence[Row], hot_share: float) -> dict[str, int | float]:
+    """The numbers of the summary."""
+    return {
+        "topics": len(topics),
+        "messages": sum(row["messages"] for row in topics),
+        "without_key": sum(row["without_key"] for row in topics),
+        "keys": sum(row["keys"] for row in topics),
+        "hot_keys": sum(row["share"] > hot_share for row in hot),
+    }
+
+
+def gauges(topics: Sequence[Row]) -> list[Gauge]:
+    """Metrics by topic. Keys themselves are no labels: there are too many, and they may be secret."""
+    found = []
+    for column, text in (
+        ("keys", "Number of keys."),
+        ("hottest_share", "Share of keyed messages that the hottest key has."),
+        ("gini", "Gini coefficient of messages over keys: 0 even, near 1 all in one."),
+        ("without_key", "Messages without a key."),
+    ):
+        found += of_rows(topics, "topic", column, f"topic_{column}", text)
+    return found
+
+
+def page(
+    parameters: Parameters, topics: Sequence[Row], hot: Sequence[Row], curve: Sequence[Row], partitions: Sequence[Row]
+) -> Page:
+    """The report."""
+    total = totals(topics, hot, parameters.hot_share)
+    names = list(dict.fromkeys(row["topic"] for row in curve))
+    first = hot[0] if hot else None
+    return Page(
+        "Keys",
+        parameters.messages or ", ".join(parameters.topics),
+        parameters.now_s,
+        advice(topics, hot, partitions, parameters.hot_share),
+        [
+            Tile("Messages", count_text(total["messages"]), f"in {count_text(total['topics'])} topics"),
+            Tile("Keys", count_text(total["keys"]), "counted in each topic"),
+            Tile(
+                "Hottest key",
+                percent_text(None if first is None else first["share"]),
+                "" if first is None else f"{shortened(first['key'], 40)} in {shortened(first['topic'], 60)}",
+            ),
+            Tile(
+                "Without a key", percent_text(total["without_key"] / total["messages"] if total["messages"] else None)
+            ),
+        ],
+        [
+            Section(
+                "Skew",
+                "How much of the messages the busiest keys have. A straight diagonal is even; the sooner a line rises, "
+                "the fewer keys do all the work.",
+                curves(
+                    [
+                        Series(name, [(0.0, 0.0), *_thinned([row for row in curve if row["topic"] == name])])
+                        for name in names
+                    ],
+                    Axis("busiest keys, share of all keys", percent_text),
+                    Axis("share of messages", percent_text),
+                    label="Share of messages of the busiest keys",
+                ),
+                _table(topics),
+            ),
+            Section(
+                "Hot keys",
+                "Messages of the busiest keys of the largest topics.",
+                bars(
+                    [
+                        Bar(
+                            _key(row),
+                            [row["messages"]],
+                            f"{row['topic']}, {percent_text(row['share'])}",
+                        )
+                        for row in sorted(hot, key=lambda each: -each["messages"])[: parameters.top]
+                    ],
+                    count_text,
+                    label="Messages by key",
+                ),
+                Table(
+                    ("Key", "Topic", "Messages", "Share", "Payload", "Partitions"),
+                    [
+                        (
+                            _key(row),
+                            row["topic"],
+                            Cell(count_text(row["messages"])),
+                            Cell(percent_text(row["share"])),
+                            Cell(bytes_text(row["bytes"])),
+                            Cell(count_text(row["partitions"])),
+                        )
+                        for row in hot
+                    ],
+                    folded=True,
+                ),
+            ),
+            Section(
+                "Partitions",
+                "1 × is an even part of its topic's messages.",
+                bars(
+                    [
+                        Bar(_partition(row), [row["load"]])
+                        for row in sorted(partitions, key=lambda each: -each["load"])
+                        if row["partition"] is not None and row["partition"] >= 0
+                    ],
+                    factor_text,
+                    label="Load by partition",
+                ),
+            ),
+        ],
+        [
+            "Keys are counted exactly. A message without a key is in no share; an empty key is a key like any other.",
+            "Useful consumers: with more of them on a subscription that shares by key, the one that gets the hottest "
+            "key has more than its part, and is not helped.",
+        ],
+    )
+
+
+def _thinned(points: Sequence[Row]) -> list[tuple[float, float]]:
+    every = max(1, len(points) // _CURVE_POINTS_MAX)
+    kept = [point for at, point in enumerate(points) if at % every == 0 or at == len(points) - 1]
+    return [(point["keys_share"], point["messages_share"]) for point in kept]
+
+
+def _key(row: Row) -> str:
+    return row["key"] or "(empty key)"
+
+
+def _partition(row: Row) -> str:
+    return f"{row['topic']}-partition-{row['partition']}"
+
+
+def _table(topics: Sequence[Row]) -> Table:
+    return Table(
+        ("Topic", "Messages", "Keys", "Hottest", "Half in", "Gini", "Useful consumers", "Without key"),
+        [
+            (
+                row["topic"],
+                Cell(count_text(row["messages"])),
+                Cell(count_text(row["keys"])),
+                Cell(percent_text(row["hottest_share"])),
+                Cell("–" if row["keys_for_half"] is None else f"{count_text(row['keys_for_half'])} keys"),
+                Cell("–" if row["gini"] is None else f"{row['gini']:.2f}"),
+                Cell(count_text(row["consumers_useful"])),
+                Cell(count_text(row["without_key"])),
+            )
+            for row in topics
+        ],
+    )
+
+
+def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row], hot_share: float) -> list[Advice]:
+    """What stands out, and what to do about it."""
+    if not topics:
+        return [
+            Advice(Level.WATCH, "There is no message.", "Look at the names of the topics and at the bounds of time.")
+        ]
+    found = [
+        Advice(
+            Level.ACT,
+            f"{shortened(_key(row), 60)} has {percent_text(row['share'])} of {shortened(row['topic'])}.",
+            f"More than {max(1, int(1 / row['share']))} consumers that share keys do not help. Split the key (a suffix "
+            "of a few values), or give its messages a topic of their own.",
+        )
+        for row in hot
+        if row["share"] > hot_share and row["messages"] > 1
+    ][:10]
+    for row in topics:
+        name = shortened(row["topic"])
+        if row["keys_in_several_partitions"]:
+            found.append(
+                Advice(
+                    Level.WATCH,
+                    f"{count_text(row['keys_in_several_partitions'])} keys of {name} are in more than one partition.",
+                    "Their order was not kept: partitions were added, or producers route in different ways.",
+                )
+            )
+        if row["keys"] and row["without_key"] and row["without_key"] < row["messages"]:
+            found.append(
+                Advice(
+                    Level.WATCH,
+                    f"{count_text(row['without_key'])} of {count_text(row['messages'])} messages in {name} lack a key.",
+                    "Compaction and order by key pass them over: look for the producer that leaves keys out.",
+                )
+            )
+    worst = max(partitions, key=lambda each: each["load"], default=None)
+    if worst is not None and worst["load"] >= _UNEVEN and worst["partition"] is not None and worst["partition"] >= 0:
+        found.append(
+            Advice(
+                Level.WATCH,
+                f"{shortened(_partition(worst))} has {factor_text(worst['load'])} the messages of an even part.",
+                "Choose keys with more values, or route keyless messages round robin.",
+            )
+        )
+    return found or [Advice(Level.GOOD, "No key and no partition has much more than its part.", "Nothing to do.")]

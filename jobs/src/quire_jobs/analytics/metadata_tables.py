@@ -1,0 +1,325 @@
+"""Small tables of a cluster's metadata: ledgers, cursors, what bookies must hold. Reads only; a ledger that is written
+is looked into without recovery, so that its writer goes on.
+
+The lists of managed ledgers and the metadata of ledgers are read one after the other: what they disagree on is read
+again before it is believed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
+from urllib.parse import unquote_plus
+
+from quire_bookie.errors import LedgerError, MetadataFormatError, NoSuchEntryError, NoSuchLedgerError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.metadata.store import MetadataStore, Node
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.write_set import holds
+from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, CursorState, decode_node, decode_position
+from quire_broker.managed_ledger.ledger_list import LedgerList, LedgerRecord
+from quire_broker.managed_ledger.list_store import ROOT
+from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.topic.topic_names import PERSISTENT, TopicName, topic_of_ledger
+
+AT_ONCE: Final = 16
+"""Ledgers that are looked into side by side."""
+_OWNER = "pulsar/managed-ledger"
+_CURSOR = "pulsar/cursor"
+Row = tuple[Any, ...]
+
+
+class OpenLedger(Protocol):
+    """What is used of a ledger reader that was opened without recovery."""
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the last entry that is known to be confirmed."""
+        ...
+
+    async def read_explicit_lac(self) -> EntryId:
+        """The last entry that is known to be confirmed."""
+        ...
+
+    async def read(self, first: EntryId, last: EntryId) -> Sequence[Any]:
+        """Entries with a `payload`."""
+        ...
+
+    async def close(self) -> None:
+        """Release it."""
+        ...
+
+
+Open = Callable[[int], Awaitable[OpenLedger]]
+
+
+@dataclass(slots=True)
+class MetadataTables:
+    """Rows in the order of the columns in `quire_jobs.analytics.columns`. `unreadable`: what was left out, and why."""
+
+    ledgers: list[Row] = field(default_factory=list)
+    cursors: list[Row] = field(default_factory=list)
+    acked: list[Row] = field(default_factory=list)
+    stored: list[Row] = field(default_factory=list)
+    expected: list[Row] = field(default_factory=list)
+    cursor_ledgers: list[Row] = field(default_factory=list)
+    targets: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
+    """Drivers and properties of the buckets that offload contexts name."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Managed:
+    """One managed ledger as its nodes have it."""
+
+    topic: TopicName
+    records: tuple[LedgerRecord, ...] = ()
+    cursors: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return str(self.topic.partitioned), self.topic.partition
+
+
+def matches(topic: TopicName, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns (`tenant/namespace/name` with * and ?) means the topic; no pattern means all."""
+    whole = topic.partitioned
+    name = f"{whole.namespace}/{whole.local}"
+    return not patterns or any(fnmatchcase(name, pattern.removeprefix("persistent://")) for pattern in patterns)
+
+
+async def read_tables(store: MetadataStore, open_ledger: Open, patterns: Sequence[str] = ()) -> MetadataTables:
+    """All tables, of the topics that the patterns mean; `stored` and `expected` are of all ledgers. MetadataError."""
+    tables = MetadataTables()
+    known: dict[int, LedgerMetadata] = {}
+    async for page in store.scan(f"{layout.ROOT}/"):
+        for node in page:
+            _take_ledger(tables, known, node)
+    found = await _managed_ledgers(store, tables)
+    gate = asyncio.Semaphore(AT_ONCE)
+    chosen = [one for one in found.values() if matches(one.topic, patterns)]
+    for one in found.values():  # of all: a cursor ledger of a topic that is not looked at is in use, too
+        tables.cursor_ledgers += [(ledger,) for ledger in _cursor_ledgers(one)]
+    await asyncio.gather(*(_take_managed(tables, store, one, known, open_ledger, gate) for one in chosen))
+    for rows in (tables.ledgers, tables.cursors, tables.acked, tables.stored, tables.expected):
+        rows.sort(key=lambda row: tuple((value is None, value) for value in row[:3] if not isinstance(value, bool)))
+    return tables
+
+
+# ---- ledgers of BookKeeper
+def _take_ledger(tables: MetadataTables, known: dict[int, LedgerMetadata], node: Node) -> None:
+    ledger = layout.ledger_of_path(node.key)
+    if ledger is None:
+        return
+    try:
+        metadata = decode_ledger_metadata(node.value)
+    except MetadataFormatError as error:
+        tables.unreadable[f"ledger {ledger}"] = str(error)
+        return
+    known[ledger] = metadata
+    closed = metadata.state is LedgerState.CLOSED
+    owner, cursor = (metadata.custom.get(key) for key in (_OWNER, _CURSOR))
+    tables.stored.append(
+        (
+            int(ledger),
+            "closed" if closed else "open",
+            metadata.last_entry + 1 if closed else None,
+            metadata.length if closed else None,
+            None if owner is None else owner.decode("utf-8", "replace"),
+            None if cursor is None else cursor.decode("utf-8", "replace"),
+            _time(metadata.ctime_ms),
+        )
+    )
+    tables.expected += [(int(ledger), bookie, last, closed) for bookie, last in expected_last(metadata).items()]
+
+
+def expected_last(metadata: LedgerMetadata) -> dict[BookieId, int]:
+    """The highest entry that each bookie of the ledger must hold; -1 for none, and for all while it is not closed."""
+    found: dict[BookieId, int] = {}
+    for index, segment in enumerate(metadata.segments):
+        if metadata.state is not LedgerState.CLOSED:
+            end = -1
+        elif index + 1 < len(metadata.segments):
+            end = metadata.segments[index + 1].first_entry - 1
+        else:
+            end = metadata.last_entry
+        end = min(end, metadata.last_entry)
+        for position, bookie in enumerate(segment.ensemble):
+            last = next((entry for entry in _backwards(metadata, segment.first_entry, end, position)), -1)
+            found[bookie] = max(found.get(bookie, -1), last)
+    return found
+
+
+def _backwards(metadata: LedgerMetadata, first: int, end: int, position: int) -> Iterator[int]:
+    """Entries of a position from the end of its segment on; one turn of the stripes is enough."""
+    for entry in range(end, max(first, end - metadata.ensemble_size + 1) - 1, -1):
+        if holds(position, EntryId(entry), metadata.ensemble_size, metadata.write_quorum):
+            yield entry
+
+
+# ---- managed ledgers
+async def _managed_ledgers(store: MetadataStore, tables: MetadataTables) -> dict[str, _Managed]:
+    found: dict[str, _Managed] = {}
+    async for page in store.scan(f"{ROOT}/"):
+        for node in page:
+            parts = node.key.removeprefix(f"{ROOT}/").split("/")
+            if len(parts) not in (4, 5) or parts[2] != PERSISTENT:
+                continue
+            name = "/".join(parts[:4])
+            one = found.setdefault(name, _Managed(topic_of_ledger(name)))
+            if len(parts) == 5:
+                one.cursors[unquote_plus(parts[4])] = node.value
+                continue
+            try:
+                one.records = decode_list(node.value).ledgers
+            except MetadataFormatError as error:
+                tables.unreadable[str(one.topic)] = str(error)
+    return found
+
+
+def _cursor_ledgers(one: _Managed) -> Iterator[int]:
+    for value in one.cursors.values():
+        try:
+            ledger = decode_node(value).ledger_id
+        except MetadataFormatError:
+            continue  # told where the cursor is read
+        if ledger != NO_CURSOR_LEDGER:
+            yield ledger
+
+
+async def _take_managed(
+    tables: MetadataTables,
+    store: MetadataStore,
+    one: _Managed,
+    known: dict[int, LedgerMetadata],
+    open_ledger: Open,
+    gate: asyncio.Semaphore,
+) -> None:
+    async with gate:
+        tail = one.records[-1] if one.records and not one.records[-1].closed_ms else None
+        counted = await _tail_counts(tables, one, tail, open_ledger)
+        for record in one.records:
+            metadata = known.get(record.ledger_id)
+            missing = metadata is None and not _only_in_bucket(record)
+            if missing:
+                metadata, missing = await _looked_at_again(store, one, record)
+            tables.ledgers.append(_ledger_row(one, record, metadata, missing, counted if record is tail else None))
+            if record.offload is not None and record.offload.driver:
+                tables.targets.add((record.offload.driver, record.offload.properties))
+        ledgers = LedgerList(one.records, *(() if tail is None else (counted[0] or 0, counted[1] or 0)))
+        for cursor, value in sorted(one.cursors.items()):
+            await _take_cursor(tables, one, cursor, value, ledgers, open_ledger)
+
+
+def _only_in_bucket(record: LedgerRecord) -> bool:
+    return record.offload is not None and record.offload.bookies_deleted
+
+
+async def _looked_at_again(
+    store: MetadataStore, one: _Managed, record: LedgerRecord
+) -> tuple[LedgerMetadata | None, bool]:
+    """A ledger that the first reading had not: it was made since, or trimmed since, or really is not there."""
+    node = await store.get(layout.ledger_path(LedgerId(record.ledger_id)))
+    if node is not None:
+        return decode_ledger_metadata(node.value), False
+    stored = await store.get(f"{ROOT}/{one.topic.ledger_name}")
+    listed = () if stored is None else decode_list(stored.value).ledgers
+    again = next((each for each in listed if each.ledger_id == record.ledger_id), None)
+    return None, again is not None and not _only_in_bucket(again)
+
+
+async def _tail_counts(
+    tables: MetadataTables, one: _Managed, tail: LedgerRecord | None, open_ledger: Open
+) -> tuple[int | None, int | None]:
+    """Entries and bytes of the ledger that is written; None when they cannot be learnt."""
+    if tail is None:
+        return None, None
+    try:
+        reader = await open_ledger(tail.ledger_id)
+        try:
+            last = await reader.read_explicit_lac()
+            return last + 1, reader.length
+        finally:
+            await reader.close()
+    except NoSuchLedgerError:
+        return 0, 0  # it is being made
+    except LedgerError as error:
+        tables.unreadable[f"{one.topic}, ledger {tail.ledger_id}"] = f"the newest entries are not counted: {error}"
+        return None, None
+
+
+def _ledger_row(
+    one: _Managed,
+    record: LedgerRecord,
+    metadata: LedgerMetadata | None,
+    missing: bool,
+    counted: tuple[int | None, int | None] | None,
+) -> Row:
+    entries, size_bytes = counted or (record.entries, record.size_bytes)
+    offload = record.offload
+    return (
+        *one.place,
+        record.ledger_id,
+        entries,
+        size_bytes,
+        _time(None if metadata is None else metadata.ctime_ms),
+        _time(record.closed_ms or None),
+        "missing" if missing else "closed" if record.closed_ms else "open",
+        record.offloaded,
+        _only_in_bucket(record),
+        None if offload is None or not offload.uuid else offload.uuid,
+        None if metadata is None else metadata.ensemble_size,
+        None if metadata is None else metadata.write_quorum,
+        None if metadata is None else metadata.ack_quorum,
+        None if metadata is None else sorted({one for segment in metadata.segments for one in segment.ensemble}),
+    )
+
+
+# ---- cursors
+async def _take_cursor(
+    tables: MetadataTables, one: _Managed, cursor: str, value: bytes, ledgers: LedgerList, open_ledger: Open
+) -> None:
+    unreadable = None
+    try:
+        node = decode_node(value, ledgers)
+    except MetadataFormatError as error:
+        tables.unreadable[f"{one.topic}, cursor {cursor}"] = str(error)
+        return
+    state = node.state
+    if node.ledger_id != NO_CURSOR_LEDGER:
+        try:
+            state = await _last_snapshot(node.ledger_id, ledgers, open_ledger) or state
+        except (LedgerError, MetadataFormatError) as error:
+            unreadable = f"its ledger {node.ledger_id}: {error}"
+    mark = state.mark_delete
+    tables.cursors.append(
+        (*one.place, cursor, mark.ledger_id, mark.entry_id, _time(node.last_active_ms or None), unreadable)
+    )
+    tables.acked += [(*one.place, cursor, known.ledger_id, known.first, known.last) for known in state.ranges]
+
+
+async def _last_snapshot(ledger_id: int, ledgers: LedgerList, open_ledger: Open) -> CursorState | None:
+    """The newest state that is known to be confirmed, at most one behind its owner's. None: none yet."""
+    reader = await open_ledger(ledger_id)
+    try:
+        last = await reader.read_explicit_lac()
+        if last < 0:
+            return None
+        try:
+            entries = await reader.read(last, last)
+        except NoSuchEntryError:
+            return None
+        return decode_position(bytes(entries[0].payload), ledgers)
+    finally:
+        await reader.close()
+
+
+def _time(ms: int | None) -> datetime | None:
+    """None too for what no calendar has."""
+    try:
+        return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -1,0 +1,52 @@
+"""Small tables of what buckets hold: the objects of offloaded ledgers. Only lists."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from quire_bookie.errors import ConfigError
+from quire_bookie.places.errors import PlaceError
+from quire_broker.offload.target import OffloadTarget, open_target
+
+Row = tuple[Any, ...]
+
+
+def targets_of(
+    named: Iterable[tuple[str, tuple[tuple[str, str], ...]]], urls: Iterable[str]
+) -> tuple[list[OffloadTarget], dict[str, str]]:
+    """The buckets that metadata and parameters name, each once; and those that cannot be, with the reason."""
+    found: dict[str, OffloadTarget] = {}
+    wrong: dict[str, str] = {}
+    for driver, properties in named:
+        try:
+            target = OffloadTarget.from_properties(driver, dict(properties))
+        except ConfigError as error:
+            wrong[driver] = str(error)
+        else:
+            found.setdefault(target.url, target)
+    for url in urls:
+        try:
+            target = OffloadTarget.from_url(url)
+        except ConfigError as error:
+            wrong[url] = str(error)
+        else:
+            found.setdefault(target.url, target)
+    return [found[url] for url in sorted(found)], wrong
+
+
+async def read_objects(
+    targets: Iterable[OffloadTarget], environment: Mapping[str, str] = os.environ
+) -> tuple[list[Row], dict[str, str]]:
+    """Rows of the columns OBJECTS, of all targets; and those that could not be listed, with the reason."""
+    found: list[Row] = []
+    failed: dict[str, str] = {}
+    for target in targets:
+        listed: list[Row] = []
+        try:
+            place = open_target(target, environment)
+            listed += [(one.name, one.size_bytes) async for one in place.stored()]
+        except (PlaceError, ConfigError) as error:
+            failed[target.url] = str(error)
+        else:
+            found += listed
+    return found, failed

@@ -1,0 +1,112 @@
+"""The whole of an analysis on a Parquet table: tables, summary, metrics, report; and names that want to break out."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quire_jobs.analytics import throughput
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.job import Outcome, parse_parameters
+from tests.unit.jobs.analytics.conftest import at
+from tests.unit.jobs.analytics.quiet_progress import QuietProgress
+from tests.unit.jobs.analytics.small_tables import messages
+
+EVIL = 'persistent://acme/shop/<script>alert("x")</script>\u202e&\x00'
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> str:
+    rows: list[dict[str, Any]] = [
+        {"topic": topic, "publish_time": at(f"2026-11-22 1{hour}:05:00"), "size": 100 * (hour + 1)}
+        for topic in (EVIL, "persistent://acme/shop/orders")
+        for hour in range(2)
+    ]
+    url = f"file://{tmp_path}/messages"
+    messages(spark, *rows).write.parquet(url)
+    return url
+
+
+def parameters(**given: Any) -> throughput.Parameters:
+    return parse_parameters(throughput.Parameters, {"asOf": "2026-11-22T12:00:00Z"} | given)
+
+
+def test_a_run_leaves_tables_summary_metrics_and_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    progress = QuietProgress()
+    given = parameters(messages=table, output=f"file://{tmp_path}/out", runId="throughput-1-2026-11-22T12:00:00Z")
+    summary = throughput.run(spark, given, progress)
+    assert summary.outcome is Outcome.SUCCEEDED
+    assert summary.counts == {"topics": 2, "messages": 4, "size_bytes": 600, "without_usable_time": 0}
+    run = tmp_path / "out/throughput/throughput-1-2026-11-22T12-00-00Z"
+    hours = spark.read.parquet(f"file://{run}/tables/hours")
+    assert sorted(row.bytes for row in hours.collect()) == [100, 100, 200, 200]
+    assert {"topic", "hour", "messages_per_s", "peak_messages_per_s", "size_p99"} <= set(hours.columns)
+    assert json.loads((run / "summary.json").read_text())["counts"] == summary.counts
+    for name in ("report.html", "summary.json", "metrics.prom"):
+        assert (run / name).read_text() == (tmp_path / "out/throughput" / name).read_text()
+    assert re.search(r'^quire_analytics_throughput_topic_size_p99{topic=".*orders"} 200$', metrics(run), re.MULTILINE)
+    assert progress.units == 4 + 3
+
+
+def metrics(run: Path) -> str:
+    return (run / "metrics.prom").read_text()
+
+
+def test_no_name_breaks_out_of_the_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    throughput.run(spark, parameters(messages=table, output=f"file://{tmp_path}/out"), QuietProgress())
+    page = (tmp_path / "out/throughput/report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "\u202e" not in page and "\x00" not in page
+    assert "\\u{202e}" in page
+
+
+def test_the_same_run_again_ends_in_the_same_state(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    given = parameters(messages=table, output=f"file://{tmp_path}/out", runId="r1")
+    first = throughput.run(spark, given, QuietProgress())
+    before = (tmp_path / "out/throughput/r1/report.html").read_text()
+    assert throughput.run(spark, given, QuietProgress()) == first
+    assert (tmp_path / "out/throughput/r1/report.html").read_text() == before
+    assert spark.read.parquet(f"file://{tmp_path}/out/throughput/r1/tables/topics").count() == 2
+
+
+def test_bounds_of_time_leave_out_what_is_outside(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2026-11-22T11:00:00Z")
+    assert throughput.run(spark, given, QuietProgress()).counts["messages"] == 2
+
+
+def test_no_message_at_all_is_a_failed_run_with_a_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2027-01-01T00:00:00Z")
+    summary = throughput.run(spark, given, QuietProgress())
+    assert summary.outcome is Outcome.FAILED
+    assert "There is no message" in (tmp_path / "out/throughput/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"messages": "file:///nowhere", "output": "file:///tmp/x"}, "messages = 'file:///nowhere'"),
+        ({"messages": "file:///nowhere", "output": "nowhere"}, "output = 'nowhere': expected the URL"),
+        ({"output": "file:///tmp/x"}, "give either topics"),
+        ({"output": "file:///tmp/x", "topics": ["a"]}, "metadata is missing"),
+        (
+            {"output": "file:///x", "messages": "file:///x", "startTime": "2026-01-02", "endTime": "2026-01-01"},
+            "is not before endTime",
+        ),
+        ({"output": "file:///x", "messages": "file:///x", "asOf": "soon"}, "expected a time such as"),
+        ({"output": "file:///x", "messages": "file:///x", "clockTolerance": "a while"}, "expected a number"),
+    ],
+)
+def test_bad_parameters_are_named(spark: SparkSession, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(JobOptionsError, match=re.escape(said)):
+        throughput.run(spark, parse_parameters(throughput.Parameters, given), QuietProgress())
+
+
+def test_an_output_that_cannot_be_written_is_named(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    given = parameters(messages=table, output=f"file://{tmp_path}/file/out")
+    with pytest.raises(JobOptionsError, match="cannot be written"):
+        throughput.run(spark, given, QuietProgress())
