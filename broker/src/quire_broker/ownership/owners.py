@@ -133,7 +133,7 @@ class Owners:
         return bundle in self._held
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
-        """Who owns the bundle. Free ones become ours with `take`, else the answer is None."""
+        """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None."""
         if bundle in self._held:
             return Owner(self._urls, ours=True)
         lock = self._taking.setdefault(bundle, asyncio.Lock())
@@ -145,7 +145,7 @@ class Owners:
                     if bundle in self._leaving:
                         raise _unloading(bundle)
                     node = await self._metadata.get(bundle.key)
-                    if node is None and not take:
+                    if not take and (node is None or self._left_behind(node)):
                         return None
                     owner = await self._take(bundle, node)
                     if owner is not None:
@@ -159,9 +159,8 @@ class Owners:
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
         if node is not None and not node.owned:
-            if node.value != self._value:
+            if not self._left_behind(node):
                 return self._foreign(bundle, node)
-            # Our own urls under an older session: a previous run of this broker, which is dead.
             try:
                 await self._metadata.delete(bundle.key, expected=node.version)
             except BadVersionError:
@@ -176,6 +175,10 @@ class Owners:
             return None
         self._held.add(bundle)
         return Owner(self._urls, ours=True)
+
+    def _left_behind(self, node: Node) -> bool:
+        """Whether it has our own urls under an older session: it is of a previous run of this broker, which is dead."""
+        return not node.owned and node.value == self._value
 
     def _foreign(self, bundle: Bundle, node: Node) -> Owner:
         value = decode_json(bundle.key, node.value)

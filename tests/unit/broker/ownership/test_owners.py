@@ -89,6 +89,29 @@ async def test_the_node_of_a_dead_run_of_the_same_broker_is_replaced(server: Sim
     assert KEY in server.nodes, "the node belongs to the new session now"
 
 
+async def test_who_only_asks_does_not_take_what_a_dead_run_of_the_same_broker_left(server: SimMetadata) -> None:
+    dead, before = owners(server, A)
+    await before.owner_of(BUNDLE)
+    dead.cut_for_good()
+    version = server.nodes[KEY].version
+    _, after = owners(server, A)
+    assert await after.owner_of(BUNDLE, take=False) is None
+    assert (server.nodes[KEY].version, after.held) == (version, frozenset())
+    _, other = owners(server, B)
+    theirs = await other.owner_of(BUNDLE, take=False)
+    assert theirs is not None
+    assert theirs.urls == A, "another broker sends clients there, until the lease has run out"
+
+
+async def test_who_asks_is_told_of_a_node_of_the_session_itself(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    await session.put(KEY, mine._value, ephemeral=True)  # a write whose outcome we were never told
+    owner = await mine.owner_of(BUNDLE, take=False)
+    assert owner is not None
+    assert owner.ours
+    assert mine.holds(BUNDLE)
+
+
 async def test_a_write_of_unknown_outcome_is_read_back(server: SimMetadata) -> None:
     _, mine = owners(server, A)
     server.unknown_chance = 0.5
