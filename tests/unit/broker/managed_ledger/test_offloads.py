@@ -1,6 +1,7 @@
 """Offloading on simulated metadata, bookies in memory and a bucket in memory: attempts, copies, reads, crashes."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from quire_bookie.model import LedgerId
 from quire_broker.errors import ConflictError
 from quire_broker.managed_ledger import ManagedLedger, Position
 from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.managed_ledger.node_codec import decode_list, encode_list
 from quire_broker.managed_ledger.offload_attempts import OffloadRefusedError
 from quire_broker.managed_ledger.tiers import OffloadedReadError
 from quire_broker.offload.errors import OffloadError
@@ -346,6 +348,28 @@ def test_a_failed_upload_ends_its_attempt_and_says_why(writes: int) -> None:
         assert at.context(closed[0]).complete
 
     play(scenario)
+
+
+def test_a_last_ledger_that_only_the_bucket_has_is_not_dropped_at_opening() -> None:
+    """Another kind of broker may have let the bookies' copy of the newest ledger go."""
+
+    async def work(world: World) -> None:
+        at = Bucketed(world)
+        closed = await at.fill()
+        await at.process.run(at.offload(closed[-1]))
+        await at.process.run(at.ledger.close())
+        node = world.metadata.nodes[node_path(NAME)]
+        kept = decode_list(node.value)
+        records = tuple(record for record in kept.ledgers if record.ledger_id <= closed[-1])
+        await at.process.run(
+            at.process.store.put(node_path(NAME), encode_list(replace(kept, ledgers=records)), expected=node.version)
+        )
+        del world.bookies.ledgers[closed[-1]]
+        await at.take_over()
+        assert at.ledger.entries == len(PAYLOADS)
+        assert await at.process.run(at.read_all()) == PAYLOADS
+
+    run(work, **settings())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -22,6 +22,13 @@ from quire_broker.offload.format import (
 )
 from tests.unit.broker.offload.ledgers import UUID, closed_metadata
 
+STOCK_METADATA = bytes.fromhex(
+    "08021003182820082803321d0a0762313a333138310a0762323a333138310a0762333a333138311000321d0a0762313a3331"
+    "38310a0762343a333138310a0762333a333138311002380348025080d095ffbc315a1b0a09636f6d706f6e656e74120e6d61"
+    "6e616765642d6c6564676572"
+)
+"""`closed_metadata(9, 40)` as stock 4.0.7 classes write it into an index."""
+
 
 def header(size: int, first: int) -> bytes:
     return (bytes.fromhex("fbdbabcb") + struct.pack(">qqq", 128, size, first)).ljust(128, b"\0")
@@ -97,6 +104,11 @@ def test_an_index_is_its_head_the_ledger_metadata_and_a_row_per_block() -> None:
     assert (read.metadata.last_entry, read.metadata.length, read.metadata.ctime_ms) == (8, 40, 1_700_000_000_000)
     assert read.metadata.custom == metadata.custom
     assert read.metadata.digest_type is metadata.digest_type
+
+
+def test_the_ledger_metadata_is_written_as_the_stock_system_writes_it() -> None:
+    value = encode_index(SegmentIndex(654, closed_metadata(9, 40), (Block(0, 1, 0),)))
+    assert value[32:-20] == STOCK_METADATA
 
 
 def test_the_kept_metadata_has_no_password() -> None:
