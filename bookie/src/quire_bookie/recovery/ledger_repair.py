@@ -156,6 +156,8 @@ class LedgerRepair:
             advice = await self._look_at_tail(handle, metadata, check, suspected, standing, None if noted else mark)
             if advice is TailAdvice.RECOVER:
                 return await self._recover(handle, stored)
+            if advice is TailAdvice.WAIT:
+                return Result(Verdict.WAIT, f"open: {advice.value}", retry_s=self.tails.wait_s(ledger))
             if advice is not TailAdvice.FINE:
                 return Result(Verdict.WAIT, f"open: {advice.value}")
         else:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.limits import OPEN_TAIL_RETRY_S
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 
@@ -48,9 +49,13 @@ class OpenTails:
         self._grace_s = grace_s
         self._first: dict[LedgerId, tuple[float, TailSeen]] = {}
         self._extents: dict[LedgerId, tuple[Segment, Mark, EntryId]] = {}
+        self._looks: dict[LedgerId, tuple[EntryId | None, int]] = {}
+        """The LAC at the last look, and at how many before it that was the same."""
 
     def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
         """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
+        lac, count = self._looks.get(ledger, (None, -1))
+        self._looks[ledger] = seen.lac, count + 1 if lac == seen.lac else 0
         if not seen.gone and not seen.lags and not seen.leaving:
             self._first.pop(ledger, None)
             # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
@@ -68,6 +73,13 @@ class OpenTails:
         free = set(candidates) - set(seen.segment.ensemble)
         lost = seen.gone | seen.leaving
         return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < len(lost) else TailAdvice.RECOVER
+
+    def wait_s(self, ledger: LedgerId) -> float:
+        """After WAIT: how long until the next look. Short as long as it grows: a replica that is a moment behind
+        its writer at every look must not keep the mark for hours. Longer each time for one that nobody writes to.
+        """
+        _, count = self._looks.get(ledger, (None, 0))
+        return float(OPEN_TAIL_RETRY_S * 2 ** min(count, 20))
 
     def extent(self, ledger: LedgerId, segment: Segment, mark: Mark) -> EntryId | None:
         """The last entry that any bookie of `segment` held when all were asked first under this very mark.
@@ -89,6 +101,7 @@ class OpenTails:
         """The ledger is closed, deleted or whole."""
         self._first.pop(ledger, None)
         self._extents.pop(ledger, None)
+        self._looks.pop(ledger, None)
 
     def __len__(self) -> int:
         return len(self._first)

@@ -76,3 +76,15 @@ def test_what_was_forgotten_begins_anew() -> None:
     tails.advise(LEDGER, GONE, {A, B, D}, 0)
     tails.forget(LEDGER)
     assert tails.advise(LEDGER, GONE, {A, B, D}, 100) is TailAdvice.WAIT
+
+
+def test_a_ledger_that_grows_is_looked_at_again_soon_and_one_that_nobody_writes_to_ever_later() -> None:
+    tails = OpenTails(30.0)
+    waits = []
+    for step in range(8):
+        tails.advise(LEDGER, replace(LAGS, lac=EntryId(min(step, 4))), {A, B, C}, 5.0 * step)
+        waits.append(tails.wait_s(LEDGER))
+    assert waits == [5, 5, 5, 5, 5, 10, 20, 40]
+    tails.forget(LEDGER)
+    tails.advise(LEDGER, LAGS, {A, B, C}, 100)
+    assert tails.wait_s(LEDGER) == 5
