@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.background import Background
@@ -22,11 +23,15 @@ from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_auto_recovery
+from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.read_only import ReadOnlyReason
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
+
+if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
 
 RESTART_PAUSE_S = 1.0
 log = logging.getLogger("quire.standalone")
@@ -72,6 +77,8 @@ class RunningStandalone:
         self._broker: RunningBroker | None = None
         self._disk, self._clock, self._chance = disk, clock, chance
         self._background = Background()
+        self._access: ClusterAccess | None = None
+        self._access_lock = asyncio.Lock()
         self._stopping = False
 
     @property
@@ -98,7 +105,25 @@ class RunningStandalone:
             ledger_client=self.client,
             clock=self._clock,
             chance=self._chance,
+            more_routes=self._cluster_routes,
         )
+
+    def _cluster_routes(self) -> "list[RouteDef]":
+        """Paths of bookies that are about the cluster: with metadata of our own there is nobody else to ask."""
+        # Here and not above: loading its library takes a third of the time to the first message.
+        from quire_broker.admin.cluster_paths import cluster_routes
+
+        return cluster_routes(self.metadata, self._clock, self._open_access)
+
+    async def _open_access(self) -> ClusterAccess:
+        async with self._access_lock:
+            if self._access is None:
+                self._access = await ClusterAccess.open(
+                    *(self.metadata, self.settings.recovery or RecoverySettings(), self.settings.client),
+                    clock=self._clock,
+                    chance=self._chance,
+                )
+            return self._access
 
     async def _recover(self, settings: RecoverySettings) -> None:
         """Keep auto-recovery running: a part of it that died is no reason to stop serving here."""
@@ -192,6 +217,8 @@ class RunningStandalone:
         self._stopping = True
         if self._broker is not None:
             await self._broker.stop()
+        if self._access is not None:
+            await self._access.close()
         if self.client is not None:
             await self.client.close()
         await self._background.close()

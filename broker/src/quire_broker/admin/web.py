@@ -48,6 +48,7 @@ def make_app(broker: "RunningBroker") -> web.Application:
         status,
     ):
         part.add_routes(app.router)
+    app.add_routes(broker.more_routes())
     return app
 
 

@@ -7,7 +7,7 @@ stop:  stop listening -> unload topics (clients are told) -> release bundles -> 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topics import Topics, TopicsSettings
 
 if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
     from quire_bookie.client import LedgerClient
     from quire_broker.admin.web import WebServer
 
@@ -82,7 +84,9 @@ class RunningBroker:
         ledger_client: "LedgerClient",
         clock: WallClock,
         chance: Chance,
+        more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
     ) -> None:
+        """`more_routes`: of HTTP, for what else runs in this process; only super users may ask them."""
         self.settings = settings
         self.metadata = metadata
         self.ledger_client = ledger_client
@@ -106,6 +110,7 @@ class RunningBroker:
         self.started_ms = clock.now_ms()
         self.more_readings: list[Callable[[], list[Reading]]] = []
         """Of what else runs in this process, for /metrics."""
+        self.more_routes = more_routes
         self.factory: ManagedLedgerFactory
         self.owners: Owners
         self.topics: Topics
@@ -284,9 +289,10 @@ async def start_broker(
     ledger_client: "LedgerClient",
     clock: WallClock,
     chance: Chance,
+    more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
 ) -> RunningBroker:
     """A broker that serves. StartupError when a port is taken; metadata and client stay the caller's to close."""
-    broker = RunningBroker(settings, metadata, ledger_client, clock, chance)
+    broker = RunningBroker(settings, metadata, ledger_client, clock, chance, more_routes)
     started = False
     try:
         await broker.start()

@@ -56,6 +56,9 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
         ("POST", f"{TOPIC}/terminate", Need.NAMESPACE),
         ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
         ("GET", "/admin/quire/ledgers/{ledger}", Need.SUPER_USER),
+        ("PUT", "/api/v1/quire/drains/{bookie}", Need.SUPER_USER),
+        ("GET", "/api/v1/bookie/list_bookies", Need.SUPER_USER),
+        ("DELETE", "/admin/quire/ledgers/{ledger}", Need.SUPER_USER),
         ("GET", "/something/new", Need.SUPER_USER),
     ],
 )

@@ -1,0 +1,40 @@
+"""The bookies' HTTP paths that are about the whole cluster, for the HTTP server of a standalone.
+
+All that they say is in the metadata store, or comes from the bookies over BookKeeper's protocol: they answer as a
+bookie does, with its errors. Paths that are about one bookie are not among them.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import errors
+from quire_bookie.admin.cluster_api import ClusterApi
+from quire_bookie.admin.drain_api import DrainApi
+from quire_bookie.admin.ledger_care import LedgerCare
+from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.env.clock import WallClock
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.recovery.access import ClusterAccess
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def cluster_routes(
+    store: MetadataStore, clock: WallClock, open_access: Callable[[], Awaitable[ClusterAccess]]
+) -> list[web.RouteDef]:
+    """All of them. `open_access`: the ways to the bookies, opened when first needed."""
+    routes = [
+        *ClusterApi(store, open_access).routes(),
+        *RecoveryApi(store, clock).routes(),
+        *DrainApi(store, clock).routes(),
+        *LedgerCare(store, open_access).acting_routes(),
+    ]
+    return [web.route(route.method, route.path, _as_a_bookie(route.handler)) for route in routes]
+
+
+def _as_a_bookie(handler: Handler) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await errors(request, handler)
+
+    return handle
