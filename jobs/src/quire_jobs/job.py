@@ -6,7 +6,7 @@ A kind is a module with three names, listed in `quire_jobs.main.kinds`:
     class Parameters(JobParameters): ...             every field described; its docstring begins with a line for `list`
     def run(spark, parameters, progress) -> Summary  on the driver; blocks
 
-The module must import without Spark (`TYPE_CHECKING`, or inside functions): `quire jobs list` only reads parameters.
+Importing the module starts no Spark and no JVM: `quire jobs list` only reads parameters.
 `run` raises JobOptionsError or another QuireJobError when nothing could be done; what failed for some subjects only is
 a `Problem` of its summary. It must be repeatable: the same `run_id` again, after a crash anywhere, ends in the same
 state.

@@ -1,8 +1,10 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from quire_bookie.cli.main import run
 from quire_bookie.errors import ConfigError
@@ -13,18 +15,21 @@ from quire_jobs.offload.job import Parameters
 GIVEN = ["target=s3://bucket", "topics=a,b", "--metadata", "etcd://127.0.0.1:1", "--http", "http://127.0.0.1:1"]
 
 
-def test_every_kind_loads_without_spark_and_describes_every_parameter() -> None:
+def test_every_kind_loads_without_a_jvm_and_describes_every_parameter() -> None:
     for name in MODULES:
         kind = load_kind(name)
         assert kind.text.endswith(".")
         shown = shown_parameters(kind.parameters)
         assert all(parameter.text.endswith((".", "]")) for parameter in shown), name
         assert {"metadata", "http"} <= {parameter.name for parameter in shown}
+    assert SparkContext._gateway is None
 
 
 def test_kinds_are_listed_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "list"]) == 0
-    assert "offload  Copy closed ledgers into a bucket" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search("^offload +Copy closed ledgers into a bucket", said, re.MULTILINE)
+    assert all(re.search(f"^{name} ", said, re.MULTILINE) for name in MODULES)
     assert run(["jobs", "list", "offload"]) == 0
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("target ")] and "(needed)" in said
