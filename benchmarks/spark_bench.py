@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import statistics
-import struct
 import sys
 import tempfile
 import time
@@ -23,26 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from benchmarks.servers import CLOCK_TICKS
+from benchmarks.spark_raw_files import LENGTH, RawFiles
 from quire_bookie.client import LedgerClient
 from quire_broker.wire.entry import seal
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 from quire_jobs.source import register
-from quire_jobs.source.batches import entry_batch
-from quire_jobs.source.columns import spark_schema
-from quire_jobs.source.entry_runs import Run
-from quire_jobs.source.options import parse_options
-from quire_jobs.source.spans import LogName
 from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.spark_python import spark_python
 from tests.support.standalone import StandaloneProcess
 
-_LENGTH = struct.Struct(">I")
-_RUN_BYTES = 4 << 20
 _LEDGER_BYTES = 256 << 20
 _SUBMIT = 256
 BATCH = 50
@@ -75,54 +66,7 @@ class Case:
 
 def _single(payload: bytes) -> bytes:
     head = SingleMessageMetadata(payload_size=len(payload)).SerializeToString()
-    return _LENGTH.pack(len(head)) + head + payload
-
-
-class RawFiles(DataSource):
-    """Files of entries, each with its length in front, as rows of mode `entries`. A task reads one file."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As given to `format`."""
-        return "rawfiles"
-
-    def schema(self) -> StructType:
-        """The columns of mode `entries`."""
-        return spark_schema(parse_options({"metadata": "-", "ledgers": "0", "mode": "entries"}))
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the folder in `path`."""
-        return RawReader(self.options["path"])
-
-
-class RawReader(DataSourceReader):
-    """See RawFiles."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def partitions(self) -> list[InputPartition]:
-        """One a file."""
-        return [InputPartition(str(path)) for path in sorted(Path(self._folder).iterdir())]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one file."""
-        log, first = LogName("", None, None), 0
-        with open(partition.value, "rb", buffering=0) as file:
-            rest = b""
-            while chunk := file.read(_RUN_BYTES):
-                data = memoryview(rest + chunk)
-                payloads, at = [], 0
-                while at + 4 <= len(data):
-                    end = at + 4 + _LENGTH.unpack_from(data, at)[0]
-                    if end > len(data):
-                        break
-                    payloads.append(data[at + 4 : end])
-                    at = end
-                rest = bytes(data[at:])
-                if payloads:
-                    yield entry_batch(log, Run(0, first, payloads))
-                first += len(payloads)
+    return LENGTH.pack(len(head)) + head + payload
 
 
 async def write_ledgers(metadata: str, case: Case) -> list[int]:
@@ -154,7 +98,7 @@ def write_files(folder: Path, case: Case, count: int) -> None:
     for number in range(count):
         with (folder / f"{number:03}").open("wb") as file:
             for entry, _ in zip(entries, range(per_file), strict=False):
-                file.write(_LENGTH.pack(len(entry)) + entry)
+                file.write(LENGTH.pack(len(entry)) + entry)
 
 
 def _cpu_of(parents: set[int]) -> tuple[float, float]:
@@ -223,9 +167,9 @@ def measure(results: Results, name: str, case: Case, frame: Any) -> None:
     print(f"  {name}: {json.dumps({key: round(value, 2) for key, value in row.items()})}", file=sys.stderr)
 
 
-def session() -> SparkSession:
+def session(folder: Path) -> SparkSession:
     """Two cores, nothing else."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = spark_python(folder)
     found = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -254,7 +198,7 @@ def run(cases: list[Case], rounds: int, folder: Path) -> Results:
         for case in cases:
             if case.mode == "entries":
                 write_files(folder / case.name.replace(" ", "-"), case, 8)
-        spark = session()
+        spark = session(folder)
         for round_ in range(rounds + 1):
             if round_ == 1:
                 results.rows.clear()  # the first one made the workers and the code warm

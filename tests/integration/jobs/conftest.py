@@ -1,7 +1,6 @@
 """One Spark session and one standalone cluster, its metadata in a real etcd, for all tests of this folder."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession  # noqa: E402  after the check that it is t
 
 from quire_jobs.source import register  # noqa: E402
 from tests.support.etcd_server import EtcdServer, require_etcd  # noqa: E402
+from tests.support.spark_python import spark_python  # noqa: E402
 from tests.support.standalone import StandaloneProcess  # noqa: E402
 
 SETTINGS = ("managedLedgerMaxEntriesPerLedger=200", "managedLedgerMinLedgerRolloverTimeMinutes=0")
@@ -60,9 +60,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two cores that knows the source."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = spark_python(tmp_path_factory.mktemp("python"))
     session = (
         SparkSession.builder.master("local[2]")
         .appName("quire tests")

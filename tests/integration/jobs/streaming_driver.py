@@ -3,7 +3,6 @@
 Streams what there is into Parquet, micro-batch by micro-batch, and ends. Prints `ready` when the query starts.
 """
 
-import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -13,7 +12,6 @@ from quire_jobs.source import register
 
 def main(out: str, checkpoint: str, *words: str) -> None:
     """Until everything that was there when it began is written."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
