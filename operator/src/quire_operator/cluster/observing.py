@@ -265,6 +265,7 @@ def pod_seen(pod: Manifest, zones: dict[str, str]) -> PodSeen:
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
         ready=_is_ready(pod),
+        started=any(one.get("started") for one in pod.get("status", {}).get("containerStatuses", ())),
         deleting="deletionTimestamp" in metadata,
         node=node,
         zone=zones.get(node) if node is not None else None,

@@ -96,6 +96,8 @@ def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: 
         return BookieState.UNREACHABLE, "its pod is ready and its HTTP port does not answer the operator"
     if bookie is None and pod.failure is not None:
         return BookieState.FAILING, pod.failure
+    if bookie is None and pod.started:
+        return BookieState.UNREACHABLE, "it ran, and its pod is not ready any more: its machine may be away"
     if bookie is None and pod.node is None:
         return BookieState.STARTING, "its pod has no node yet"
     if bookie is None:

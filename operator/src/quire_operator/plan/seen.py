@@ -15,6 +15,8 @@ class PodSeen:
     revision: str = ""
     """`controller-revision-hash`: which template it was made of."""
     ready: bool = False
+    started: bool = False
+    """Its process was well once since it was started; of a machine that is away: by what was last heard of it."""
     deleting: bool = False
     node: str | None = None
     zone: str | None = None

@@ -55,6 +55,18 @@ def test_a_new_pool_comes_up_and_says_that_the_data_is_safe() -> None:
     assert world.delay_s is None, "no value of the cluster is known, the auditor sets its own"
 
 
+def test_a_bookie_that_ran_and_does_not_answer_is_away_and_one_that_never_did_is_starting() -> None:
+    world = running()
+    # What the API server says of a pod on a machine that died: not ready, by its containers well.
+    world.pods["pool-bookie-1"] = replace(world.pods["pool-bookie-1"], ready=False, started=True)
+    world.one_pass()
+    assert world.condition("Degraded")["status"] == "True"
+    assert "pool-bookie-1" in world.condition("Degraded")["message"]
+    world.pods["pool-bookie-1"] = replace(world.pods["pool-bookie-1"], started=False)
+    world.one_pass()
+    assert world.condition("Degraded")["status"] == "False"
+
+
 def test_a_pass_without_changes_asks_for_nothing_but_what_is_there() -> None:
     world = running()
     first, second = world.one_pass(), world.one_pass()
