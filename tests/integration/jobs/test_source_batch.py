@@ -233,3 +233,24 @@ def test_a_bound_outside_the_log_is_refused(read: Read, publish: Publish, cluste
 def test_a_stopped_metadata_store_is_named(spark: SparkSession) -> None:
     frame = spark.read.format("quire").options(metadata="local:/nowhere", topic="x")
     assert "only one process can use the embedded store" in refusal(frame.load)
+
+
+def test_typed_columns_come_from_the_schema_that_the_producer_registered(
+    read: Read, client: Any, cluster: Cluster, topic: str
+) -> None:
+    from pulsar.schema import Integer, JsonSchema, Record, String
+
+    class Order(Record):  # type: ignore[misc]
+        customer = String()
+        cents = Integer()
+
+    producer = client.create_producer(topic, schema=JsonSchema(Order), batching_enabled=False)
+    for number in range(20):
+        producer.send(Order(customer=f"c{number % 3}", cents=number), partition_key=f"k{number % 2}")
+    producer.close()
+    frame = read(topic=topic, mode="table", http=cluster.process.http)
+    rows = frame.orderBy("cents").collect()
+    assert [(row.customer, row.cents) for row in rows] == [(f"c{number % 3}", number) for number in range(20)]
+    assert {row._error for row in rows} == {None}
+    odd = frame.where("_key = 'k1' and cents > 10").selectExpr("sum(cents)").collect()
+    assert odd[0][0] == 11 + 13 + 15 + 17 + 19

@@ -6,47 +6,57 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from quire_jobs.decode.table import TablePlan
 from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.loop_thread import shared_loop
-from quire_jobs.source.options import SourceOptions, parse_options
-from quire_jobs.source.planning import plan
+from quire_jobs.source.options import Mode, SourceOptions, parse_options
+from quire_jobs.source.planning import plan, plan_columns
 from quire_jobs.source.reading import read_split
 from quire_jobs.source.spans import Split
 from quire_jobs.source.stream import QuireStreamReader
 
 
 class QuireDataSource(DataSource):
-    """See docs/spark.md."""
+    """See docs/spark.md. Spark pickles it after it was asked for its columns: what they are is found out once."""
+
+    _columns: tuple[TablePlan | None] | None = None
 
     @classmethod
     def name(cls) -> str:
         """As given to `format`."""
         return "quire"
 
+    def _planned(self) -> tuple[SourceOptions, TablePlan | None]:
+        options = parse_options(self.options)
+        if self._columns is None:
+            self._columns = (shared_loop().run(lambda: plan_columns(options)) if options.mode is Mode.TABLE else None,)
+        return options, self._columns[0]
+
     def schema(self) -> StructType:
-        """The columns, from the options alone. JobOptionsError."""
-        return spark_schema(parse_options(self.options))
+        """The columns, in mode table by the topics' schemas. JobOptionsError, TableSchemaError, those of planning."""
+        return spark_schema(*self._planned())
 
     def reader(self, schema: StructType) -> "QuireReader":
         """For `spark.read`."""
-        return QuireReader(parse_options(self.options))
+        return QuireReader(*self._planned())
 
     def streamReader(self, schema: StructType) -> QuireStreamReader:
         """For `spark.readStream`."""
-        return QuireStreamReader(parse_options(self.options))
+        return QuireStreamReader(*self._planned())
 
 
 class QuireReader(DataSourceReader):
     """One batch read. Pickled with its filters to the tasks."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, table: TablePlan | None = None) -> None:
         self._options = options
+        self._table = table
         self._filters = Filters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep what is understood; Spark applies all of them once more."""
-        self._filters.take(filters)
+        self._filters.take(filters, prefix="_" if self._options.mode is Mode.TABLE else "")
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -56,4 +66,4 @@ class QuireReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task. Spark asks with an empty partition where there is nothing to read."""
         if isinstance(partition, Split):
-            yield from read_split(self._options, self._filters, partition)
+            yield from read_split(self._options, self._filters, partition, self._table)
