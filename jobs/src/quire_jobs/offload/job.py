@@ -68,7 +68,13 @@ class Parameters(JobParameters):
     @field_validator("format", mode="before")
     @classmethod
     def _known_format(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
+        name = value.lower() if isinstance(value, str) else value
+        if name in ("parquet", "iceberg"):
+            raise ValueError(
+                "this job writes no tables; it writes segments, and spark.read.format('quire') reads those as a table "
+                "that Spark can write as Parquet (docs/spark.md)"
+            )
+        return name
 
     @model_validator(mode="after")
     def _complete(self) -> "Parameters":

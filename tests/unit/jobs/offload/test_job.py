@@ -1,0 +1,96 @@
+"""The parameters of the job, and how its results are summed up; what it does is tested against real servers."""
+
+import pytest
+
+from quire_bookie.model import LedgerId
+from quire_broker.topic.topic_names import parse_topic
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.job import Outcome, job_name, parse_parameters
+from quire_jobs.offload.attempt_notes import Swept
+from quire_jobs.offload.job import KIND, Parameters, _checked, _policy, _summary, _wanted
+from quire_jobs.offload.ledger_copy import CopyResult, CopyState
+from quire_jobs.offload.planning import Plan, PlannedLedger
+from quire_jobs.offload.policy import Left, OffloadPolicy
+
+GIVEN = {"target": "s3://b", "topics": ["a"], "metadata": "etcd://h:1", "http": "http://h:2"}
+TOPIC = parse_topic("a")
+
+
+def parameters(**more: object) -> Parameters:
+    return parse_parameters(Parameters, GIVEN | more)  # type: ignore[arg-type]
+
+
+def test_amounts_are_taken_as_people_write_them() -> None:
+    given = parameters(afterTime="4h", afterSize="10Gi", rate="50M", ledgers=[3, 4], ledgerSizeMin="1Ki")
+    assert _policy(given) == OffloadPolicy(14_400.0, 10 << 30, 1024, frozenset({LedgerId(3), LedgerId(4)}))
+    assert given.rate == 50_000_000
+
+
+def test_patterns_and_names_are_told_apart() -> None:
+    wanted = _wanted(parameters(topics=["orders", "public/default/logs-*"]))
+    assert [(each.topic, each.topics) for each in wanted] == [
+        ("persistent://public/default/orders", ""),
+        ("", "public/default/logs-*"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"format": "Parquet"}, "this job writes no tables; it writes segments"),
+        ({"format": "iceberg"}, "this job writes no tables"),
+        ({"format": "csv"}, "format = 'csv': Input should be 'segment'"),
+        ({"topics": []}, "topics = "),
+        ({"rate": 0}, "rate = 0: "),
+        ({"metadata": ""}, "the parameter 'metadata' is missing: The cluster's metadata"),
+        ({"http": ""}, "the parameter 'http' is missing: HTTP address of a broker"),
+        ({"secretKey": "x"}, "there is no parameter 'secretKey'"),
+    ],
+)
+def test_what_cannot_be_is_refused(more: dict[str, object], said: str) -> None:
+    with pytest.raises(JobOptionsError) as raised:
+        parameters(**more)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"target": "s3://b/folder"}, "at the root of a bucket"),
+        ({"target": "ftp://b"}, "use s3://bucket, gs://bucket"),
+        ({"blockSize": "1Mi"}, "a block of at most 1048576 bytes"),
+    ],
+)
+def test_targets_and_blocks_that_brokers_could_not_read_are_refused_at_planning(
+    more: dict[str, object], said: str
+) -> None:
+    with pytest.raises(JobOptionsError) as raised:
+        _checked(parameters(**more))
+    assert said in str(raised.value)
+
+
+def test_another_rate_or_age_is_still_the_job_that_owns_its_abandoned_attempts() -> None:
+    def owner(given: Parameters) -> str:
+        return job_name(KIND, Parameters.model_construct(target=given.target, topics=given.topics))
+
+    assert owner(parameters()) == owner(parameters(rate="1M", afterTime="1d", runId="x"))
+    assert owner(parameters()) != owner(parameters(topics=["b"]))
+
+
+def test_a_run_is_as_good_as_its_ledgers() -> None:
+    planned = Plan((TOPIC,), tuple(PlannedLedger(TOPIC, LedgerId(n), 10, 100) for n in (1, 2, 3)), {Left.OPEN: 1})
+    done = CopyResult(str(TOPIC), 1, CopyState.OFFLOADED, 10, 100, 260, 0.5)
+    left = CopyResult(str(TOPIC), 2, CopyState.LEFT, reason="ledger 2: an attempt of x is in progress")
+    failed = CopyResult(str(TOPIC), 3, CopyState.FAILED, reason="it cannot be reached", retry_helps=True)
+
+    good = _summary(planned, [done, left], Swept(segments=2))
+    assert good.outcome is Outcome.SUCCEEDED
+    assert good.counts["ledgers_offloaded"] == 1 and good.counts["ledgers_left"] == 2
+    assert good.counts["stored_bytes"] == 260 and good.counts["segments_swept"] == 2
+    assert "an attempt of x is in progress" in good.notes[-1]
+
+    partly = _summary(planned, [failed, done], Swept())
+    assert partly.outcome is Outcome.PARTLY
+    (problem,) = partly.problems
+    assert problem.subject == f"ledger 3 of {TOPIC}" and problem.retry_helps
+    assert _summary(planned, [failed], Swept()).outcome is Outcome.FAILED
