@@ -202,7 +202,6 @@ def page(
     """The report."""
     total = totals(read, kinds)
     findings = sum(row["findings"] for row in kinds)
-    names = ("lost", "at risk", "waste")
     return Page(
         "Audit",
         f"{parameters.metadata}: metadata, {'bookies' if parameters.bookies else 'no bookies'}, "
@@ -216,36 +215,7 @@ def page(
             Tile("Compared", f"{count_text(total['ledgers'])} ledgers", f"{count_text(total['replicas'])} replicas"),
         ],
         [
-            Section(
-                "What was found",
-                "Number of findings by kind.",
-                bars(
-                    [
-                        Bar(
-                            row["kind"],
-                            [row["findings"] if row["severity"] == one else 0 for one in (LOST, AT_RISK, WASTE)],
-                        )
-                        for row in kinds
-                    ],
-                    count_text,
-                    label="Findings by kind",
-                    parts=names,
-                ),
-                Table(
-                    ("Kind", "Severity", "Findings", "Ledgers", "Payload", "What to do"),
-                    [
-                        (
-                            row["kind"],
-                            row["severity"],
-                            Cell(count_text(row["findings"])),
-                            Cell(count_text(row["ledgers"])),
-                            Cell(bytes_text(row["bytes"])),
-                            REMEDIES[row["kind"]],
-                        )
-                        for row in kinds
-                    ],
-                ),
-            ),
+            _kind_section(kinds),
             Section(
                 "Findings",
                 "The most severe first.",
@@ -271,6 +241,39 @@ def page(
             "A bookie that did not answer is unknown, never missing. Of open ledgers only their existence is compared.",
             *(f"Not known: {subject}: {why}" for subject, why in unsure.items()),
         ],
+    )
+
+
+def _kind_section(kinds: Sequence[Row]) -> Section:
+    return Section(
+        "What was found",
+        "Number of findings by kind.",
+        bars(
+            [
+                Bar(
+                    row["kind"],
+                    [row["findings"] if row["severity"] == one else 0 for one in (LOST, AT_RISK, WASTE)],
+                )
+                for row in kinds
+            ],
+            count_text,
+            label="Findings by kind",
+            parts=("lost", "at risk", "waste"),
+        ),
+        Table(
+            ("Kind", "Severity", "Findings", "Ledgers", "Payload", "What to do"),
+            [
+                (
+                    row["kind"],
+                    row["severity"],
+                    Cell(count_text(row["findings"])),
+                    Cell(count_text(row["ledgers"])),
+                    Cell(bytes_text(row["bytes"])),
+                    REMEDIES[row["kind"]],
+                )
+                for row in kinds
+            ],
+        ),
     )
 
 

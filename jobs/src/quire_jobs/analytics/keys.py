@@ -103,7 +103,6 @@ def page(
 ) -> Page:
     """The report."""
     total = totals(topics, hot, parameters.hot_share)
-    names = list(dict.fromkeys(row["topic"] for row in curve))
     first = hot[0] if hot else None
     return Page(
         "Keys",
@@ -123,71 +122,81 @@ def page(
             ),
         ],
         [
-            Section(
-                "Skew",
-                "How much of the messages the busiest keys have. A straight diagonal is even; the sooner a line rises, "
-                "the fewer keys do all the work.",
-                curves(
-                    [
-                        Series(name, [(0.0, 0.0), *_thinned([row for row in curve if row["topic"] == name])])
-                        for name in names
-                    ],
-                    Axis("busiest keys, share of all keys", percent_text),
-                    Axis("share of messages", percent_text),
-                    label="Share of messages of the busiest keys",
-                ),
-                _table(topics),
-            ),
-            Section(
-                "Hot keys",
-                "Messages of the busiest keys of the largest topics.",
-                bars(
-                    [
-                        Bar(
-                            _key(row),
-                            [row["messages"]],
-                            f"{row['topic']}, {percent_text(row['share'])}",
-                        )
-                        for row in sorted(hot, key=lambda each: -each["messages"])[: parameters.top]
-                    ],
-                    count_text,
-                    label="Messages by key",
-                ),
-                Table(
-                    ("Key", "Topic", "Messages", "Share", "Payload", "Partitions"),
-                    [
-                        (
-                            _key(row),
-                            row["topic"],
-                            Cell(count_text(row["messages"])),
-                            Cell(percent_text(row["share"])),
-                            Cell(bytes_text(row["bytes"])),
-                            Cell(count_text(row["partitions"])),
-                        )
-                        for row in hot
-                    ],
-                    folded=True,
-                ),
-            ),
-            Section(
-                "Partitions",
-                "1 × is an even part of its topic's messages.",
-                bars(
-                    [
-                        Bar(_partition(row), [row["load"]])
-                        for row in sorted(partitions, key=lambda each: -each["load"])
-                        if row["partition"] is not None and row["partition"] >= 0
-                    ],
-                    factor_text,
-                    label="Load by partition",
-                ),
-            ),
+            _skew_section(curve, topics),
+            _hot_section(parameters, hot),
+            _partition_section(partitions),
         ],
         [
             "Keys are counted exactly. A message without a key is in no share; an empty key is a key like any other.",
             "Useful consumers: with more of them on a subscription that shares by key, the one that gets the hottest "
             "key has more than its part, and is not helped.",
         ],
+    )
+
+
+def _skew_section(curve: Sequence[Row], topics: Sequence[Row]) -> Section:
+    names = list(dict.fromkeys(row["topic"] for row in curve))
+    return Section(
+        "Skew",
+        "How much of the messages the busiest keys have. A straight diagonal is even; the sooner a line rises, "
+        "the fewer keys do all the work.",
+        curves(
+            [Series(name, [(0.0, 0.0), *_thinned([row for row in curve if row["topic"] == name])]) for name in names],
+            Axis("busiest keys, share of all keys", percent_text),
+            Axis("share of messages", percent_text),
+            label="Share of messages of the busiest keys",
+        ),
+        _table(topics),
+    )
+
+
+def _hot_section(parameters: Parameters, hot: Sequence[Row]) -> Section:
+    return Section(
+        "Hot keys",
+        "Messages of the busiest keys of the largest topics.",
+        bars(
+            [
+                Bar(
+                    _key(row),
+                    [row["messages"]],
+                    f"{row['topic']}, {percent_text(row['share'])}",
+                )
+                for row in sorted(hot, key=lambda each: -each["messages"])[: parameters.top]
+            ],
+            count_text,
+            label="Messages by key",
+        ),
+        Table(
+            ("Key", "Topic", "Messages", "Share", "Payload", "Partitions"),
+            [
+                (
+                    _key(row),
+                    row["topic"],
+                    Cell(count_text(row["messages"])),
+                    Cell(percent_text(row["share"])),
+                    Cell(bytes_text(row["bytes"])),
+                    Cell(count_text(row["partitions"])),
+                )
+                for row in hot
+            ],
+            folded=True,
+        ),
+    )
+
+
+def _partition_section(partitions: Sequence[Row]) -> Section:
+    return Section(
+        "Partitions",
+        "1 × is an even part of its topic's messages.",
+        bars(
+            [
+                Bar(_partition(row), [row["load"]])
+                for row in sorted(partitions, key=lambda each: -each["load"])
+                if row["partition"] is not None and row["partition"] >= 0
+            ],
+            factor_text,
+            label="Load by partition",
+        ),
     )
 
 

@@ -34,6 +34,7 @@ _SMALL_BYTES = 256
 _SMALL_PER_S = 1000.0
 _LARGE_BYTES = 1 << 20
 _SERIES = 7
+_ADVICE_MAX = 15
 Row = Mapping[str, Any]
 
 
@@ -255,7 +256,9 @@ def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
             )
         if row["without_usable_time"]:
             found.append(_clock(row, tolerance_s))
-    return found or [Advice(Level.GOOD, "Rates, sizes and clocks look even.", "Nothing needs to be done.")]
+    return found[:_ADVICE_MAX] or [
+        Advice(Level.GOOD, "Rates, sizes and clocks look even.", "Nothing needs to be done.")
+    ]
 
 
 def _clock(row: Row, tolerance_s: float) -> Advice:

@@ -14,7 +14,7 @@ TOP: Final = 14.0
 BOTTOM: Final = 36.0
 COLOURS: Final = 8
 """Series that a palette tells apart; what is more goes into one called others."""
-_LETTER: Final = 6.6
+_LETTER: Final = 7.7
 """Mean width of a letter of a label, in pixels."""
 
 

@@ -68,6 +68,8 @@ table{border-collapse:collapse;width:100%;font-size:14px}
 th{font-weight:600;color:var(--soft);text-align:left;border-bottom:1px solid var(--rule);padding:6px 12px 6px 0;
 vertical-align:bottom}
 td{border-bottom:1px solid var(--grid);padding:6px 12px 6px 0;vertical-align:top;overflow-wrap:anywhere}
+td:not(.number){min-width:7em}
+.number+td:not(.number),.number+th:not(.number){padding-left:14px}
 .number{text-align:right;white-space:nowrap;padding-right:0;padding-left:12px}
 th.number{white-space:normal}
 details{margin-top:14px}summary{cursor:pointer;color:var(--soft)}

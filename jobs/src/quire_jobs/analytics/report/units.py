@@ -48,7 +48,7 @@ def percent_text(share: float | None) -> str:
     percent = share * 100
     if 0 < abs(percent) < 0.1:
         return "< 0.1 %"
-    return f"{percent:.1f} %" if abs(percent) < 99.95 and percent != int(percent) else f"{percent:.0f} %"
+    return f"{percent:.1f}".removesuffix(".0") + " %"
 
 
 def factor_text(factor: float | None) -> str:
