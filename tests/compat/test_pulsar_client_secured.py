@@ -5,6 +5,7 @@ One process serves all tests; each has topics, and where it grants something a n
 
 import itertools
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +146,31 @@ def test_the_port_in_clear_asks_for_the_same_proof(broker: Secured, connect: Cal
     send_and_receive(connect(with_token("app"), url=broker.process.url), f"persistent://{namespace}/t")
     with pytest.raises(KEPT_OUT):
         connect(url=broker.process.url).create_producer(f"persistent://{namespace}/t")
+
+
+def test_a_probe_that_only_connects_to_the_port_of_tls_is_no_connection(broker: Secured) -> None:
+    before = open_connections(broker)
+    host, port = broker.url.removeprefix("pulsar+ssl://").split(":")
+    for _ in range(20):
+        socket.create_connection((host, int(port)), timeout=30).close()
+    # Each was met, and ended, before one that comes after it is.
+    with socket.create_connection((host, int(port)), timeout=30) as later:
+        context = ssl.create_default_context(cafile=broker.authority.trust)
+        context.wrap_socket(later, server_hostname=host).close()
+    assert open_connections(broker) <= before + 1
+
+
+def open_connections(broker: Secured) -> float:
+    """As the metrics have it: made less ended."""
+    context = ssl.create_default_context(cafile=broker.authority.trust)
+    request = Request(broker.http + "/metrics", headers={"Authorization": f"Bearer {token('admin')}"})
+    with urlopen(request, timeout=30, context=context) as answer:
+        lines = answer.read().decode().splitlines()
+    counted = {
+        kind: sum(float(line.split()[-1]) for line in lines if line.startswith(f"pulsar_connection_{kind}_total_count"))
+        for kind in ("created", "closed")
+    }
+    return counted["created"] - counted["closed"]
 
 
 @pytest.mark.parametrize(
