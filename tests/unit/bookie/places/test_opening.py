@@ -35,6 +35,11 @@ def test_a_place_of_each_kind_opens_without_being_asked(url: str) -> None:
     assert open_place(url, environment).url == url
 
 
+@pytest.mark.parametrize("name", ["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME"])
+def test_the_account_in_azure_has_any_of_its_usual_names(name: str) -> None:
+    assert open_place("az://container", {name: "quire", "AZURE_STORAGE_ACCESS_KEY": "cXVpcmU="}).url == "az://container"
+
+
 def test_a_place_in_azure_needs_its_account() -> None:
     with pytest.raises(ConfigError, match="AZURE_STORAGE_ACCOUNT_NAME"):
         open_place("az://container", {})

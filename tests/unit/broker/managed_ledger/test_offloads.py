@@ -9,10 +9,12 @@ import pytest
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.errors import ConflictError
-from quire_broker.managed_ledger import ManagedLedger, Position
+from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerState, Position
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import decode_list, encode_list
 from quire_broker.managed_ledger.offload_attempts import OffloadRefusedError
+from quire_broker.managed_ledger.offload_listing import named_uuids
 from quire_broker.managed_ledger.tiers import OffloadedReadError
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import data_key, index_key
@@ -350,6 +352,32 @@ def test_a_failed_upload_ends_its_attempt_and_says_why(writes: int) -> None:
     play(scenario)
 
 
+def test_an_owner_that_lost_the_topic_learns_it_from_its_attempt() -> None:
+    async def work(world: World) -> None:
+        at = Bucketed(world)
+        closed = await at.fill()
+        former, process = at.ledger, at.process
+        await at.take_over(kill=False)
+        with pytest.raises(ManagedLedgerFencedError):
+            await process.run(former.offloads.begin(closed[0], TARGET, {}))
+        assert former.state is ManagedLedgerState.FENCED
+        assert at.context(closed[0]) is None
+
+    run(work, **settings())
+
+
+def test_every_uuid_that_the_metadata_names_is_listed() -> None:
+    async def scenario(at: Bucketed, closed: list[int]) -> None:
+        await at.ledger.open_cursor("s")
+        complete = await at.offload(closed[0])
+        pending, _ = await at.ledger.offloads.begin(closed[1], TARGET, {})
+        assert await named_uuids(at.process.store) == {complete, pending}
+        await at.ledger.offloads.abort(closed[1], pending)
+        assert await named_uuids(at.process.store) == {complete}
+
+    play(scenario)
+
+
 def test_a_last_ledger_that_only_the_bucket_has_is_not_dropped_at_opening() -> None:
     """Another kind of broker may have let the bookies' copy of the newest ledger go."""
 
@@ -379,6 +407,7 @@ def test_a_broker_killed_anywhere_leaves_nothing_half_believed(seed: int) -> Non
     async def work(world: World) -> None:
         at = Bucketed(world)
         await at.fill()
+        world.metadata.unknown_chance = 0.1 if seed % 2 else 0.0
         for life in range(4):
             pause_s = PAUSES_S[(seed + life * 5) % len(PAUSES_S)]
             await world.loop.run_on(world.loop.start_node(f"clock-{life}"), asyncio.sleep(pause_s))
@@ -386,6 +415,7 @@ def test_a_broker_killed_anywhere_leaves_nothing_half_believed(seed: int) -> Non
             assert await at.process.run(at.read_all()) == PAYLOADS
         await at.process.run(asyncio.sleep(300))
         assert await at.process.run(at.read_all()) == PAYLOADS
+        world.metadata.unknown_chance = 0.0
         records = world.list_node().ledgers
         assert all(record.offloaded for record in records[:4])
         named = {record.offload.uuid for record in records if record.offload is not None}
