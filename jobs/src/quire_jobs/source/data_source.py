@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from quire_jobs.decode.table import TablePlan
+from quire_jobs.sink.writer import QuireStreamWriter, QuireWriter
 from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.loop_thread import shared_loop
@@ -15,6 +16,7 @@ from quire_jobs.source.planning import plan, plan_columns
 from quire_jobs.source.reading import read_split
 from quire_jobs.source.spans import Split
 from quire_jobs.source.stream import QuireStreamReader
+from quire_jobs.source.writing import batch_writer, stream_writer
 
 
 class QuireDataSource(DataSource):
@@ -44,6 +46,14 @@ class QuireDataSource(DataSource):
     def streamReader(self, schema: StructType) -> QuireStreamReader:
         """For `spark.readStream`."""
         return QuireStreamReader(*self._planned())
+
+    def writer(self, schema: StructType, overwrite: bool) -> QuireWriter:
+        """For `df.write`."""
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QuireStreamWriter:
+        """For `df.writeStream`."""
+        return stream_writer(self.options, schema, overwrite)
 
 
 class QuireReader(DataSourceReader):

@@ -1,0 +1,111 @@
+"""The options of `write.format("quire")`, checked before anything is asked of anybody. Owns every default.
+
+Credentials are no options: they come from the environment (QUIRE_TOKEN, QUIRE_TLS_*), of driver and executors.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from quire_broker.errors import InvalidTopicNameError
+from quire_broker.topic.topic_names import parse_topic
+from quire_jobs.errors import JobOptionsError
+
+
+class Deduplication(StrEnum):
+    """Whether brokers drop what a retried task sends again."""
+
+    REQUIRE = "require"
+    ENABLE = "enable"
+    OFF = "off"
+
+
+class PayloadSchema(StrEnum):
+    """What a payload is: the bytes of one column, or a record of all columns that are no metadata."""
+
+    NONE = "none"
+    AVRO = "avro"
+    JSON = "json"
+
+
+class SinkOptions(BaseModel):
+    """All options of a write."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    service_url: str = Field(description="a broker: pulsar://host:6650 or pulsar+ssl://host:6651")
+    topic: str = Field(description="the topic, with all its partitions, or one partition; also the path of save()")
+    http: str = Field("", description="HTTP of a broker, http://host:8080: to see and set deduplication")
+    schema_type: PayloadSchema = Field(
+        PayloadSchema.NONE, alias="schema", description="none, or avro or json: registered from the columns"
+    )
+    deduplication: Deduplication = Field(
+        Deduplication.REQUIRE, description="require: refuse a topic without it; enable: turn it on; off: do without"
+    )
+    producer_name: str = Field("", description="begin of the producers' names; of the run or the query when left out")
+    batch_rows: int = Field(1000, ge=1, le=10_000, description="messages of one batch at most")
+    batch_bytes: int = Field(128 << 10, ge=1, le=4 << 20, description="bytes of one batch at most")
+    compression: str = Field("none", description="none, lz4, zlib, zstd or snappy")
+    timeout_s: int = Field(120, ge=1, description="what a send, or a broker that is away, may take")
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_name(cls, value: str) -> str:
+        try:
+            return str(parse_topic(value))
+        except InvalidTopicNameError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("service_url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if not value.startswith(("pulsar://", "pulsar+ssl://")):
+            raise ValueError("expected pulsar://host:6650 or pulsar+ssl://host:6651")
+        return value
+
+    @field_validator("compression")
+    @classmethod
+    def _codec(cls, value: str) -> str:
+        if value.lower() not in ("none", "lz4", "zlib", "zstd", "snappy"):
+            raise ValueError("expected none, lz4, zlib, zstd or snappy")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "SinkOptions":
+        if self.deduplication is not Deduplication.OFF and not self.http:
+            raise ValueError(
+                "deduplication needs http, the address of a broker, to see that the topic has it; "
+                "or set deduplication to off and have duplicates after a retried task"
+            )
+        return self
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options as Spark gives them. JobOptionsError names the option, its value, and what it should be."""
+    names = {(field.alias or name).lower(): field.alias or name for name, field in SinkOptions.model_fields.items()}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        lower = "topic" if key.lower() == "path" else key.lower()
+        if lower == "checkpointlocation":
+            continue
+        if lower not in names:
+            near = get_close_matches(lower, names, 1)
+            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+            raise JobOptionsError(f"quire sink: there is no option {key}; {hint}")
+        values[names[lower]] = value
+    try:
+        return SinkOptions.model_validate(values)
+    except ValidationError as error:
+        raise JobOptionsError("quire sink: " + "; ".join(map(_explained, error.errors()))) from error
+
+
+def _explained(problem: Mapping[str, Any]) -> str:
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return text
+    name = str(problem["loc"][0])
+    return f"{name} is missing" if problem["type"] == "missing" else f"{name} = {problem['input']!r}: {text}"
