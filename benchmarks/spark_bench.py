@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ async def write_ledgers(metadata: str, case: Case) -> list[int]:
             taken = 0
             async with client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
                 while taken < _LEDGER_BYTES:
-                    some = [entry for entry, _ in zip(entries, range(_SUBMIT), strict=False)]
+                    some = list(islice(entries, _SUBMIT))
                     if not some:
                         break
                     writer.submit(some)
@@ -97,7 +98,7 @@ def write_files(folder: Path, case: Case, count: int) -> None:
     entries = case.entries()
     for number in range(count):
         with (folder / f"{number:03}").open("wb") as file:
-            for entry, _ in zip(entries, range(per_file), strict=False):
+            for entry in islice(entries, per_file):
                 file.write(LENGTH.pack(len(entry)) + entry)
 
 
