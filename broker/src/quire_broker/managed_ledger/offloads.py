@@ -164,12 +164,14 @@ class Offloads:
             )[:_COPIES_AT_ONCE]
             changes: dict[int, OffloadContext | None] = {}
             for record in expired:
-                await self._judge_copy(record, changes)
+                if not await self._judge_copy(record, changes):
+                    break  # the bucket is away: the others would wait for it one after the other
             if not changes:
                 return
             await self._store_copies(changes)
 
-    async def _judge_copy(self, record: LedgerRecord, changes: dict[int, OffloadContext | None]) -> None:
+    async def _judge_copy(self, record: LedgerRecord, changes: dict[int, OffloadContext | None]) -> bool:
+        """Look at the objects of one ledger and note what follows; False: that could not be told."""
         assert record.offload is not None
         try:
             await self._check(record, record.offload)
@@ -178,8 +180,10 @@ class Offloads:
             changes[record.ledger_id] = None
         except (PlaceError, OffloadError, ConfigError) as error:
             _log.info("the copy of ledger %d in the bookies goes later: %s", record.ledger_id, error)
+            return False
         else:
             changes[record.ledger_id] = replace(record.offload, bookies_deleted=True)
+        return True
 
     async def _store_copies(self, changes: dict[int, OffloadContext | None]) -> None:
         async with self._trimming:
