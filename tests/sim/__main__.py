@@ -22,6 +22,7 @@ from tests.sim import (
     modes_scenario,
     operator_scenario,
     reads_scenario,
+    restore_scenario,
     silence_scenario,
     topic_scenario,
 )
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "ledger": ledger_scenario.run,
     "modes": modes_scenario.run,
     "reads": reads_scenario.run,
+    "restore": restore_scenario.run,
     "silence": silence_scenario.run,
     "topic": topic_scenario.run,
 }

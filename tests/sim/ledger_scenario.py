@@ -14,22 +14,26 @@ from tests.sim.world import SimClient, World, insist
 QUORUMS = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 1), (3, 2, 1))
 
 
-class _Listener:
+class Listener:
+    """What the writer of a ledger is told goes to its history."""
+
     def __init__(self, history: LedgerHistory) -> None:
         self._history = history
         self.stopped = asyncio.Event()
 
     def on_confirmed(self, up_to: EntryId) -> None:
+        """See WriterListener."""
         self._history.on_confirm(up_to)
 
     def on_failed(self, error: LedgerError) -> None:
+        """See WriterListener."""
         self._history.failed = True
         self.stopped.set()
 
 
 async def write(world: World, client: SimClient, writer: LedgerWriter, history: LedgerHistory, end_s: float) -> None:
     """Submit entries of random sizes in random pieces until the end or a failure."""
-    listener = _Listener(history)
+    listener = Listener(history)
     writer.listener = listener
     count = 0
     while world.loop.time() < end_s and not listener.stopped.is_set():

@@ -82,7 +82,11 @@ async def trouble(pool: Pool, what: str, replicas: int) -> None:
         pool.change(paused=False)
     elif what == "too few":
         pool.change(replicas=ENSEMBLE - 1)
-        await asyncio.sleep(4 * seconds)
+        end_s = world.loop.time() + PATIENCE_S
+        while not any(one["reason"] == "BelowEnsemble" for one in pool.status.get("conditions", ())):
+            assert world.loop.time() < end_s, f"nobody says that these are too few: {pool.status}"
+            await asyncio.sleep(1.0)
+            pool.check()
         pool.change(replicas=FEWEST)
     elif what == "metadata away":
         pool.promises.metadata_goes(away=True)

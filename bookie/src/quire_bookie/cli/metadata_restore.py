@@ -277,31 +277,47 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
         async def work() -> None:
             from quire_bookie.backup.adoption import adopt as adopt_
             from quire_bookie.backup.adoption import gather_evidence
+            from quire_bookie.backup.format import BackupError
             from quire_bookie.client.ledger_description import describe
+            from quire_bookie.errors import LedgerError
             from quire_bookie.model import BookieId, DigestType, LedgerId
 
             if bool(ledgers) == all_:
                 raise ConfigError("name the ledgers to adopt, or give --all")
             password = b"" if password_file is None else _password(password_file)
-            rows = []
+            rows, refused = [], {}
             async with _reviewing(commands, metadata, config, set_) as now:
                 known = await now.questions.known()
                 lost = [BookieId(one) for one in without or []]
                 for ledger in map(LedgerId, await _undecided(now) if all_ else ledgers or []):
-                    evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
-                    closed = await adopt_(
-                        *(now.access, ledger, evidence, now.restoration.value.backup, password),
-                        digest=None if digest is None else DigestType[digest.name],
-                        accept_missing=accept_missing,
-                    )
+                    try:
+                        evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
+                        closed = await adopt_(
+                            *(now.access, ledger, evidence, now.restoration.value.backup, password),
+                            digest=None if digest is None else DigestType[digest.name],
+                            accept_missing=accept_missing,
+                        )
+                    except (BackupError, LedgerError) as error:
+                        # One that needs another password or a bookie that is away is no reason to leave the others.
+                        refused[int(ledger)] = str(error)
+                        continue
                     missing = sum(last - first + 1 for first, last in evidence.absent)
                     rows.append(describe(ledger, closed) | {"missingEntries": missing})
                     if not as_json:
                         typer.echo(_adopted(rows[-1]))
-            if as_json:
+            if as_json and not refused:
                 tell(True, {"adopted": rows}, "")
+            if refused:
+                raise BackupError(_not_adopted(len(rows), refused))
 
         run(as_json, work)
+
+
+def _not_adopted(done: int, refused: dict[int, str]) -> str:
+    """Which ledgers could not be adopted, with the reason of each; the others are back."""
+    lines = [f"ledger {ledger}: {why}" for ledger, why in refused.items()]
+    more = f"; and {len(lines) - 10} more" if len(lines) > 10 else ""
+    return f"{done} adopted, {len(refused)} not: " + "; ".join(lines[:10]) + more
 
 
 def _adopted(row: dict[str, Any]) -> str:
