@@ -27,9 +27,9 @@ async def _bounded(log: Log, options: SourceOptions, runs: EntryRuns) -> Log:
     if options.end_ledger is not None:
         last = Position(options.end_ledger, LATEST.entry_id)
     if options.end_time is not None:
-        last = await _before(log, options.end_time, runs)
+        last = await position_before(log, options.end_time, runs)
     if options.start_time is not None:
-        before = await _before(log, options.start_time, runs)
+        before = await position_before(log, options.start_time, runs)
         first = Position(before.ledger_id, before.entry_id + 1)
     return log.between(first, last)
 
@@ -46,10 +46,6 @@ def start_of(log: Log, options: SourceOptions) -> Position:
 
 async def position_before(log: Log, time: datetime, runs: EntryRuns) -> Position:
     """The last entry published before that time; EARLIEST when there is none."""
-    return await _before(log, time, runs)
-
-
-async def _before(log: Log, time: datetime, runs: EntryRuns) -> Position:
     count = await entries_before(runs, log, int(time.timestamp() * 1000))
     return log.at(count - 1) if count else EARLIEST
 
