@@ -19,9 +19,13 @@ from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import decode_list
 from quire_broker.offload.segment_reader import SegmentReader
+from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.windows import WindowCache
 from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire.entry import peek
+from quire_jobs.errors import NotFoundError
+from quire_jobs.job import parse_parameters
+from quire_jobs.offload.job import Parameters, _planned
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
@@ -228,10 +232,16 @@ def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, s
     told = wrong.offload(topic, code=1)
     assert "the target cannot be written" in told["error"] and "credentials are not accepted" in told["error"]
     assert [record.offload for record in world.records(topic)] == [None, None]
-    unknown = world.offload("public/default/nothing-there", code=1)
-    assert "there is no topic persistent://public/default/nothing-there" in unknown["error"]
-    missing = world.offload(topic, "ledgers=999999", code=1)
-    assert "no ledger of this id is listed by persistent://public/default/refused" in missing["error"]
+    target = OffloadTarget.from_url(f"s3://{BUCKET}", endpoint=world.s3.endpoint)
+    given = {"target": target.url, "metadata": world.metadata, "http": world.process.http}
+    for more, said in (
+        ({"topics": ["nothing-there"]}, "there is no topic persistent://public/default/nothing-there"),
+        ({"topics": [topic], "ledgers": [999_999]}, f"ledgers 999999: no ledger of this id is listed by {topic}"),
+    ):
+        parameters = parse_parameters(Parameters, {**given, **more})  # type: ignore[dict-item]
+        with pytest.raises(NotFoundError) as raised:
+            shared_loop().run(lambda parameters=parameters: _planned(parameters, target))  # type: ignore[misc]
+        assert said in str(raised.value)
 
 
 def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(world: World, stock: Any) -> None:
