@@ -77,5 +77,5 @@ OPERATOR_RULES = (
     Variant("operator: claims go before the drain ends", "operator drains", 0, _claims_go_before_the_drain_ends),
     Variant("operator: rolls without waiting", "operator rolls", 0, _rolls_without_waiting),
     Variant("operator: claims by name, not by uid", "operator", 0, _claims_by_name),
-    Variant("operator: writes after a lost lease", "operator rolls", 0, _writes_after_a_lost_lease),
+    Variant("operator: writes after a lost lease", "operator rolls", 3, _writes_after_a_lost_lease),
 )
