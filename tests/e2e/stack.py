@@ -12,6 +12,7 @@ BOOKIE_PODS, BROKER_PODS, OPERATOR_PODS, ETCD_PODS = (
     f"app.kubernetes.io/name=quire-{part}" for part in ("bookie", "broker", "operator", "etcd")
 )
 SETTLE_S = 120.0
+REREAD_S = 1500.0
 
 
 @dataclass
@@ -136,6 +137,10 @@ class Stack:
         """The longest time without an acknowledgement on any topic, since this was asked last."""
         return max(float(lane["longest_pause_s"]) for lane in self.load(fresh="1")["lanes"])
 
+    def set_rate(self, rate: int) -> None:
+        """Messages a second of each topic, from now on."""
+        self.load("/rate", rate=str(rate))
+
     def judge(self) -> None:
         """Everything acknowledged is there, in its order, and nothing else. AssertionError says what is not."""
         deadline_s = time.monotonic() + SETTLE_S
@@ -149,6 +154,11 @@ class Stack:
     def judge_all(self) -> int:
         """The same, and a second reading of everything from the beginning. How many messages that was."""
         self.judge()
-        faults = self.load("/reread", timeout="25")["faults"]
-        assert not faults, faults
-        return self.acknowledged()
+        self.load("/reread/start")
+        said = until("everything is read again", self._reread, REREAD_S, poll_s=1.0)
+        assert not said["faults"], said["faults"]
+        return int(said["acknowledged"])
+
+    def _reread(self) -> Manifest | None:
+        found: Manifest | None = self.load("/reread")["reread"]
+        return found

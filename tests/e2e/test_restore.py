@@ -1,0 +1,116 @@
+"""The runbook of docs/kubernetes/backup.md under load: etcd is lost, an old backup is restored, no message is."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import manifests
+from tests.e2e.kube import until
+from tests.e2e.release import kubectl
+from tests.e2e.stack import BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
+
+Measured = Callable[..., None]
+WELL_S = 400.0
+SHELL, SHELL_PODS = "quire-shell", "app.kubernetes.io/name=quire-shell"
+EXAMPLE = str(manifests.EXAMPLES / "shell.yaml")
+FOLDER = "/tmp/backups"  # of the pod
+PLACE = f"file://{FOLDER}"
+CERTIFICATES = "SSL_CERT_FILE=/etc/quire/tls/ca.crt"
+AUTO_RECOVERY_PODS = "app.kubernetes.io/name=quire-autorecovery"
+
+
+@pytest.fixture
+def shell(stack: Stack) -> Iterator[Callable[..., str]]:
+    """`quire` with these words in the pod of the documents; what it prints."""
+    kubectl(stack.cluster, "apply", "-f", EXAMPLE)
+    stack.wait_for_pods(SHELL_PODS, 1, 120)
+    kubectl(stack.cluster, "exec", SHELL, "--", "mkdir", FOLDER)
+    yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", CERTIFICATES, "quire", *words)
+    kubectl(stack.cluster, "delete", "-f", EXAMPLE, "--wait=false")
+
+
+@pytest.mark.timeout(1500)
+def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_on_the_bookies(
+    stack: Stack, shell: Callable[..., str], measured: Measured
+) -> None:
+    shell("metadata", "backup", "--to", PLACE)
+    # Topics close their ledgers and go on in others, which the backup does not know.
+    (broker,) = stack.cluster.pods(BROKER_PODS)
+    stack.cluster.delete("v1", "Pod", broker["metadata"]["name"])
+    until("the broker is another one", lambda: _uid(stack) not in (None, broker["metadata"]["uid"]), WELL_S)
+    stack.goes_on(2000)
+
+    start_s = time.monotonic()
+    _lose_the_metadata(stack)
+    assert '"restored": false' in shell("metadata", "restore", "--from", PLACE, "--json"), "only said so far"
+    shell("metadata", "restore", "--from", PLACE, "--yes")
+    until("all bookies are there, with their cookies", lambda: _all_known(shell, stack.replicas), WELL_S)
+    found = until("all bookies say what they hold", lambda: _complete(shell), WELL_S)
+    newer = [row["ledger"] for row in found["differences"] if row["kind"] == "orphan"]
+    assert newer, "ledgers were made after the backup"
+    shell("metadata", "orphans", "adopt", "--all")
+    attached = _attach(shell, newer)
+    assert len(attached) == stack.topics, "every topic had a newer ledger"
+    shell("metadata", "release-hold")
+    kubectl(stack.cluster, "scale", f"deployment/{manifests.OPERATOR}", "--replicas=1")
+    stack.wait_until_well(WELL_S)
+    stack.goes_on()
+    measured("from the loss of etcd to a pool that is well", time.monotonic() - start_s)
+    measured("longest pause of acknowledgements", stack.longest_pause_s())
+    stack.judge_all()
+
+
+def _uid(stack: Stack) -> str | None:
+    pods = stack.cluster.pods(BROKER_PODS)
+    return pods[0]["metadata"]["uid"] if len(pods) == 1 else None
+
+
+def _lose_the_metadata(stack: Stack) -> None:
+    """etcd with its volume; then who writes is stopped, before an empty one takes its place."""
+    etcd = f"statefulset/{manifests.ETCD}"
+    kubectl(stack.cluster, "scale", etcd, "--replicas=0")
+    stack.wait_for_pods(ETCD_PODS, 0, 120)
+    kubectl(stack.cluster, "delete", "persistentvolumeclaim", f"data-{manifests.ETCD}-0")
+    kubectl(stack.cluster, "scale", f"deployment/{manifests.OPERATOR}", "--replicas=0")
+    stack.wait_for_pods(OPERATOR_PODS, 0, 120)
+    writers = (f"deployment/{manifests.POOL}-autorecovery", f"statefulset/{manifests.LEDGER}-broker")
+    kubectl(stack.cluster, "scale", *writers, "--replicas=0")
+    for pods in (AUTO_RECOVERY_PODS, BROKER_PODS):
+        stack.wait_for_pods(pods, 0, 180)
+    kubectl(stack.cluster, "scale", etcd, "--replicas=1")
+    stack.wait_for_pods(ETCD_PODS, 1, 180)
+
+
+def _all_known(shell: Callable[..., str], count: int) -> bool:
+    rows = json.loads(shell("metadata", "cookies", "list", "--json"))["bookies"]
+    return [row["state"] for row in rows] == ["known"] * count
+
+
+def _complete(shell: Callable[..., str]) -> dict[str, Any] | None:
+    said: dict[str, Any] = json.loads(shell("metadata", "orphans", "list", "--json"))
+    return None if said["silent"] or said["unsure"] else said
+
+
+def _attach(shell: Callable[..., str], ledgers: list[int]) -> dict[str, list[int]]:
+    """Each into the topic whose name its messages begin with."""
+    found: dict[str, list[int]] = {}
+    for ledger in sorted(ledgers):
+        text = shell("ledger", "read", str(ledger), "0", "--text")
+        topic = re.search(rf"persistent://{manifests.PULSAR_NAMESPACE}/load-\d+(?= \d+ )", text)
+        if topic is not None:
+            found.setdefault(topic[0], []).append(ledger)
+    for topic_name, its in found.items():
+        words = ("topic", "attach", topic_name, *map(str, its))
+        try:
+            shell(*words)
+        except AssertionError as error:
+            # The topic wrote to the last one that it lists when the backup was made: as the message says.
+            named = re.search(r"`quire (metadata orphans adopt \d+)` closes it", str(error))
+            assert named is not None, error
+            shell(*named[1].split())
+            shell(*words)
+    return found
