@@ -86,7 +86,9 @@ def _google(bucket: str, prefix: str, environment: Mapping[str, str]) -> GCSStor
 def _azure(container: str, prefix: str, environment: Mapping[str, str], endpoint: str | None) -> AzureStore:
     """The account and its key, or a role, under the names that Azure's tools read."""
     names = ("account_name", "account_key", "tenant_id", "client_id", "client_secret", "federated_token_file")
-    known = {name: (f"AZURE_STORAGE_{name.upper()}", f"AZURE_{name.upper()}") for name in names}
+    known: dict[str, tuple[str, ...]] = {
+        name: (f"AZURE_STORAGE_{name.upper()}", f"AZURE_{name.upper()}") for name in names
+    }
     known["account_name"] += ("AZURE_STORAGE_ACCOUNT",)
     known["account_key"] += ("AZURE_STORAGE_ACCESS_KEY",)
     given: dict[str, Any] = {
