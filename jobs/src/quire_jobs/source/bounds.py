@@ -73,6 +73,8 @@ def _check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
                 f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} means one managed ledger and there are "
                 f"{len(logs)}: name one partition, or bound them by startTime and endTime"
             )
+        if logs[0].ledgers and bound.ledger_id < logs[0].ledgers[0]:
+            continue  # trimmed, which `require_kept` judges, also where nothing is left
         last = logs[0].last
         if last is None or bound > last:
             ends = "is empty" if last is None else f"ends at {last.ledger_id}:{last.entry_id}"

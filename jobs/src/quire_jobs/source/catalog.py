@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from fnmatch import fnmatchcase
 
 from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.model import EntryId
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import ROOT, node_path
 from quire_broker.managed_ledger.node_codec import decode_list
@@ -125,23 +126,25 @@ async def _span(cluster: Cluster, record: LedgerRecord, said: Position | None) -
         last, size_bytes = record.entries - 1, record.size_bytes
         return Span(record.ledger_id, 0, last, size_bytes, record.closed_ms, record if record.offloaded else None)
     try:
-        found = await _open_span(cluster, record.ledger_id)
+        confirmed = said.entry_id if said is not None and said.ledger_id == record.ledger_id else None
+        found = await _open_span(cluster, record.ledger_id, confirmed)
     except NoSuchLedgerError:
         _log.info("ledger %d is listed and does not exist: it is being made or removed", record.ledger_id)
         return None
-    if said is not None and said.ledger_id == record.ledger_id and said.entry_id > found.last:
-        # The size is only what tasks are cut by.
-        size_bytes = found.size_bytes * (said.entry_id + 1) // found.entries if found.entries else said.entry_id + 1
-        found = Span(record.ledger_id, 0, said.entry_id, size_bytes)
     return found if found.entries else None
 
 
-async def _open_span(cluster: Cluster, ledger_id: int) -> Span:
-    """What of a ledger can be read; one without entries ends at -1."""
+async def _open_span(cluster: Cluster, ledger_id: int, confirmed: int | None = None) -> Span:
+    """What of a ledger can be read; one without entries ends at -1. `confirmed`: what its writer says is its last."""
     reader = await cluster.open_ledger(ledger_id)
     async with reader:
         last = await reader.read_explicit_lac()
-        return Span(ledger_id, 0, last, reader.length)
+        if confirmed is None or confirmed <= last:
+            return Span(ledger_id, 0, last, reader.length)
+        reader.take_confirmed(EntryId(confirmed))
+        # The bookies have not heard of it: how much it is stands in the entry itself.
+        (entry,) = await reader.read(EntryId(confirmed), EntryId(confirmed))
+        return Span(ledger_id, 0, confirmed, entry.length)
 
 
 async def _of_ledgers(cluster: Cluster, name: LogName, ledgers: Sequence[int]) -> Log:
