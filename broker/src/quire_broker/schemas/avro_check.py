@@ -56,7 +56,7 @@ class AvroSchema:
             self.named[f"{space}.{name}"] = schema
             if kind in ("record", "error"):
                 self._check_fields(schema, space, depth)
-            elif kind == "enum" and not isinstance(schema.get("symbols"), list):
+            elif kind == "enum" and not _are_texts(schema.get("symbols")):
                 raise ValueError(f"enum {name} without symbols")
             elif kind == "fixed" and type(schema.get("size")) is not int:
                 raise ValueError(f"fixed {name} without a size")
@@ -77,6 +77,8 @@ class AvroSchema:
         for field in fields:
             if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
                 raise ValueError(f"a field of record {schema['name']} without name or type")
+            if not _are_texts(field.get("aliases", [])):
+                raise ValueError(f"field {field['name']} of record {schema['name']} has aliases that are no names")
             self._check(field["type"], namespace, depth + 1)
 
     def find(self, name: str) -> Avro:
@@ -101,6 +103,10 @@ class AvroSchema:
             schema = kind
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
 def unreadable(reader: AvroSchema, writer: AvroSchema) -> str | None:
     """Why the reader cannot read what the writer wrote; None when it can."""
     return _Resolution(reader, writer).flaw(reader.root, writer.root, "")
@@ -110,7 +116,8 @@ class _Resolution:
     def __init__(self, reader: AvroSchema, writer: AvroSchema) -> None:
         self._reader = reader
         self._writer = writer
-        self._assumed: set[tuple[int, int]] = set()  # of recursive records
+        self._assumed: dict[tuple[int, int], None] = {}  # pairs of records, in order: found good, or being looked at
+        self._flaws: dict[tuple[int, int], str] = {}
 
     def flaw(self, reader: Avro, writer: Avro, path: str) -> str | None:
         kind, body = self._reader.resolved(reader)
@@ -146,7 +153,17 @@ class _Resolution:
         pair = (id(reader), id(writer))
         if pair in self._assumed:
             return None
-        self._assumed.add(pair)
+        if pair in self._flaws:
+            return self._flaws[pair]
+        self._assumed[pair] = None
+        flaw = self._flaw_of_records(reader, writer, path)
+        if flaw:
+            self._flaws[pair] = flaw
+            while self._assumed.popitem()[0] != pair:
+                pass  # what was found good since may have been so only because this pair was taken to be
+        return flaw
+
+    def _flaw_of_records(self, reader: Avro, writer: Avro, path: str) -> str | None:
         if path and reader["name"].rsplit(".", 1)[-1] != writer["name"].rsplit(".", 1)[-1]:
             return f"{path}: record {writer['name']} was written, {reader['name']} is expected"
         written = {field["name"]: field["type"] for field in writer["fields"]}

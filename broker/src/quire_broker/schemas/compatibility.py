@@ -112,7 +112,10 @@ def _key_value_types(schema: Schema) -> list[str | None]:
 
 def _root_message(schema: Schema) -> str:
     """ValueError when the data is no native Protobuf schema."""
-    decoded = json.loads(schema.data)
+    try:
+        decoded = json.loads(schema.data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(decoded, dict) or not isinstance(decoded.get("rootMessageTypeName"), str):
         raise ValueError("no rootMessageTypeName in it")
     return str(decoded["rootMessageTypeName"])

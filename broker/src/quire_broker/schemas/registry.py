@@ -32,8 +32,9 @@ from quire_broker.schemas.stored import (
     node_path,
 )
 
-CACHED_MAX = 10_000
-"""Versions whose content is kept in memory; what is stored never changes."""
+CACHED_BYTES_MAX = 64 * 1024 * 1024
+"""Content of versions that is kept in memory; what is stored never changes."""
+_CACHED_OVERHEAD_BYTES = 1024
 _PASSWORD = b""
 _log = logging.getLogger("quire.broker.schemas")
 
@@ -48,6 +49,7 @@ class SchemaRegistry:
         settings: ManagedLedgerSettings,
         clock: WallClock,
         chance: Chance,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> None:
         self._metadata = metadata
         self._ledgers = ledgers
@@ -55,6 +57,8 @@ class SchemaRegistry:
         self._clock = clock
         self._chance = chance
         self._cache: OrderedDict[tuple[int, int], StoredSchema] = OrderedDict()
+        self._cached_bytes = 0
+        self._cached_bytes_max = cached_bytes_max
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def versions(self, identity: str) -> list[StoredSchema]:
@@ -162,9 +166,12 @@ class SchemaRegistry:
         return found
 
     def _remember(self, key: tuple[int, int], stored: StoredSchema) -> None:
+        if key not in self._cache:
+            self._cached_bytes += _size_bytes(stored)
         self._cache[key] = stored
-        if len(self._cache) > CACHED_MAX:
-            self._cache.popitem(last=False)
+        while self._cached_bytes > self._cached_bytes_max and len(self._cache) > 1:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= _size_bytes(oldest)
 
     async def _store(
         self, identity: str, node: StoredNode, before: list[Location], schema: Schema, *, deleted: bool
@@ -204,6 +211,12 @@ class SchemaRegistry:
             await self._ledgers.delete_ledger(ledger_id)
         except (LedgerError, MetadataError) as error:
             _log.warning("ledger %d of a schema that was not registered is left behind: %s", ledger_id, error)
+
+
+def _size_bytes(stored: StoredSchema) -> int:
+    """In memory, about."""
+    texts = sum(len(key) + len(value) for key, value in stored.schema.properties.items())
+    return _CACHED_OVERHEAD_BYTES + len(stored.schema.data) + texts
 
 
 def _require_valid(schema: Schema) -> None:

@@ -51,6 +51,29 @@ def test_recursive_records_are_compared_once() -> None:
     assert check(tree, tree) is None
 
 
+def test_a_record_that_did_not_fit_once_does_not_fit_the_second_time() -> None:
+    inner = record({"name": "a", "type": "int"}, name="I")
+    wider = record({"name": "a", "type": "int"}, {"name": "b", "type": "int"}, name="I")
+    one = {"name": "one", "type": [wider, {**inner, "name": "x.I"}]}  # what `I` does not read, `x.I` does
+    two = {"name": "two", "type": "I"}
+    writer = record({"name": "one", "type": inner}, two, name="O")
+    assert check(record(one, name="O"), writer) is None
+    assert "/b: the reader's field has no default" in str(check(record(one, two, name="O"), writer))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"type":"enum","name":"E","symbols":[{}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":[[]]}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":null}]}',
+    ],
+)
+def test_names_that_are_no_text_are_refused_before_they_are_compared(bad: str) -> None:
+    with pytest.raises(ValueError, match=r"symbols|aliases"):
+        AvroSchema(bad.encode())
+
+
 @pytest.mark.parametrize("bad", ["{", '"nope"', '{"type":"record"}', '{"type":"record","name":"R","fields":[{}]}', "7"])
 def test_what_is_no_schema_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -72,7 +72,14 @@ def test_schemas_that_differ_in_spaces_only_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [Schema(SchemaType.AVRO, b"{"), key_value(b"", b"{"), Schema(SchemaType.KEY_VALUE, b"\0\0\1")]
+    "schema",
+    [
+        Schema(SchemaType.AVRO, b"{"),
+        key_value(b"", b"{"),
+        Schema(SchemaType.KEY_VALUE, b"\0\0\1"),
+        Schema(SchemaType.PROTOBUF_NATIVE, b"[" * 200_000),
+    ],
+    ids=["avro", "value", "lengths", "deep"],
 )
 def test_what_does_not_parse_is_no_schema(schema: Schema) -> None:
     assert "Invalid schema definition" in str(flaw_of(schema))

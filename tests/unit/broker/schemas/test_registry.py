@@ -68,6 +68,20 @@ def test_a_deletion_ends_the_versions_and_old_messages_are_still_understood() ->
     simulate(scenario, seed=1)
 
 
+def test_what_the_cache_has_no_room_for_is_read_again() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        server, bookies = SimMetadata(random.Random(1)), FakeBookies()
+        store, client = SimMetadataStore(server), FakeClient(bookies)
+        one = SchemaRegistry(store, client, SETTINGS, VirtualClock(), SeededChance(1), cached_bytes_max=2_000)
+        schemas = [avro("a"), avro("a", "b"), avro("b")]
+        for schema in schemas:
+            await one.register(TOPIC, schema, Strategy.FULL)
+        for _ in range(2):
+            assert [each.schema for each in await one.versions(TOPIC)] == schemas
+
+    simulate(scenario, seed=1)
+
+
 def test_what_may_not_follow_is_refused_and_nothing_is_stored() -> None:
     async def scenario(loop: SimLoop) -> None:
         server, bookies = SimMetadata(random.Random(1)), FakeBookies()
