@@ -55,6 +55,8 @@ class Chunks:
         latest first; it is called at the last chunk, when others are not known. Chunks that a client sent again after
         it reconnected change nothing.
         """
+        if chunk_id == 0:
+            self._drop(message)  # a producer that came back without its sequence ids uses the same uuids again
         pending = self._pending.get(message)
         if pending is None:
             pending = self._pending[message] = _Pending()

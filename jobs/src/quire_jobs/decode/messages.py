@@ -284,4 +284,9 @@ def _metadata_of(entry: memoryview) -> tuple[MessageMetadata, int]:
 
 
 def _pairs(properties: Iterable[object]) -> list[tuple[str, str]]:
-    return [(each.key, each.value) for each in properties]  # type: ignore[attr-defined]
+    """Text that is not UTF-8, which the parser hands out as bytes, is shown with backslashes."""
+    return [(_text(each.key), _text(each.value)) for each in properties]  # type: ignore[attr-defined]
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="backslashreplace")

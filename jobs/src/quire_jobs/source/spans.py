@@ -117,15 +117,18 @@ class Split(InputPartition):
 def splits(logs: Iterable[Log], split_bytes: int, full: Mapping[LogName, Log]) -> list[Split]:
     """Tasks of about `split_bytes` each; small ledgers of a log share one, large ones are cut evenly.
 
-    `full`: the logs without bounds, for what a task may look back at.
+    `full`: the logs without bounds, for what a task may look back at. What a task reads is without gaps: it looks back
+    from its first entry only, and a chunked message may begin in what a filter left out.
     """
     found: list[Split] = []
     for log in logs:
         waiting: list[Span] = []
         waiting_bytes = 0
+        following = {span.ledger_id: (span.last, after) for span, after in pairwise(full[log.name].spans)}
         for span in log.spans:
             for part in _parts(span, split_bytes):
-                if waiting and waiting_bytes + part.size_bytes > split_bytes:
+                gap = bool(waiting) and not _adjoin(waiting[-1], part, following)
+                if waiting and (gap or waiting_bytes + part.size_bytes > split_bytes):
                     found.append(Split(log.name, waiting, look_back(full[log.name], waiting[0])))
                     waiting, waiting_bytes = [], 0
                 waiting.append(part)
@@ -133,6 +136,14 @@ def splits(logs: Iterable[Log], split_bytes: int, full: Mapping[LogName, Log]) -
         if waiting:
             found.append(Split(log.name, waiting, look_back(full[log.name], waiting[0])))
     return found
+
+
+def _adjoin(part: Span, after: Span, following: Mapping[int, tuple[int, Span]]) -> bool:
+    """Whether no entry lies between. `following`: of each ledger its last entry, and the span of the next ledger."""
+    if part.ledger_id == after.ledger_id:
+        return after.first == part.last + 1
+    last, known = following.get(part.ledger_id, (part.last, after))
+    return part.last >= last and (after.ledger_id, after.first) == (known.ledger_id, known.first)
 
 
 def look_back(log: Log, first: Span) -> list[Span]:

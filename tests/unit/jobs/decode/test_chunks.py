@@ -26,6 +26,14 @@ def test_a_chunk_that_was_sent_twice_changes_nothing() -> None:
     assert found == [None, None, None, None, b"012"]
 
 
+def test_a_message_that_begins_anew_under_the_same_uuid_has_nothing_of_the_one_that_never_ended() -> None:
+    chunks = Chunks()
+    for index in range(3):
+        chunks.add(ONE, index, 4, b"old", nothing_earlier)
+    assert [chunks.add(ONE, index, 2, b"%d" % index, nothing_earlier) for index in (0, 1)] == [None, b"01"]
+    assert len(chunks) == chunks.size_bytes == 0
+
+
 @pytest.mark.parametrize("known", [[], [0], [1]])
 def test_what_is_missing_is_looked_for_before_and_its_absence_said_at_the_last_chunk(known: list[int]) -> None:
     before: list[Chunk] = [(1, b"1"), (1, b"x"), (0, b"0")]

@@ -111,6 +111,19 @@ def test_every_range_split_has_each_chunked_message_once() -> None:
         assert found.column("_error").to_pylist() == [None, None]
 
 
+def test_properties_that_are_not_utf8_are_shown_and_fail_nothing() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.properties.add(key="kk", value="vv")
+    body = b"\0\0\0" + bytes([metadata.ByteSize()]) + metadata.SerializeToString().replace(b"vv", b"\xffv") + b"x"
+    single = SingleMessageMetadata(payload_size=0)
+    single.properties.add(key="kk", value="vv")
+    head = single.SerializeToString().replace(b"kk", b"k\xfe")
+    batched = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=1)
+    plain, inside = decode([body, seal(batched, struct.pack(">I", len(head)) + head)])
+    assert plain["properties"] == [("kk", "\\xffv")] and plain["payload"] == b"x"
+    assert inside["properties"] == [("k\\xfe", "vv")]
+
+
 def test_a_chunk_whose_beginning_is_gone_says_so_once() -> None:
     found = decode(recorded("chunked")[1:])
     assert [each["_error"] for each in found] == ["chunk 0 of 3 of this message is not in the log", None]

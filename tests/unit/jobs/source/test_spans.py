@@ -1,5 +1,7 @@
 """Arithmetic of what is read: nothing twice, nothing left out, about the size asked for."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -47,6 +49,26 @@ def test_between_keeps_exactly_the_positions_between(
 def test_small_ledgers_share_a_task_and_large_ones_are_cut_evenly() -> None:
     log = log_of(3, 3, 30)
     assert [split.size_bytes for split in splits([log], 1000, {NAME: log})] == [600, 1000, 1000, 1000]
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    st.sets(st.sampled_from([0, 10, 20, 30, 40, 50])),
+    st.tuples(st.integers(0, 5), st.integers(4, 9)),
+)
+def test_a_task_has_no_gaps_so_that_it_looks_back_at_all_that_a_filter_left_out(
+    counts: list[int], ledgers: set[int], entries: tuple[int, int]
+) -> None:
+    log = log_of(*counts)
+    cut = [part for span in log.spans if span.ledger_id in ledgers and (part := span.cut(*entries)) is not None]
+    found = splits([replace(log, spans=tuple(cut))], 1000, {NAME: log})
+    everything = places(log.spans)
+    assert [place for split in found for place in places(split.spans)] == places(cut)
+    for split in found:
+        read = places(split.spans)
+        start = everything.index(read[0])
+        assert read == everything[start : start + len(read)]
+        assert sorted(places(split.before)) == everything[:start]
 
 
 def test_a_task_looks_back_over_ledgers_up_to_the_bound() -> None:
