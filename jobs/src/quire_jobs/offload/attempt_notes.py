@@ -1,10 +1,11 @@
 """Notes in the bucket of attempts that were begun, and the sweep of what attempts that came to nothing left there.
 
-    .quire/attempts/<uuid>-ledger-<ledger id>    JSON {"cluster", "topic", "ledgerId", "owner", "begunMs"}
+    .quire/attempts/<uuid>-ledger-<ledger id>    JSON {"cluster", "topic", "ledgerId", "owner", "begunMs", "asked"}
 
-A note is written before the first byte of an attempt and goes when the attempt is complete, or its objects are gone. So
-a sweep touches only what jobs of this cluster began and nobody believed. What once was complete has no note: even
-metadata that were restored to an earlier day lead to no deletion of the only copy of a ledger.
+A note is written before the first byte of an attempt and goes when the attempt is complete, or its objects are gone.
+Before the owner is asked to believe an attempt its note says so, `asked`: from then on it may be complete, whatever the
+metadata say later, and no sweep touches its objects. So even metadata that were restored to an earlier day lead to no
+deletion of the only copy of a ledger: a sweep removes only what no metadata, of whichever day, can ever have believed.
 """
 
 import json
@@ -24,7 +25,7 @@ log = logging.getLogger("quire.jobs.offload")
 
 @dataclass(frozen=True, slots=True)
 class AttemptNote:
-    """One attempt. `cluster`: the instance id of the cluster's metadata."""
+    """One attempt. `cluster`: the instance id of the cluster's metadata. `asked`: it may be complete, or have been."""
 
     cluster: str
     topic: str
@@ -32,6 +33,7 @@ class AttemptNote:
     uuid: str
     owner: str
     begun_ms: int
+    asked: bool = False
 
     @property
     def name(self) -> str:
@@ -41,7 +43,7 @@ class AttemptNote:
     def encode(self) -> bytes:
         """The object."""
         value = {"cluster": self.cluster, "topic": self.topic, "ledgerId": self.ledger_id}
-        return json.dumps(value | {"owner": self.owner, "begunMs": self.begun_ms}).encode()
+        return json.dumps(value | {"owner": self.owner, "begunMs": self.begun_ms, "asked": self.asked}).encode()
 
 
 def decode_note(name: str, value: bytes) -> AttemptNote | None:
@@ -52,13 +54,14 @@ def decode_note(name: str, value: bytes) -> AttemptNote | None:
         if found is None or found.is_index or fields["ledgerId"] != found.ledger_id:
             return None
         texts = [str(fields[key]) for key in ("cluster", "topic", "owner")]
-        return AttemptNote(texts[0], texts[1], found.ledger_id, found.uuid, texts[2], int(fields["begunMs"]))
+        begun_ms, asked = int(fields["begunMs"]), fields.get("asked") is not False  # in doubt it was
+        return AttemptNote(texts[0], texts[1], found.ledger_id, found.uuid, texts[2], begun_ms, asked)
     except (ValueError, KeyError, TypeError):
         return None
 
 
 async def write_note(place: Place, note: AttemptNote) -> None:
-    """Durable before the attempt writes anything. PlaceError."""
+    """Durable before the attempt writes anything, and again before its completion is asked for. PlaceError."""
     await place.put(note.name, note.encode(), overwrite=True)
 
 
@@ -82,7 +85,8 @@ async def sweep(
     """Remove the objects of attempts that can never count any more.
 
     `is_noted`: what the managed ledger's metadata say of the attempt by now: True complete, False begun, None unknown
-    to them. Unknown is final: metadata name the uuid before its note is written. PlaceError, MetadataError.
+    to them. Unknown is final: metadata name the uuid before its note is written. Objects of one whose completion was
+    asked for are left to the broker, which removes those of attempts that it drops. PlaceError, MetadataError.
     """
     segments = under_way = settled = 0
     for name in await place.names(FOLDER):
@@ -94,9 +98,10 @@ async def sweep(
             under_way += 1
             continue
         if state is None:
-            await delete_segment(place, note.ledger_id, note.uuid)
-            segments += 1
-            log.info("removed what attempt %s of ledger %d left", note.uuid, note.ledger_id)
+            if not note.asked:
+                await delete_segment(place, note.ledger_id, note.uuid)
+                segments += 1
+                log.info("removed what attempt %s of ledger %d left", note.uuid, note.ledger_id)
             if now_ms - note.begun_ms < NOTE_KEPT_MS:
                 continue
         await drop_note(place, note)

@@ -112,8 +112,8 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     )
     task = _Task(parameters.metadata, parameters.config, parameters.http, target, copy)
     results = _on_spark(spark, task, planned, progress) if planned.ledgers else []
-    swept = shared_loop().run(lambda: _sweep(parameters, target, cluster_id)) if parameters.sweep else Swept()
-    return _summary(planned, results, swept)
+    swept, unswept = _swept(parameters, target, cluster_id) if parameters.sweep else (Swept(), [])
+    return _summary(planned, results, swept, unswept)
 
 
 def _checked(parameters: Parameters) -> tuple[OffloadTarget, WriteSettings]:
@@ -149,9 +149,21 @@ async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan,
     except QuireError as error:
         raise QuireJobError(f"the target cannot be written: {error}") from error
     async with open_cluster(parameters) as cluster:
-        cluster_id = await read_instance_id(cluster.metadata) or ""
+        cluster_id = await read_instance_id(cluster.metadata)
+        if cluster_id is None:  # notes of clusters without a name could not be told apart
+            raise JobOptionsError(
+                f"metadata = {parameters.metadata}: it holds no cluster yet, or one that is being restored"
+            )
         topics = await topics_named(cluster, wanted)
         return await plan(cluster, topics, _policy(parameters), SystemClock().now_ms()), cluster_id
+
+
+def _swept(parameters: Parameters, target: OffloadTarget, cluster_id: str) -> tuple[Swept, list[Problem]]:
+    """A sweep that fails is one problem of a run whose ledgers are offloaded already."""
+    try:
+        return shared_loop().run(lambda: _sweep(parameters, target, cluster_id)), []
+    except (QuireError, QuireJobError) as error:
+        return Swept(), [Problem(subject="sweep of earlier attempts", reason=str(error), retry_helps=True)]
 
 
 async def _sweep(parameters: Parameters, target: OffloadTarget, cluster_id: str) -> Swept:
@@ -201,7 +213,7 @@ async def _copy(task: _Task, ledgers: Sequence[PlannedLedger]) -> list[CopyResul
 
 
 # ---- summing up
-def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept) -> Summary:
+def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept, unswept: Sequence[Problem] = ()) -> Summary:
     done = [each for each in results if each.state is CopyState.OFFLOADED]
     failed = [each for each in results if each.state is CopyState.FAILED]
     refused = [each for each in results if each.state is CopyState.LEFT]
@@ -224,7 +236,8 @@ def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept) -> Summ
                 subject=f"ledger {each.ledger_id} of {each.topic}", reason=each.reason, retry_helps=each.retry_helps
             )
             for each in sorted(failed, key=lambda each: (each.topic, each.ledger_id))
-        ],
+        ]
+        + list(unswept),
         notes=notes,
         details={
             "ledgers": [

@@ -3,7 +3,8 @@
     begin     the owning broker notes a uuid and keeps the ledger; our note of it goes into the bucket
     copy      entries from the bookies, without recovery, at the given rate, into data and index object
     verify    everything is read back from the bucket: entries, bytes and CRC32C must be those that were copied
-    complete  the broker compares uuid, entries and bytes with what it has, and lists the ledger as offloaded
+    complete  our note says that it is asked for; the broker compares uuid, entries and bytes with what it has, looks at
+              the objects, and lists the ledger as offloaded
     abort     after any failure before that; then the objects go
 
 A crash in between leaves an attempt that its broker does not believe, objects that no reader looks for, and a note by
@@ -14,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from quire_bookie.env.clock import WallClock
@@ -118,10 +119,11 @@ class LedgerCopy:
             summary = await self._copy(attempt)
             if given.read_back:
                 await self._read_back(attempt, summary)
+            await write_note(self._place, replace(note, asked=True))
         except BaseException:
             await self._give_up(topic, attempt, note)
             raise
-        await self._complete(topic, attempt)
+        await self._complete(topic, attempt, note)
         with contextlib.suppress(QuireError):  # a note too many costs the next sweep a look
             await drop_note(self._place, note)
         return summary
@@ -157,11 +159,16 @@ class LedgerCopy:
                 f"with CRC32C {found.crc:08x}; written were {written[0]} of {written[1]} with {written[2]:08x}"
             )
 
-    async def _complete(self, topic: TopicName, attempt: Attempt) -> None:
+    async def _complete(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
         """Ask until there is an answer: a second time changes nothing. What is refused is left to a sweep."""
         for tried in range(COMPLETE_TRIES):
             try:
                 return await self._admin.complete(topic, attempt)
+            except AttemptRefusedError:
+                if tried == 0:  # else one that was not answered may have made it complete
+                    with contextlib.suppress(QuireError):  # the objects stay then
+                        await write_note(self._place, note)
+                raise
             except SourceUnavailableError:
                 if tried == COMPLETE_TRIES - 1:
                     raise

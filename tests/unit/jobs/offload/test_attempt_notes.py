@@ -12,8 +12,8 @@ OTHER = "1f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
 NOW_MS = 10 * NOTE_KEPT_MS
 
 
-def note_of(uuid: str = UUID, cluster: str = "c1", begun_ms: int = NOW_MS) -> AttemptNote:
-    return AttemptNote(cluster, "public/default/persistent/t", 7, uuid, "me", begun_ms)
+def note_of(uuid: str = UUID, cluster: str = "c1", begun_ms: int = NOW_MS, asked: bool = False) -> AttemptNote:
+    return AttemptNote(cluster, "public/default/persistent/t", 7, uuid, "me", begun_ms, asked)
 
 
 @pytest.fixture
@@ -44,6 +44,15 @@ async def test_what_nobody_believes_goes_and_its_note_a_day_later(place: Place) 
     assert await place.names() == []
 
 
+async def test_what_may_have_been_complete_keeps_its_objects_whatever_the_metadata_say(place: Place) -> None:
+    """As after a restore of metadata of a day before, when the objects may be the only copy."""
+    await left_behind(place, note_of(asked=True))
+    assert await swept(place, {UUID: None}) == Swept()
+    await write_note(place, note_of(asked=True, begun_ms=NOW_MS - NOTE_KEPT_MS))
+    assert await swept(place, {UUID: None}) == Swept(settled=1)
+    assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
+
+
 async def test_what_is_complete_keeps_its_objects_and_loses_its_note(place: Place) -> None:
     await left_behind(place, note_of())
     assert await swept(place, {UUID: True}) == Swept(settled=1)
@@ -70,6 +79,10 @@ def test_a_note_says_what_its_name_says() -> None:
     note = note_of()
     assert decode_note(note.name, note.encode()) == note
     assert decode_note(note_of(OTHER).name, note.encode()) == note_of(OTHER)
+    asked = note_of(asked=True)
+    assert decode_note(asked.name, asked.encode()) == asked
+    unclear = decode_note(note.name, note.encode().replace(b'"asked": false', b'"asked": null'))
+    assert unclear is not None and unclear.asked
     assert decode_note(f"{FOLDER}/{data_key(UUID, 8)}", note.encode()) is None
     assert decode_note(f"{FOLDER}/{index_key(UUID, 7)}", note.encode()) is None
     assert decode_note(note.name, b"[]") is None

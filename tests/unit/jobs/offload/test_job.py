@@ -5,7 +5,7 @@ import pytest
 from quire_bookie.model import LedgerId
 from quire_broker.topic.topic_names import parse_topic
 from quire_jobs.errors import JobOptionsError
-from quire_jobs.job import Outcome, job_name, parse_parameters
+from quire_jobs.job import Outcome, Problem, job_name, parse_parameters
 from quire_jobs.offload.attempt_notes import Swept
 from quire_jobs.offload.job import KIND, Parameters, _checked, _policy, _summary, _wanted
 from quire_jobs.offload.ledger_copy import CopyResult, CopyState
@@ -94,3 +94,6 @@ def test_a_run_is_as_good_as_its_ledgers() -> None:
     (problem,) = partly.problems
     assert problem.subject == f"ledger 3 of {TOPIC}" and problem.retry_helps
     assert _summary(planned, [failed], Swept()).outcome is Outcome.FAILED
+
+    unswept = _summary(planned, [done], Swept(), [Problem(subject="sweep", reason="the bucket is away")])
+    assert unswept.outcome is Outcome.PARTLY and unswept.counts["ledgers_offloaded"] == 1

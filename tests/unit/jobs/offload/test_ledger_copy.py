@@ -1,0 +1,84 @@
+"""What the note of an attempt says around `complete`, whatever is answered; copying is tested with real servers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.model import LedgerId
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
+from quire_broker.topic.topic_names import parse_topic
+from quire_jobs.errors import SourceUnavailableError
+from quire_jobs.offload import ledger_copy
+from quire_jobs.offload.attempt_notes import AttemptNote, decode_note, write_note
+from quire_jobs.offload.broker_admin import Attempt, AttemptRefusedError, BrokerAdmin
+from quire_jobs.offload.ledger_copy import CopySettings, LedgerCopy
+from quire_jobs.source.broker_http import BrokerHttp
+
+TOPIC = parse_topic("t")
+ATTEMPT = Attempt("0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0", LedgerId(7), 10, 100)
+NOTE = AttemptNote("c1", TOPIC.ledger_name, 7, ATTEMPT.uuid, "me", 1)
+ASKED = AttemptNote("c1", TOPIC.ledger_name, 7, ATTEMPT.uuid, "me", 1, asked=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return open_place(f"file://{tmp_path}", {})
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_copy, "COMPLETE_PAUSE_S", 0.0)
+
+
+@asynccontextmanager
+async def completing(place: Place, statuses: list[int]) -> AsyncIterator[LedgerCopy]:
+    """A copy at `complete`, whose note says so, and a port that answers with these, the last one for ever."""
+
+    async def complete(_request: web.Request) -> web.Response:
+        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+        return web.json_response({"reason": f"answer {status}"}, status=status)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}/offload/complete", complete)
+    async with TestServer(app) as server, BrokerHttp(f"http://127.0.0.1:{server.port}") as brokers:
+        await write_note(place, ASKED)
+        settings = CopySettings("me", "c1", "aws-s3", {})
+        yield LedgerCopy(BrokerAdmin(brokers), cast(Any, None), place, settings, SystemClock())
+
+
+async def noted(place: Place) -> AttemptNote | None:
+    return decode_note(NOTE.name, await place.get(NOTE.name) or b"")
+
+
+async def test_a_refusal_leaves_the_objects_to_a_sweep(place: Place) -> None:
+    async with completing(place, [409]) as copy:
+        with pytest.raises(AttemptRefusedError, match="answer 409"):
+            await copy._complete(TOPIC, ATTEMPT, NOTE)
+    assert await noted(place) == NOTE
+
+
+async def test_after_an_answer_that_was_lost_a_refusal_says_nothing_of_what_happened_before(place: Place) -> None:
+    async with completing(place, [503, 409]) as copy:
+        with pytest.raises(AttemptRefusedError):
+            await copy._complete(TOPIC, ATTEMPT, NOTE)
+    assert await noted(place) == ASKED
+
+
+async def test_without_an_answer_no_sweep_may_touch_the_objects(place: Place) -> None:
+    async with completing(place, [503]) as copy:
+        with pytest.raises(SourceUnavailableError):
+            await copy._complete(TOPIC, ATTEMPT, NOTE)
+    assert await noted(place) == ASKED
+
+
+async def test_it_is_asked_again_until_there_is_an_answer(place: Place) -> None:
+    async with completing(place, [503, 503, 200]) as copy:
+        await copy._complete(TOPIC, ATTEMPT, NOTE)
+    assert await noted(place) == ASKED
