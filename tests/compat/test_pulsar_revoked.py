@@ -174,3 +174,31 @@ def test_an_admin_of_a_namespace_does_everything_there_and_nothing_elsewhere(
     broker.rest("POST", admins, [])
     assert broker.refused("GET", admins, role="keeper") == 403
     until(lambda: not broker.rest("GET", f"/admin/v2/persistent/{namespace}/t/stats")["publishers"])
+
+
+def test_where_a_namespace_offloads_to_is_for_super_users(broker: Guarded, tmp_path: Path) -> None:
+    """A broker goes to whatever folder or endpoint is named, with its own credentials."""
+    namespace = broker.namespace()
+    broker.rest("POST", f"/admin/quire/namespaces/{namespace}/admins", ["keeper"])
+    path = f"/admin/v2/namespaces/{namespace}"
+    policies = {"managedLedgerOffloadDriver": "quire-folder", "managedLedgerOffloadBucket": str(tmp_path)}
+    assert broker.refused("POST", f"{path}/offloadPolicies", policies, role="keeper") == 403
+    assert broker.rest("GET", f"{path}/offloadPolicies", role="keeper") is None
+    broker.rest("POST", f"{path}/offloadPolicies", policies)
+    assert broker.refused("DELETE", f"{path}/removeOffloadPolicies", role="keeper") == 403
+    assert broker.rest("GET", f"{path}/offloadPolicies", role="keeper") == policies
+    broker.rest("PUT", f"{path}/offloadThreshold", 1 << 30, role="keeper")
+
+    topic = f"/admin/v2/persistent/{namespace}/t"
+    broker.rest("PUT", topic, role="keeper")
+    attempt = {"ledgerId": 999_999, "driver": "quire-folder", "properties": {"bucket": f"{tmp_path}/other"}}
+    assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="keeper") == 403
+    assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="root") == 409  # there is no such ledger
+    attempt["properties"] = {"bucket": str(tmp_path)}
+    assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="keeper") == 409
+
+    tenant = {"adminRoles": ["landlord"], "allowedClusters": ["standalone"]}
+    broker.rest("PUT", "/admin/v2/tenants/let", tenant)
+    made = "/admin/v2/namespaces/let/n"
+    assert broker.refused("PUT", made, {"offload_policies": policies}, role="landlord") == 403
+    broker.rest("PUT", made, role="landlord")

@@ -5,7 +5,8 @@ a topic                   its lookup, stats and partitions: who produces or cons
                           message: who consumes; all else: admins of the namespace
 schemas                   of a topic: who produces or consumes; changing them over REST: admins of the namespace
 a namespace               its topics: who consumes; to make and delete it, and to name its admins: admins of the
-                          tenant; all else: its admins
+                          tenant; where it offloads to: super users, for brokers go there with their own
+                          credentials; all else: its admins
 clusters, tenants, rest   super users; admins of a tenant see its namespaces, everybody sees the clusters' names
 """
 
@@ -40,6 +41,8 @@ class Need(Enum):
 _OPEN = frozenset({"/healthz", "/metrics", "/metrics/"})
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC_READS = frozenset({"", "/partitions", "/stats", "/partitioned-stats", "/internalStats"})
+_OFFLOAD_TARGETS = frozenset({f"{_NAMESPACE}/offloadPolicies", f"{_NAMESPACE}/removeOffloadPolicies"})
+_ROLE = "quire.role"  # of a request: who sent it
 
 
 def needed(method: str, path: str) -> Need:
@@ -65,6 +68,8 @@ def needed(method: str, path: str) -> Need:
 def _of_namespaces(method: str, path: str) -> Need:
     if method == "GET" and path == f"{_NAMESPACE}/topics":
         return Need.LIST
+    if method != "GET" and path in _OFFLOAD_TARGETS:
+        return Need.SUPER_USER
     of_tenant = not path.startswith(_NAMESPACE) or (path == _NAMESPACE and method != "GET")
     return Need.TENANT if of_tenant else Need.NAMESPACE
 
@@ -103,7 +108,14 @@ async def authorized(
         return refused
     if broker.authorization is not None:
         await _require(broker.authorization, client.role, need, request)
+        request[_ROLE] = client.role
     return await handler(request)
+
+
+def is_super_user(request: web.Request) -> bool:
+    """Whether it comes from a super user; everybody is one where nothing is authorized."""
+    authorization = broker_of(request).authorization
+    return authorization is None or authorization.is_super_user(request[_ROLE])
 
 
 def _method(request: web.Request) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, namespace_of
-from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
+from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.policies import Json
 from quire_broker.topic.topic_names import NamespaceName
@@ -91,9 +93,11 @@ async def get_policies(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """A new namespace."""
+    """A new namespace. Where it offloads to is for super users to say."""
     body = await body_of(request)
     policies = body if isinstance(body, dict) else None
+    if policies and policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
+        raise AuthorizationError(f"only a super user may make a namespace with {OFFLOAD_POLICIES}")
     await broker_of(request).policies.create_namespace(namespace_of(request), policies)
     return done()
 

@@ -7,8 +7,9 @@
     POST .../{topic}/offload/abort      {"ledgerId", "uuid"}
     namespaces/.../offloadPolicies, offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs
 
-Attempts are changes of one topic or partition by its owner. Policies act on topics loaded from then on; setting one
-reloads the namespace's topics here.
+Attempts are changes of one topic or partition by its owner. Where to is for super users to say, since brokers go there
+with their own credentials: others begin attempts only at the place that holds for the topic. Policies act on topics
+loaded from then on; setting one reloads the namespace's topics here.
 """
 
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.errors import ConfigError, PeerProtocolError
+from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, topic_name_of
-from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.errors import AuthorizationError, NotAllowedError, NotFoundError
 from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import uuid_halves
@@ -117,6 +119,11 @@ async def begin(request: web.Request) -> web.Response:
         target = OffloadTarget.from_properties(driver, properties)
     except ConfigError as error:
         raise PeerProtocolError(str(error)) from error
+    if target != topic.ledger.offloads.target and not is_super_user(request):
+        raise AuthorizationError(
+            f"only a super user may name a place that is not the one of {topic.name}: {target.described}; "
+            "use the driver, bucket, region and endpoint of the namespace's offload policies or of the broker"
+        )
     uuid, record = await topic.ledger.offloads.begin(ledger_id, target, properties, owner)
     return answer({"uuid": uuid, "ledgerId": ledger_id, "entries": record.entries, "size": record.size_bytes})
 

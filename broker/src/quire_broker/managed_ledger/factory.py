@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
@@ -18,16 +19,18 @@ from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
 from quire_broker.managed_ledger.offload_attempts import left_behind
 from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.managed_ledger")
+_SEGMENTS_AT_ONCE = 50  # as many as ledgers that leave a list in one transaction
 
 
 class ManagedLedgerFactory:
@@ -197,11 +200,20 @@ async def _delete_stored(room: Room) -> None:
             if ledger_id != NO_CURSOR_LEDGER:
                 await _delete_ledgers(room, [ledger_id])
             await cursor.remove()
-    ledgers = decode_list(value).ledgers
-    await _delete_ledgers(room, [record.ledger_id for record in ledgers])
+    listed = decode_list(value)
+    await _delete_ledgers(room, [record.ledger_id for record in listed.ledgers])
     await room.deletions.wait(room.settings.metadata_patience_s)
+    await _note_segments(room, stored, listed)
     await stored.remove()
-    await room.segments.delete_all(left_behind(ledgers, ()), room.tier.settings.read_timeout_s)
+    await room.segments.delete_noted(room.tier.settings.read_timeout_s)
+
+
+async def _note_segments(room: Room, stored: StoredNode, listed: LedgerListNode) -> None:
+    """Take offloaded ledgers off the list, some at a time, each with the record by which its objects are deleted."""
+    while left := left_behind(listed.ledgers, ())[:_SEGMENTS_AT_ONCE]:
+        gone = {ledger_id for ledger_id, _ in left}
+        listed = replace(listed, ledgers=tuple(one for one in listed.ledgers if one.ledger_id not in gone))
+        await stored.write(encode_list(listed), room.segments.record(left))
 
 
 async def _delete_ledgers(room: Room, ledger_ids: Sequence[int]) -> None:

@@ -5,8 +5,8 @@
     abort      the uuid leaves the record, its objects go
     later      the record says that the bookies' copy goes, then it goes
 
-Every step is one compare-and-set of the list; a crash between two of them leaves an attempt that somebody replaces, or
-objects that a sweep finds. It must never let the bookies' copy go before the objects were looked at.
+Every step is one compare-and-set of the list; a crash between two of them leaves an attempt that somebody replaces. It
+must never let the bookies' copy go before the objects were looked at, nor objects that may be a ledger's only copy.
 """
 
 import asyncio
@@ -14,8 +14,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quire_bookie.errors import ConfigError, LedgerError, MetadataError, QuireError
-from quire_bookie.model import LedgerId
+from quire_bookie.errors import (
+    ConfigError,
+    LedgerError,
+    MetadataError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    QuireError,
+)
+from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.places.errors import PlaceError
 from quire_broker.errors import ConflictError
 from quire_broker.managed_ledger import offload_attempts as rules
@@ -78,11 +85,17 @@ class Offloads:
             self._lost_list(error)
             raise
 
+    @property
+    def target(self) -> OffloadTarget | None:
+        """Where its ledgers go; None: the broker offloads none."""
+        return self._settings.target
+
     # ---- attempts
     async def begin(
         self, ledger_id: int, target: OffloadTarget, extra: Mapping[str, str], owner: str = ""
     ) -> tuple[str, LedgerRecord]:
         """Pin the ledger for an attempt; its uuid, and the ledger's record. OffloadRefusedError; errors of the list."""
+        await self._keep_only_copy(ledger_id)
         uuid = new_uuid(self._room.chance.token(16))
         async with self._trimming:  # a ledger that was chosen to go must not get an attempt
 
@@ -104,6 +117,52 @@ class Offloads:
         record = self._record(ledger_id)
         assert record is not None
         return uuid, record
+
+    async def _keep_only_copy(self, ledger_id: int) -> None:
+        """Complete an attempt that is whole, of a ledger that the bookies do not have. OffloadRefusedError: not told.
+
+        Metadata that were restored to before `complete` know it as an attempt only; replaced, its objects would go.
+        """
+        record = self._record(ledger_id)
+        known = None if record is None else record.offload
+        if record is None or not record.entries or known is None or known.complete or not known.uuid:
+            return
+        try:
+            if await self._in_bookies(record):
+                return
+            await self._read_whole(record, known)
+        except (SegmentMissingError, SegmentDamagedError) as error:
+            _log.warning("ledger %d is in no bookie, and an attempt at it is not whole: %s", ledger_id, error)
+            return
+        except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
+            raise rules.OffloadRefusedError(
+                f"ledger {ledger_id}: whether attempt {known.uuid} is its only copy cannot be told now: {error}"
+            ) from error
+        _log.warning("ledger %d is in no bookie: attempt %s, which is whole, counts from now on", ledger_id, known.uuid)
+        await self.complete(ledger_id, known.uuid, record.entries, record.size_bytes)
+
+    async def _in_bookies(self, record: LedgerRecord) -> bool:
+        """Whether they have its first and its last entry."""
+        ledger_id, password = LedgerId(record.ledger_id), self._room.settings.password
+        try:
+            reader = await self._room.client.open_ledger(ledger_id, password=password, recover=False)
+            try:
+                for entry in {0, record.entries - 1}:
+                    await reader.read(EntryId(entry), EntryId(entry))
+            finally:
+                await reader.close()
+        except (NoSuchLedgerError, NoSuchEntryError):
+            return False
+        return True
+
+    async def _read_whole(self, record: LedgerRecord, context: OffloadContext) -> None:
+        reader = await self._room.tier.open(record.ledger_id, context.uuid, context.driver, dict(context.properties))
+        try:
+            found = await reader.verify()
+        finally:
+            await reader.close()
+        if (found.entries, found.payload_bytes) != (record.entries, record.size_bytes):
+            raise SegmentDamagedError(f"{context.uuid} holds {found.entries} entries of {found.payload_bytes} bytes")
 
     async def complete(self, ledger_id: int, uuid: str, entries: int, size_bytes: int) -> None:
         """From now on the objects count; again changes nothing. OffloadRefusedError; errors of the list."""
@@ -155,17 +214,22 @@ class Offloads:
     # ---- the bookies' copies
     async def drop_copies(self) -> None:
         """Let the bookies' copies go whose lag is over and whose objects are as they should be."""
+        away: set[tuple[str, str]] = set()
         while True:
             expired = rules.expired_copies(
                 self._lists.ledgers.records(),
                 tail=self._lists.ledgers.tail,
                 now_ms=self._room.clock.now_ms(),
                 settings=self._settings,
-            )[:_COPIES_AT_ONCE]
+            )
             changes: dict[int, OffloadContext | None] = {}
             for record in expired:
-                if not await self._judge_copy(record, changes):
-                    break  # the bucket is away: the others would wait for it one after the other
+                assert record.offload is not None
+                place = (record.offload.driver, dict(record.offload.properties).get("bucket", ""))
+                if len(changes) == _COPIES_AT_ONCE:
+                    break
+                if place not in away and not await self._judge_copy(record, changes):
+                    away.add(place)  # the others there would wait for it one after the other
             if not changes:
                 return
             await self._store_copies(changes)

@@ -16,7 +16,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.managed_ledger.tiers import TieredReader
+from quire_broker.managed_ledger.tiers import OffloadedReadError, TieredReader
 from quire_broker.offload.tier import Tier
 
 READ_BYTES_MAX = 5 * 1024 * 1024
@@ -83,7 +83,7 @@ class EntryReader:
             return [StoredEntry(Position(ledger_id, first + at), data) for at, data in enumerate(cached)]
         try:
             entries = await self._shared_read(ledger_id, first, last, bytes_max)
-        except NoSuchLedgerError:
+        except (NoSuchLedgerError, OffloadedReadError):
             if ledger_id in self._ledgers.ids:
                 raise
             return None

@@ -1,8 +1,8 @@
 """Deletes the objects of offloaded ledgers that no record names any more, until they are gone.
 
 As with ledgers: in the transaction that takes them out of the metadata a record is made, under
-`/quire/unreferenced-segments/<managed ledger>/<ledger>:<uuid>`, and removed once they are gone. Whoever opens the
-managed ledger next goes on with it. What an upload that was given up writes after that is left to the sweep.
+`/quire/unreferenced-segments/<managed ledger>/<ledger>:<uuid>`, and removed once they are gone. Whoever next opens or
+deletes a managed ledger of that name goes on with it. What an upload that was given up writes after that stays.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from quire_broker.offload.tier import Tier
 _log = logging.getLogger("quire.offload")
 _ROOT = "/quire/unreferenced-segments"
 _BACKOFF_S = (1.0, 300.0)
+_AT_ONCE = 8
 
 
 class SegmentDeletions:
@@ -34,6 +35,7 @@ class SegmentDeletions:
         self._background = background
         self._chance = chance
         self.pending: set[str] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def _key(self, ledger_id: int, context: OffloadContext) -> str:
         return f"{self._base}/{ledger_id}:{context.uuid}"
@@ -59,6 +61,10 @@ class SegmentDeletions:
 
     async def resume(self) -> None:
         """Begin again with what an earlier owner left."""
+        self.begin(await self._noted())
+
+    async def _noted(self) -> list[tuple[int, OffloadContext]]:
+        found = []
         for name in await self._store.children(self._base):
             ledger, _, uuid = name.partition(":")
             node = await self._store.get(f"{self._base}/{name}")
@@ -68,20 +74,19 @@ class SegmentDeletions:
                 value = json.loads(node.value)
                 context = OffloadContext(uuid, str(value["driver"]), tuple(value["properties"].items()))
             except (ValueError, KeyError, TypeError, AttributeError):
-                _log.warning("%s/%s does not say which objects to delete; they are left to a sweep", self._base, name)
+                _log.warning("%s/%s does not say which objects to delete: they stay", self._base, name)
                 continue
-            self.begin([(int(ledger), context)])
+            found.append((int(ledger), context))
+        return found
 
     async def _delete_until_gone(self, ledger_id: int, context: OffloadContext) -> None:
         backoff = Backoff(_BACKOFF_S, self._chance)
         while True:
             try:
-                await self.delete_now(ledger_id, context)
-                await self._store.delete(self._key(ledger_id, context))
-            except NodeMissingError:
-                break
+                async with self._turns:
+                    await self._delete_now(ledger_id, context)
             except ConfigError as error:
-                _log.warning("the objects of ledger %d are left to a sweep: %s", ledger_id, error)
+                _log.warning("the objects of ledger %d stay until their place can be opened: %s", ledger_id, error)
                 break
             except (PlaceError, MetadataError) as error:
                 _log.info("the objects of ledger %d are not deleted yet: %s", ledger_id, error)
@@ -90,16 +95,19 @@ class SegmentDeletions:
                 break
         self.pending.discard(context.uuid)
 
-    async def delete_now(self, ledger_id: int, context: OffloadContext) -> None:
-        """One attempt. PlaceError, ConfigError."""
+    async def _delete_now(self, ledger_id: int, context: OffloadContext) -> None:
+        """The objects, then their record. PlaceError, ConfigError, MetadataError."""
         await self._tier.delete(ledger_id, context.uuid, context.driver, dict(context.properties))
+        try:
+            await self._store.delete(self._key(ledger_id, context))
+        except NodeMissingError:
+            _log.debug("somebody else noted that the objects of ledger %d are gone", ledger_id)
 
-    async def delete_all(self, segments: Iterable[tuple[int, OffloadContext]], patience_s: float) -> None:
-        """Objects of a managed ledger that is gone, as far as they can be deleted now; a sweep finds the rest."""
-        for ledger_id, context in segments:
-            try:
+    async def delete_noted(self, patience_s: float) -> None:
+        """What is noted of a managed ledger that is gone, as far as it can be deleted now; the rest stays noted."""
+        try:
+            for ledger_id, context in await self._noted():
                 async with asyncio.timeout(patience_s):
-                    await self.delete_now(ledger_id, context)
-            except (PlaceError, ConfigError, TimeoutError) as error:
-                _log.warning("objects from ledger %d (%s) on are left to a sweep: %s", ledger_id, context.uuid, error)
-                return
+                    await self._delete_now(ledger_id, context)
+        except (PlaceError, ConfigError, MetadataError, TimeoutError) as error:
+            _log.warning("objects are still to be deleted, as noted under %s: %s", self._base, error)

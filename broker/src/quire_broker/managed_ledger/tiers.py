@@ -30,7 +30,7 @@ class Copy(Enum):
 
 
 class OffloadedReadError(LedgerError):
-    """An offloaded ledger cannot be read: the bucket failed, and the bookies do not have it any more. Retry may help.
+    """An offloaded ledger cannot be read: the bucket failed, and the bookies did, or have it no more. Retry may help.
 
     Never *no such entry*: nothing is skipped because a bucket is away.
     """
@@ -83,13 +83,12 @@ class TieredReader:
                 self._away_until_s[copy] = self._loop.time() + self._tier.settings.away_s
                 if len(order) > 1:
                     _log.warning("ledger %d cannot be read from %s: %s", self.ledger_id, copy.value, error)
-                if failure is None or isinstance(error, LedgerError):
-                    failure = error
+                failure = failure or error
             else:
                 self._tier.stats.fallbacks += failure is not None
                 return found
         assert failure is not None
-        if isinstance(failure, (LedgerError, MetadataError)):
+        if len(order) == 1 and isinstance(failure, (LedgerError, MetadataError)):
             raise failure
         raise OffloadedReadError(f"ledger {self.ledger_id} is offloaded and cannot be read: {failure}") from failure
 
@@ -133,7 +132,11 @@ class TieredReader:
                     await self._segment.close()
                     self._segment = None
                 properties = dict(context.properties)
-                self._segment = await self._tier.open(self.ledger_id, context.uuid, context.driver, properties)
+                opened = await self._tier.open(self.ledger_id, context.uuid, context.driver, properties)
+                if self._closed:
+                    await opened.close()
+                self._check_open()
+                self._segment = opened
             return self._segment
 
     def _check_open(self) -> None:

@@ -4,5 +4,4 @@ format            bytes <-> blocks, entries, index; names of objects (pure)
 target            which bucket or folder, under the names that a managed ledger's metadata has for it
 segment_writer    a closed ledger -> a data object and an index object
 segment_reader    entries of a segment, by range requests through `windows`
-sweep             objects that no managed ledger knows
 """

@@ -91,6 +91,11 @@ class OffloadTarget:
         return f"{_SCHEMES[self.driver]}://{self.bucket}"
 
     @property
+    def described(self) -> str:
+        """All of it, for people."""
+        return f"{self.driver} {self.url}, region {self.region or '-'}, endpoint {self.endpoint or '-'}"
+
+    @property
     def properties(self) -> dict[str, str]:
         """As the managed ledger's metadata has them, in the order in which the stock system writes them."""
         return {

@@ -9,6 +9,7 @@ from quire_broker.admin import (
     clusters,
     ledgers,
     namespaces,
+    offload,
     overview,
     permissions,
     schemas,
@@ -40,6 +41,11 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
         ("POST", f"{NAMESPACE}/permissions/{{role}}", Need.NAMESPACE),
         ("GET", f"{NAMESPACE}/permissions", Need.NAMESPACE),
         ("POST", f"{NAMESPACE}/backlogQuota", Need.NAMESPACE),
+        ("GET", f"{NAMESPACE}/offloadPolicies", Need.NAMESPACE),
+        ("POST", f"{NAMESPACE}/offloadPolicies", Need.SUPER_USER),
+        ("DELETE", f"{NAMESPACE}/removeOffloadPolicies", Need.SUPER_USER),
+        ("PUT", f"{NAMESPACE}/offloadThreshold", Need.NAMESPACE),
+        ("POST", f"{TOPIC}/offload/begin", Need.NAMESPACE),
         ("GET", "/admin/quire/namespaces/{tenant}/{namespace}", Need.NAMESPACE),
         ("GET", "/admin/quire/namespaces/{tenant}/{namespace}/admins", Need.NAMESPACE),
         ("POST", "/admin/quire/namespaces/{tenant}/{namespace}/admins", Need.TENANT),
@@ -68,7 +74,7 @@ def test_a_path_asks_of_a_role(method: str, path: str, need: Need) -> None:
 
 def test_every_route_that_asks_for_a_name_has_it_in_its_path() -> None:
     app = web.Application()
-    of_namespaces = (permissions, backlog_quotas, namespaces, overview)
+    of_namespaces = (permissions, backlog_quotas, offload, namespaces, overview)
     for part in (brokers, clusters, *of_namespaces, topics, subscriptions, schemas, ledgers, status):
         part.add_routes(app.router)
     names = {

@@ -14,7 +14,6 @@ from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import decode_list, encode_list
 from quire_broker.managed_ledger.offload_attempts import OffloadRefusedError
-from quire_broker.managed_ledger.offload_listing import named_uuids
 from quire_broker.managed_ledger.tiers import OffloadedReadError
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import data_key, index_key
@@ -366,14 +365,74 @@ def test_an_owner_that_lost_the_topic_learns_it_from_its_attempt() -> None:
     run(work, **settings())
 
 
-def test_every_uuid_that_the_metadata_names_is_listed() -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_attempt_that_holds_the_only_copy_is_completed_instead_of_replaced(*, whole: bool) -> None:
+    """Metadata were restored to a day on which it had just begun; the bookies' copy went since."""
+
     async def scenario(at: Bucketed, closed: list[int]) -> None:
-        await at.ledger.open_cursor("s")
-        complete = await at.offload(closed[0])
-        pending, _ = await at.ledger.offloads.begin(closed[1], TARGET, {})
-        assert await named_uuids(at.process.store) == {complete, pending}
-        await at.ledger.offloads.abort(closed[1], pending)
-        assert await named_uuids(at.process.store) == {complete}
+        uuid, _ = await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
+        await at.write(closed[0], uuid)
+        if not whole:
+            del at.place.objects[index_key(uuid, closed[0])]
+        del at.world.bookies.ledgers[closed[0]]
+        if not whole:
+            assert (await at.ledger.offloads.begin(closed[0], TARGET, {}, "job"))[0] != uuid
+            return
+        at.place.broken = True
+        with pytest.raises(OffloadRefusedError, match="only copy cannot be told now"):
+            await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
+        at.place.broken = False
+        with pytest.raises(OffloadRefusedError, match="already offloaded"):
+            await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
+        assert at.context(closed[0]).complete and at.context(closed[0]).uuid == uuid
+        assert await at.read_all() == PAYLOADS
+
+    play(scenario)
+
+
+def test_objects_of_a_deleted_topic_that_could_not_go_are_deleted_by_the_next_one_of_its_name() -> None:
+    async def scenario(at: Bucketed, closed: list[int]) -> None:
+        for ledger in closed:
+            await at.offload(ledger)
+        at.place.broken = True
+        await at.process.factory.delete(NAME)
+        assert node_path(NAME) not in at.world.metadata.nodes
+        noted = [key for key in at.world.metadata.nodes if key.startswith("/quire/unreferenced-segments")]
+        assert len(noted) == len(closed) and len(at.place.objects) == 2 * len(closed)
+        at.place.broken = False
+        at.ledger = await at.process.open()
+        await asyncio.sleep(5)
+        assert at.place.objects == {}
+        assert not [key for key in at.world.metadata.nodes if key.startswith("/quire/unreferenced")]
+
+    play(scenario)
+
+
+def test_a_place_that_cannot_be_opened_holds_up_no_copies_of_another() -> None:
+    async def scenario(at: Bucketed, closed: list[int]) -> None:
+        for ledger in closed[:2]:
+            await at.offload(ledger)
+        node = at.world.metadata.nodes[node_path(NAME)]
+        kept = decode_list(node.value)
+        foreign = replace(kept.ledgers[0].offload, driver="filesystem")  # type: ignore[type-var]
+        records = (replace(kept.ledgers[0], offload=foreign), *kept.ledgers[1:])
+        await at.ledger.close()
+        node = at.world.metadata.nodes[node_path(NAME)]
+        await at.process.store.put(node_path(NAME), encode_list(replace(kept, ledgers=records)), expected=node.version)
+        at.ledger = await at.process.open()
+        await asyncio.sleep(130)
+        assert closed[0] in at.world.bookies.ledgers and closed[1] not in at.world.bookies.ledgers
+
+    play(scenario)
+
+
+def test_a_ledger_that_neither_copy_gives_is_unreadable_and_never_a_missing_one() -> None:
+    async def scenario(at: Bucketed, closed: list[int]) -> None:
+        await at.offload(closed[0])
+        del at.world.bookies.ledgers[closed[0]]
+        at.place.broken = True
+        with pytest.raises(OffloadedReadError, match="is offloaded and cannot be read"):
+            await at.ledger.read(Position(closed[0], 0), 5)
 
     play(scenario)
 
@@ -420,7 +479,7 @@ def test_a_broker_killed_anywhere_leaves_nothing_half_believed(seed: int) -> Non
         assert all(record.offloaded for record in records[:4])
         named = {record.offload.uuid for record in records if record.offload is not None}
         leftovers = {name[:36] for name in at.place.objects} - named
-        assert len(leftovers) <= 4  # of uploads that went on while their attempt was replaced: a sweep's
+        assert len(leftovers) <= 4  # of uploads that went on while their attempt was replaced
         assert not any(record.ledger_id in world.bookies.ledgers for record in records[:4])
 
     run(work, seed=seed, **settings(threshold_bytes=0))
