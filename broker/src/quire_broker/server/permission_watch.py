@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from quire_bookie.errors import QuireError
+from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, QuireError
 from quire_broker.errors import AuthorizationError
 
 PAUSE_AFTER = 100  # looks in a row take about a millisecond: then others get the loop
@@ -45,12 +45,19 @@ class PermissionWatch:
         """Everything once. What cannot be looked at now is looked at in the next round."""
         for number, one in enumerate(self._opened(), 1):
             try:
-                await one.require()
-            except AuthorizationError as error:
-                log.warning("a permission was revoked: %s", error)
-                await one.revoke()
-            except QuireError as error:
+                await self._look_at(one)
+            except (MetadataUnavailableError, MetadataUnknownError) as error:
                 log.info("permissions are looked at later: %s", error)
                 return
+            except QuireError as error:  # of this one, as policies that cannot be read: the others are looked at
+                log.warning("a permission is looked at later: %s", error)
             if number % PAUSE_AFTER == 0:
                 await asyncio.sleep(0)
+
+    @staticmethod
+    async def _look_at(one: Opened) -> None:
+        try:
+            await one.require()
+        except AuthorizationError as error:
+            log.warning("a permission was revoked: %s", error)
+            await one.revoke()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire_bookie.errors import MetadataUnavailableError, QuireError
+from quire_bookie.errors import MetadataFormatError, MetadataUnavailableError, QuireError
 from quire_broker.errors import AuthorizationError
 from quire_broker.server.permission_watch import PAUSE_AFTER, PermissionWatch
 
@@ -33,6 +33,20 @@ async def test_only_what_is_no_longer_permitted_is_closed() -> None:
 
 async def test_what_cannot_be_looked_up_is_left_open() -> None:
     assert await round_over(Open(MetadataUnavailableError("away")), Open()) == [False, False]
+
+
+async def test_policies_of_one_that_cannot_be_read_keep_no_other_open() -> None:
+    refused = Open(AuthorizationError("no"))
+    assert await round_over(Open(MetadataFormatError("not JSON")), refused) == [False, True]
+
+
+async def test_one_that_cannot_be_closed_does_not_end_the_round() -> None:
+    class Stuck(Open):
+        async def revoke(self) -> None:
+            raise MetadataFormatError("its cursor")
+
+    refused = Open(AuthorizationError("no"))
+    assert await round_over(Stuck(AuthorizationError("no")), refused) == [False, True]
 
 
 @pytest.mark.parametrize("count", [0, 1, PAUSE_AFTER, 3 * PAUSE_AFTER + 1])
