@@ -114,7 +114,8 @@ def _amazon(bucket: str, prefix: str, environment: Mapping[str, str], endpoint: 
     given: dict[str, Any] = _keys(environment)
     if endpoint:
         given["endpoint"] = endpoint
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or given.pop("region", None)
+    of_profile = given.pop("region", None)
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or of_profile
     return S3Store(
         bucket,
         prefix=prefix or None,

@@ -35,6 +35,14 @@ def test_a_place_of_each_kind_opens_without_being_asked(url: str) -> None:
     assert open_place(url, environment).url == url
 
 
+def test_a_region_of_the_environment_stands_beside_that_of_a_profile(tmp_path: Path) -> None:
+    profile = tmp_path / "credentials"
+    profile.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\nregion = eu-west-1\n")
+    environment = {"AWS_SHARED_CREDENTIALS_FILE": str(profile), "AWS_CONFIG_FILE": str(tmp_path / "none")}
+    for more in ({}, {"AWS_REGION": "us-west-2"}):
+        assert open_place("s3://bucket", environment | more).url == "s3://bucket"
+
+
 @pytest.mark.parametrize("name", ["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME"])
 def test_the_account_in_azure_has_any_of_its_usual_names(name: str) -> None:
     assert open_place("az://container", {name: "quire", "AZURE_STORAGE_ACCESS_KEY": "cXVpcmU="}).url == "az://container"
