@@ -152,10 +152,11 @@ async def _drains(store: SimMetadataStore) -> tuple[DrainSeen, ...]:
         if drain.wish is Wish.CANCEL:
             continue
         if seen is None or seen.at_ms < drain.since_ms:
-            found.append(DrainSeen(drain.bookie, emptied=False, ledgers_left=1))
+            found.append(DrainSeen(drain.bookie, emptied=False, ledgers_left=1, leaving=False))
         else:
             is_empty, at_s = seen.state == "emptied", seen.at_ms / 1000
-            found.append(DrainSeen(drain.bookie, is_empty, seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by))
+            told = (seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by, seen.state in ("leaving", "emptied"))
+            found.append(DrainSeen(drain.bookie, is_empty, *told))
     return tuple(found)
 
 

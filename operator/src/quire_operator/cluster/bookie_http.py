@@ -194,4 +194,5 @@ def _drain(one: dict[str, Any]) -> DrainSeen:
         eta_s=one.get("eta_s"),
         looked_at_s=int(one.get("at_ms", 0)) / 1000,
         blocked_by=tuple(one.get("blocked_by", ())),
+        leaving=one["state"] in ("leaving", "emptied"),
     )

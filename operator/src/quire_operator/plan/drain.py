@@ -76,12 +76,13 @@ def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple
 def blocker_of(operation: Operation, seen: PoolSeen) -> tuple[str, str] | None:
     """What keeps a drain that has begun from taking the pod: its bookie was not alone in leaving, or is needed by now.
 
-    Of bookies of several pools that began at the same time, the one whose id comes first goes.
+    Of bookies of several pools that began at the same time, the one goes that the auditor let go; of several of these
+    the one whose id comes first. One that the auditor has wait holds nobody up: it is not taken before it was let go.
     """
     if not takes_nothing_yet(operation) or seen.cluster is None:
         return None
     bookie = operation.bookie or ""
-    before = frozenset(drain.bookie for drain in seen.cluster.drains if drain.bookie < bookie)
+    before = frozenset(drain.bookie for drain in seen.cluster.drains if drain.leaving and drain.bookie < bookie)
     return below_ensemble(seen, bookie, before)
 
 

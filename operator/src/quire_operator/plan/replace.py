@@ -123,6 +123,10 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     said = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
     if seen.cluster.unaccepted:
         said = [said[0], loss_to_accept(seen.cluster, bookie)]
+    elif drain.blocked_by and not drain.leaving and not asked:
+        # With as many bookies as the ensemble has, nobody could take its replicas but the one in its own place.
+        word = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
+        said.append(f"or {word}: a new bookie comes up in its place, the old volumes are kept")
     return Move(waiting(operation, "; ".join(said)), (Decommission(bookie),))
 
 

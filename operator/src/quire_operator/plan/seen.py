@@ -93,6 +93,8 @@ class DrainSeen:
     looked_at_s: float = 0.0
     """When the auditor looked, in seconds since the epoch."""
     blocked_by: tuple[str, ...] = ()
+    leaving: bool = True
+    """The auditor let it go: enough others stay for the ledgers that there are. False: it waits, and may for ever."""
 
 
 @dataclass(frozen=True, slots=True)

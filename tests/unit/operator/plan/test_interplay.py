@@ -128,12 +128,18 @@ def test_a_drain_does_not_end_when_its_bookie_is_needed_by_now() -> None:
     assert len(world.pods) == 4
 
 
-@pytest.mark.parametrize(("other", "pods"), [("a-pool-bookie-3", 4), ("z-pool-bookie-3", 3)])
-def test_of_two_pools_that_began_at_once_one_bookie_leaves_when_both_would_be_too_many(other: str, pods: int) -> None:
+@pytest.mark.parametrize(
+    ("other", "leaving", "pods"),
+    [("a-pool-bookie-3", True, 4), ("a-pool-bookie-3", False, 3), ("z-pool-bookie-3", True, 3)],
+    ids=["the first", "the first, which the auditor has wait", "the second"],
+)
+def test_of_two_pools_that_began_at_once_one_bookie_leaves_when_both_would_be_too_many(
+    other: str, leaving: bool, pods: int
+) -> None:
     world = running(4)
     world.change(replicas=3)
     until(world, "Copying")
-    world.drains[other] = DrainSeen(other, emptied=False, ledgers_left=1)
+    world.drains[other] = DrainSeen(other, emptied=False, ledgers_left=1, leaving=leaving)
     seen = world.observe()
     assert seen.cluster is not None
     world.audited = False

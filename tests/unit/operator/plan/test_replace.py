@@ -8,6 +8,7 @@ import pytest
 
 from quire_operator.api.operations import Step
 from quire_operator.plan.bookie import plan_bookie
+from quire_operator.plan.seen import DrainSeen
 from tests.unit.operator.plan.small_world import World
 from tests.unit.operator.plan.test_bookie import reasons, running
 
@@ -78,6 +79,24 @@ def test_nothing_is_given_up_while_a_ledger_on_it_has_no_other_replica() -> None
     assert world.claims == claims
     assert world.status()["operation"]["step"] == "Copying"
     assert "ledgers are still on it" in world.condition("Progressing")["message"]
+
+
+def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings_up_a_new_bookie() -> None:
+    world = lost_node()
+    world.audited = False
+    old, blocked = world.disks[LOST].bookie, "2 other bookies are writable, under the ensemble of 3 of ledger 7"
+    world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=4, blocked_by=(blocked,), leaving=False)
+    world.one_pass()
+    world.now_s += 700
+    for _ in range(3):
+        world.one_pass()
+    message = world.condition("Progressing")["message"]
+    assert message.startswith(
+        f"Replace: Copying, 4 ledgers are still on it; {blocked}; or annotate {LOST} with quire.dev/replace"
+    )
+    world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
+    world.one_pass()
+    assert "annotate" not in world.condition("Progressing")["message"], "it is on its way: nothing is to be given up"
 
 
 def test_what_takes_longer_than_its_deadline_is_said_once_and_goes_on() -> None:
