@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from quire_operator.api.bookie import Bookie
-from quire_operator.builders.naming import MONITORING_VERSION, ZONE_ANNOTATION
+from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.children import apply_child
+from quire_operator.cluster.children import apply_child, delete_monitor
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.errors import UnreachableError
@@ -39,9 +39,7 @@ class PoolActions:
             case act.Apply(manifest):
                 await apply_child(self._kube, self._applied, manifest, self._now_s)
             case act.DeleteMonitor(name, uid):
-                path = object_path(MONITORING_VERSION, "PodMonitor", namespace, name)
-                self._applied.lost(path)
-                await self._kube.delete(path, uid)
+                await delete_monitor(self._kube, self._applied, namespace, name, uid)
             case act.DeletePod(name, uid, force):
                 await self._kube.delete(object_path("v1", "Pod", namespace, name), uid, force=force)
             case act.AnnotateZone(name, uid, zone):

@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.builders.naming import MONITORING_VERSION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
-from quire_operator.cluster.children import apply_child
+from quire_operator.cluster.children import apply_child, delete_monitor
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.paths import managed_ledger_path, object_path
+from quire_operator.cluster.paths import managed_ledger_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.managed_ledger import FINALIZER
@@ -39,9 +38,7 @@ class LedgerActions:
             if isinstance(action, act.Apply):
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
             elif isinstance(action, act.DeleteMonitor):
-                path = object_path(MONITORING_VERSION, "PodMonitor", self._meta.namespace, action.name)
-                self._applied.lost(path)
-                await self._kube.delete(path, action.uid)
+                await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
             elif isinstance(action, act.SetFinalizer):
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)

@@ -8,7 +8,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.applying import PoolActions
 from quire_operator.errors import KubeError
-from quire_operator.plan.actions import Apply, ReleaseClaim
+from quire_operator.plan.actions import Apply, DeleteMonitor, ReleaseClaim
 from tests.support.kube_resources import bookie
 
 VOLUME = "/api/v1/persistentvolumes/pv-1"
@@ -64,6 +64,10 @@ class RefusingKube:
             raise KubeError(403, f"{manifest['kind']} is forbidden")
         return manifest
 
+    async def delete(self, path: str, uid: str) -> None:
+        self.asked.append(path.split("/")[-2])
+        raise KubeError(403, f"{path} is forbidden")
+
 
 def head(kind: str) -> dict[str, Any]:
     version = "monitoring.coreos.com/v1" if kind == "PodMonitor" else "v1"
@@ -77,6 +81,14 @@ async def test_a_pod_monitor_that_is_refused_ends_no_pass_and_is_tried_again_lat
     for now_s in (1.0, 2.0, 2000.0):
         await PoolActions(kube, http, resource, (), now_s, applied).perform(wanted)
     assert kube.asked == ["PodMonitor", "ConfigMap"] * 2, "the second pass was too soon for either"
+
+
+async def test_a_pod_monitor_that_may_not_be_deleted_ends_no_pass(caplog: pytest.LogCaptureFixture) -> None:
+    kube: Any = RefusingKube("PodMonitor")
+    actions = PoolActions(kube, cast(Any, None), Bookie.model_validate(bookie()), (), 1.0, Applied())
+    await actions.perform([DeleteMonitor("pool-bookie", "u1"), Apply(head("ConfigMap"))])
+    assert kube.asked == ["podmonitors", "ConfigMap"]
+    assert "could not be deleted" in caplog.text
 
 
 async def test_any_other_child_that_is_refused_ends_the_pass() -> None:
