@@ -30,7 +30,7 @@ NEEDED = {
     "configmaps": CHILD,
     "serviceaccounts": CHILD,
     "poddisruptionbudgets.policy": CHILD,
-    "podmonitors.monitoring.coreos.com": CHILD,
+    "podmonitors.monitoring.coreos.com": CHILD | {"delete"},
     "pods": {"get", "list", "watch", "patch", "delete"},
     "persistentvolumeclaims": {"get", "list", "watch", "patch", "delete"},
     "persistentvolumes": {"get", "patch"},

@@ -14,8 +14,12 @@ def lets_in(policy: Manifest, labels: dict[str, str], port: str) -> bool:
         if port not in [each["port"] for each in rule.get("ports", [{"port": port}])]:
             continue
         for peer in rule["from"]:
-            wanted = peer.get("podSelector", {}).get("matchLabels", {})
-            if peer.get("namespaceSelector") == {} and wanted.items() <= labels.items():
+            selector = peer.get("podSelector", {})
+            fits = selector.get("matchLabels", {}).items() <= labels.items()
+            for each in selector.get("matchExpressions", ()):
+                assert each["operator"] == "In"
+                fits = fits and labels.get(each["key"]) in each["values"]
+            if peer.get("namespaceSelector") == {} and fits:
                 return True
     return False
 
@@ -30,6 +34,14 @@ def test_the_shell_reaches_bookies_their_http_and_etcd_and_a_pod_of_somebody_els
     found = objects({})[f"NetworkPolicy/{policy}"]
     assert lets_in(found, labels, port)
     assert not lets_in(found, {"app.kubernetes.io/name": "shop"}, port)
+
+
+def test_a_broker_reaches_the_data_of_bookies_and_not_the_port_that_can_delete_it() -> None:
+    labels = {"app.kubernetes.io/name": "quire-broker", "app.kubernetes.io/part-of": "quire"}
+    found = objects({})["NetworkPolicy/quire-bookies"]
+    assert lets_in(found, labels, "bookie")
+    assert not lets_in(found, labels, "http")
+    assert lets_in(found, labels | {"app.kubernetes.io/name": "quire-jobs"}, "http"), "analyses ask what bookies hold"
 
 
 def test_backups_say_what_they_did_in_a_line_for_programs() -> None:
