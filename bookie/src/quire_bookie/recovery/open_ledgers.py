@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from quire_bookie.limits import OPEN_TAIL_RETRY_S
+from quire_bookie.limits import OPEN_TAIL_RETRY_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 
@@ -43,7 +43,7 @@ class TailSeen:
 
 
 class OpenTails:
-    """The first looks at open ledgers that lacked something."""
+    """The first looks at open ledgers that lacked something. Bounded: what it forgets begins anew."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
@@ -54,6 +54,8 @@ class OpenTails:
 
     def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
         """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
+        if ledger not in self._looks and len(self._looks) >= REPLICATION_REMEMBERED_MAX:
+            self.forget(next(iter(self._looks)))  # another process may have ended that one: nobody would say so
         lac, count = self._looks.get(ledger, (None, -1))
         self._looks[ledger] = seen.lac, count + 1 if lac == seen.lac else 0
         if not seen.gone and not seen.lags and not seen.leaving:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
@@ -88,3 +90,13 @@ def test_a_ledger_that_grows_is_looked_at_again_soon_and_one_that_nobody_writes_
     tails.forget(LEDGER)
     tails.advise(LEDGER, LAGS, {A, B, C}, 100)
     assert tails.wait_s(LEDGER) == 5
+
+
+def test_ledgers_that_another_process_ended_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire_bookie.recovery.open_ledgers.REPLICATION_REMEMBERED_MAX", 3)
+    tails = OpenTails(30)
+    for number in range(10):
+        assert tails.advise(LedgerId(number), GONE, {A, B, D}, number) is TailAdvice.WAIT
+    assert len(tails) == 3
+    assert tails.advise(LedgerId(9), GONE, {A, B, D}, 39) is TailAdvice.RECOVER
+    assert tails.advise(LedgerId(0), GONE, {A, B, D}, 39) is TailAdvice.WAIT, "it was forgotten: its grace begins anew"
