@@ -130,7 +130,7 @@ class Operators:
             if link.still_until_s > loop.time():
                 await link.awake()
                 await asyncio.wait(tasks[1:], timeout=0.5)
-            for task in tasks:
+            for task in reversed(tasks):  # that a pass broke a promise must not be hidden by the lease's end
                 if task.done():
                     task.result()
         finally:

@@ -267,14 +267,22 @@ class Handler(BaseHTTPRequestHandler):
     def _reread(self) -> None:
         faults = self._settle(QUIET_S, go_on=False)
         if not faults:
-            readings = [threading.Thread(target=lane.reread, args=(faults,)) for lane in self.lanes]
+            ended: list[str] = []
+            readings = [threading.Thread(target=self._reread_lane, args=(lane, faults, ended)) for lane in self.lanes]
             for each in readings:
                 each.start()
             for each in readings:
                 each.join()
+            faults += [f"{lane.topic}: its second reading broke" for lane in self.lanes if lane.topic not in ended]
         acknowledged = sum(lane.acked for lane in self.lanes)
         self._set_sending(True)
         Handler.reread = {"faults": faults, "acknowledged": acknowledged}
+
+    @staticmethod
+    def _reread_lane(lane: Lane, faults: list[str], ended: list[str]) -> None:
+        """A thread that ends by an error is not heard: what it judged is on the list only when it came to its end."""
+        lane.reread(faults)
+        ended.append(lane.topic)
 
     def _settle(self, timeout_s: float, go_on: bool) -> list[str]:
         self._set_sending(False)

@@ -42,7 +42,7 @@ def judge(variant: Variant, first: int, count: int, *, known: bool) -> tuple[boo
     for seed in range(CALM_SEEDS):
         if text := objection(variant, seed, calm=True):
             return False, f"FAILED  {variant.name}: does not pass without faults, seed {seed}: {text}"
-    needed, text = needed_seeds(variant, variant.seed, 1) if known else (0, "")
+    needed, text = needed_seeds(variant, variant.seed, 1) if known and variant.seed is not None else (0, "")
     if not needed:
         needed, text = needed_seeds(variant, first, count)
     took = f"{time.monotonic() - begun:.0f} s"

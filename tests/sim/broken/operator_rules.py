@@ -71,11 +71,11 @@ def _writes_after_a_lost_lease() -> tuple[Any, ...]:
 
 
 OPERATOR_RULES = (
-    Variant("operator: no second look before the pod goes", "operator drains", 0, _without_a_second_look),
-    Variant("operator: silence is a removed cookie", "operator drains", 0, _silence_is_a_cookie_removed),
-    Variant("operator: scaled below the ensemble", "operator drains", 0, _below_the_ensemble),
-    Variant("operator: claims go before the drain ends", "operator drains", 0, _claims_go_before_the_drain_ends),
-    Variant("operator: rolls without waiting", "operator rolls", 0, _rolls_without_waiting),
-    Variant("operator: claims by name, not by uid", "operator", 0, _claims_by_name),
+    Variant("operator: no second look before the pod goes", "operator drains", None, _without_a_second_look),
+    Variant("operator: silence is a removed cookie", "operator drains", None, _silence_is_a_cookie_removed),
+    Variant("operator: scaled below the ensemble", "operator drains", None, _below_the_ensemble),
+    Variant("operator: claims go before the drain ends", "operator drains", None, _claims_go_before_the_drain_ends),
+    Variant("operator: rolls without waiting", "operator rolls", None, _rolls_without_waiting),
+    Variant("operator: claims by name, not by uid", "operator", None, _claims_by_name),
     Variant("operator: writes after a lost lease", "operator rolls", 3, _writes_after_a_lost_lease),
 )

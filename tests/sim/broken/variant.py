@@ -9,11 +9,13 @@ from unittest import mock
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`name`: the rule that is left out. `scenario` finds it; `seed` is one that did when this was written."""
+    """`name`: the rule that is left out. `scenario` finds it; `seed` is one that did when this was written, or None:
+    it ought to be found, and no seed is known yet that does.
+    """
 
     name: str
     scenario: str
-    seed: int
+    seed: int | None
     patches: Callable[[], tuple[Any, ...]]
 
     def applied(self) -> ExitStack:
