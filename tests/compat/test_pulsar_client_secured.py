@@ -19,7 +19,12 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.certificates import Authority  # noqa: E402  after the check that there is a client
+from quire_bookie.cli.client_access import ClientAccess  # noqa: E402  after the check that there is a client
+from quire_jobs.errors import SourceUnavailableError  # noqa: E402
+from quire_jobs.sink.options import parse_sink_options  # noqa: E402
+from quire_jobs.sink.publishing import Publisher  # noqa: E402
+from quire_jobs.sink.rows import Outgoing  # noqa: E402
+from tests.support.certificates import Authority  # noqa: E402
 from tests.support.ports import free_ports  # noqa: E402
 from tests.support.standalone import StandaloneProcess  # noqa: E402
 
@@ -139,6 +144,20 @@ def test_a_client_with_tls_and_a_token_of_a_permitted_role_produces_and_consumes
 ) -> None:
     namespace = broker.namespace(app=["produce", "consume"])
     send_and_receive(connect(with_token("app")), f"persistent://{namespace}/t", 200)
+
+
+def test_the_sink_of_spark_talks_only_to_the_host_that_the_certificate_names(broker: Secured) -> None:
+    topic = f"persistent://{broker.namespace(app=['produce', 'consume'])}/t"
+    access = ClientAccess(token("app"), trust=broker.authority.trust)
+
+    def sink(url: str) -> Publisher:
+        options = {"serviceUrl": url, "topic": topic, "deduplication": "off", "timeoutS": str(2 * OPERATION_S)}
+        return Publisher(parse_sink_options(options), "p", None, access)
+
+    with sink(broker.url) as publisher:
+        assert publisher.send([Outgoing(b"x", None, None, None, None)], 1) == 2
+    with pytest.raises(SourceUnavailableError, match=r"quire sink"), sink(broker.url.replace("127.0.0.1", "localhost")):
+        pytest.fail("localhost is not in the certificate")
 
 
 def test_the_port_in_clear_asks_for_the_same_proof(broker: Secured, connect: Callable[..., Any]) -> None:

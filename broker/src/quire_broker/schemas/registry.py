@@ -189,6 +189,7 @@ class SchemaRegistry:
             password=_PASSWORD,
             custom={"component": b"schema", "pulsar/schemaId": identity.encode(), "application": b"pulsar"},
         )
+        location: Location | None = None
         try:
             entry_id = await writer.append(encode_entry(identity, stored, before))
             await writer.close()
@@ -196,7 +197,7 @@ class SchemaRegistry:
             await node.write(encode_locator([*before, location]))
         except BadVersionError:
             # Our write may have taken effect, its answer lost, and another one may have followed it.
-            if location not in await self._locations(identity):
+            if location is None or location not in await self._locations(identity):
                 await self._discard(writer.ledger_id)
                 return None
         except (LedgerError, MetadataUnavailableError):

@@ -67,7 +67,13 @@ class Publisher:
         if access.trust:
             more["tls_trust_certs_file_path"] = access.trust
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)
-        self._client = pulsar.Client(url, operation_timeout_seconds=self._options.timeout_s, logger=logger, **more)
+        self._client = pulsar.Client(
+            url,
+            operation_timeout_seconds=self._options.timeout_s,
+            logger=logger,
+            tls_validate_hostname=True,  # off by default there: any certificate of the authority would get our token
+            **more,
+        )
         try:
             self._open()
         except BaseException:
@@ -119,6 +125,11 @@ class Publisher:
                 ) from error
             except pulsar.PulsarException as error:
                 raise SourceUnavailableError(f"quire sink: {topic}: {error}") from error
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest one that brokers have of this name, in any partition; -1: none, or they do not look at them."""
+        return max(int(each.last_sequence_id()) for each in self._producers)
 
     def _definition(self) -> str:
         return str(self._schema.schema_info().schema())

@@ -70,7 +70,7 @@ class RowEncoder:
             yield Outgoing(
                 payload,
                 given.get("key"),
-                ordering.decode("latin-1") if isinstance(ordering, bytes) else ordering,
+                _ordering_text(ordering) if isinstance(ordering, bytes) else ordering,
                 None if event is None else _milliseconds(event),
                 dict(pairs) if pairs else None,
             )
@@ -87,6 +87,17 @@ class RowEncoder:
                     "filter such rows out"
                 )
             yield value.encode() if isinstance(value, str) else value
+
+
+def _ordering_text(key: bytes) -> str:
+    """The client takes text alone, and sends its UTF-8: other bytes would arrive changed. QuireJobError."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise QuireJobError(
+            f"quire sink: ordering_key {key[:40]!r} is not UTF-8, and the client sends only text: encode it, "
+            "as base64 for instance"
+        ) from error
 
 
 def _payload_column(others: list[pa.Field]) -> str:

@@ -54,6 +54,14 @@ def test_a_payload_of_null_is_refused() -> None:
         list(RowEncoder(rows.schema, PayloadSchema.NONE).messages(rows))
 
 
+def test_an_ordering_key_arrives_as_it_is_or_is_refused() -> None:
+    rows = batch(value=["x", "x"], ordering_key=["é".encode(), b"\xff"])
+    messages = RowEncoder(rows.schema, PayloadSchema.NONE).messages(rows)
+    assert next(messages).ordering_key == "é"  # the client sends its UTF-8
+    with pytest.raises(QuireJobError, match=r"ordering_key b'\\xff' is not UTF-8"):
+        next(messages)
+
+
 @pytest.mark.parametrize("kind", [PayloadSchema.AVRO, PayloadSchema.JSON])
 def test_records_of_every_column_type_are_read_back(kind: PayloadSchema) -> None:
     fields = {
