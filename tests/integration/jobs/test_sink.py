@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 pulsar = pytest.importorskip("pulsar")
 
-from pyspark.errors import PySparkException  # noqa: E402  after the check that it is there
+from pyspark.errors import PySparkException, StreamingQueryException  # noqa: E402  after the check that it is there
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
@@ -133,6 +133,28 @@ def test_a_stream_that_repeats_its_last_batch_after_a_restart_leaves_each_row_on
     found = [bytes(row.payload).decode() for row in read(topic).collect()]
     assert sorted(found) == sorted(f"line {part}-{number}" for part in range(2) for number in range(50))
     shutil.rmtree(checkpoint)
+
+
+def test_a_stream_that_begins_anew_under_an_old_name_is_refused_and_loses_nothing(
+    spark: SparkSession, cluster: Cluster, read: Read, topic: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+
+    def run(checkpoint: str) -> None:
+        frame = spark.readStream.format("text").load(str(source))
+        options = sink_options(cluster, topic, checkpointLocation=str(tmp_path / checkpoint), producerName="lines")
+        query = frame.writeStream.format("quire").options(**options).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    for part in range(2):
+        (source / f"{part}.txt").write_text(f"line {part}\n")
+        run("first")
+        (source / f"{part}.txt").unlink()
+    (source / "2.txt").write_text("line 2\n")
+    with pytest.raises(StreamingQueryException, match="has written later batches already"):
+        run("second")  # number 0 again, which brokers would drop without a word
+    assert sorted(bytes(row.payload) for row in read(topic).collect()) == [b"line 0", b"line 1"]
 
 
 def test_what_cannot_be_written_is_said_when_it_is_planned(spark: SparkSession, cluster: Cluster, topic: str) -> None:

@@ -126,6 +126,13 @@ def test_a_stream_that_lost_its_place_fails_unless_it_may_not(
     assert stream.payloads()[-1] == b"after"
 
 
+def test_a_start_ledger_before_the_first_one_of_a_log_is_its_beginning(
+    stream: Stream, publish: Publish, topic: str
+) -> None:
+    publish(topic, [b"x"], batching_enabled=False)
+    assert stream.run(startLedger="0") == [1]
+
+
 def test_a_stream_has_no_end_and_says_so(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"x"], batching_enabled=False)
     with pytest.raises(Exception, match="a stream has no end"):

@@ -47,6 +47,8 @@ class _Task:
         RowEncoder(self._columns, options.schema_type)  # says on the driver what is wrong with the columns
 
     def send(self, batches: Iterator[pa.RecordBatch], run: str, first: int) -> Written:
+        """Sequence ids from `first` to below `end` are of these rows."""
+        end = first + ROWS_MAX
         context = TaskContext.get()
         assert context is not None
         encoder = RowEncoder(self._columns, self._options.schema_type)
@@ -54,10 +56,17 @@ class _Task:
         batch = next(batches, None)
         if batch is None:
             return Written(0)
-        with Publisher(self._options, f"{run}-{context.partitionId()}", encoder.definition) as publisher:
+        name = f"{run}-{context.partitionId()}"
+        with Publisher(self._options, name, encoder.definition) as publisher:
+            if publisher.last_sequence_id >= end:
+                raise JobOptionsError(
+                    f"quire sink: producer {name} has written later batches already, up to sequence id "
+                    f"{publisher.last_sequence_id}: brokers would drop this one, from {first} on. With a new or an "
+                    "older checkpoint give another producerName, or none"
+                )
             while batch is not None:
                 sequence_id = publisher.send(encoder.messages(batch.cast(self._columns)), sequence_id)
-                if sequence_id - first >= ROWS_MAX:
+                if sequence_id >= end:
                     raise QuireJobError(f"quire sink: more than {ROWS_MAX} rows in one task: repartition the data")
                 batch = next(batches, None)
         return Written(sequence_id - first)

@@ -17,7 +17,7 @@ _log = logging.getLogger("quire.jobs.source")
 
 async def bounded(logs: Sequence[Log], options: SourceOptions, runs: EntryRuns) -> list[Log]:
     """The parts that the options ask for. JobOptionsError: a bound outside the log. DataLossError: it was trimmed."""
-    _check_positions(logs, options)
+    check_positions(logs, options)
     return [await _bounded(log, options, runs) for log in logs]
 
 
@@ -58,12 +58,18 @@ def require_kept(log: Log, start: Position, options: SourceOptions) -> None:
     text = (
         f"{log.name} {begins}; ledger {start.ledger_id}, with position {start.ledger_id}:{start.entry_id}, was trimmed"
     )
+    report_loss(text, options)
+
+
+def report_loss(text: str, options: SourceOptions) -> None:
+    """DataLossError, or a warning where `failOnDataLoss` is off."""
     if options.fail_on_data_loss:
         raise DataLossError(f"quire source: {text}; begin later, or take what is there by failOnDataLoss=false")
     _log.warning("%s; failOnDataLoss is off, so the job goes on without it", text)
 
 
-def _check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
+def check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
+    """JobOptionsError: a bound outside of what is there, or one that means several managed ledgers."""
     bounds = {"startPosition": options.start_position, "endPosition": options.end_position}
     for name, bound in bounds.items():
         if bound is None or bound in (EARLIEST, LATEST):

@@ -5,7 +5,8 @@ Bounded: one run of `batch_bytes` is given out while the next one is read. A led
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -72,16 +73,19 @@ class EntryRuns:
         for span in spans:
             at = span.first
             try:
-                async for run in self._span(span):
-                    yield run
-                    at = run.first + len(run.payloads)
+                # Closed with the task that stops early: the cluster that it reads from is closed right behind it.
+                async with aclosing(self._span(span)) as runs:
+                    async for run in runs:
+                        yield run
+                        at = run.first + len(run.payloads)
             except LedgerError as error:
                 if not _is_gone(error):
                     raise
                 moved = await self._moved(log, span)
                 if moved is not None:
-                    async for run in self.of(log, [replace(moved, first=at)]):
-                        yield run
+                    async with aclosing(self.of(log, [replace(moved, first=at)])) as runs:
+                        async for run in runs:
+                            yield run
                     continue
                 text = (
                     f"entries {at} to {span.last} of ledger {span.ledger_id} of {log} are gone ({error}): they were "
@@ -102,7 +106,7 @@ class EntryRuns:
         finally:
             await source.close()
 
-    async def _span(self, span: Span) -> AsyncIterator[Run]:
+    async def _span(self, span: Span) -> AsyncGenerator[Run, None]:
         source = await self._open(span)
         ahead: asyncio.Task[Sequence[StoredEntries]] | None = None
         try:

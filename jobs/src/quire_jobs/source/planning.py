@@ -5,9 +5,11 @@ from contextlib import AsyncExitStack
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import NoSuchLedgerError
+from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_jobs.decode.table import TablePlan, fetch_schemas, plan_table
+from quire_jobs.errors import QuireJobError
 from quire_jobs.source.bounds import bounded
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
@@ -29,29 +31,37 @@ async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
         closing.enter_context(told())
         runs = EntryRuns(cluster, options)
         for attempt in range(_PLANS_MAX):
-            names = [name for name in await logs_named(cluster, options) if filters.wants(name)]
+            known = await logs_named(cluster, options)
+            names = [name for name in known if filters.wants(name)]
+            if known and not names:
+                return []
             full = await snapshots(cluster, names, options, brokers)
             try:
                 logs = await bounded(full, options, runs)
+                if brokers is not None and options.job_id:
+                    await _hold(brokers, logs, options)
+                    # What was trimmed before the cursors were there is not in the list that is read behind them.
+                    full = await snapshots(cluster, names, options, brokers)
+                    logs = await bounded(full, options, runs)
             except NoSuchLedgerError:
                 if attempt == _PLANS_MAX - 1:
                     raise
                 continue  # trimmed between the list and the search by time: the new list does not have it
-            if brokers is not None and options.job_id:
-                await _hold(brokers, logs, options)
-                # What was trimmed before the cursors were there is not in the list that is read behind them.
-                full = await snapshots(cluster, names, options, brokers)
-                logs = await bounded(full, options, runs)
             break
         pruned = [filters.prune(log, options.time_tolerance_s) for log in logs]
         return splits(pruned, options.split_bytes, {log.name: log for log in full})
 
 
 async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) -> None:
+    """At the beginning of each log, wherever the read begins in it.
+
+    Where nobody else subscribes brokers keep everything, until there is a cursor: one in the middle would have them
+    trim what is before it. From the beginning on it also holds what chunked messages begin in.
+    """
     for log in logs:
-        topic, first = topic_of_log(log.name), log.first
-        if topic is not None and first is not None:
-            await hold(brokers, topic, job_cursor(options.job_id), first)
+        topic = topic_of_log(log.name)
+        if topic is not None and log.first is not None:
+            await hold(brokers, topic, job_cursor(options.job_id), EARLIEST)
 
 
 async def plan_columns(options: SourceOptions) -> TablePlan | None:
@@ -67,9 +77,16 @@ async def plan_columns(options: SourceOptions) -> TablePlan | None:
 
 
 async def release_job(options: SourceOptions) -> None:
-    """Remove the cursors that planning has made for `jobId`."""
+    """Remove the cursors that planning has made for `jobId`; one that cannot be removed does not keep the others."""
+    failure: QuireJobError | None = None
     async with open_cluster(options) as cluster, BrokerHttp(options.http) as brokers:
         for name in await logs_named(cluster, options):
             topic = topic_of_log(name)
-            if topic is not None:
+            if topic is None:
+                continue
+            try:
                 await release(brokers, topic, job_cursor(options.job_id))
+            except QuireJobError as error:
+                failure = failure or error
+    if failure is not None:
+        raise failure

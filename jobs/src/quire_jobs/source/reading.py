@@ -1,6 +1,7 @@
 """What one Spark task does: entries of its split to record batches, in order. Its memory: a few `batch_bytes`."""
 
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 
 import pyarrow as pa
 
@@ -42,8 +43,9 @@ def read_split(
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
     async with open_cluster(options) as cluster:
         with told():
-            async for run in EntryRuns(cluster, options).of(split.log, split.spans):
-                yield run
+            async with aclosing(EntryRuns(cluster, options).of(split.log, split.spans)) as runs:
+                async for run in runs:
+                    yield run
 
 
 def _before(options: SourceOptions, split: Split) -> Iterator[memoryview | bytes]:

@@ -21,10 +21,10 @@ from pyspark.sql.streaming.datasource import (
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_jobs.decode.table import TablePlan
-from quire_jobs.errors import JobOptionsError, QuireJobError
-from quire_jobs.source.bounds import beyond, position_before, require_kept, start_of
+from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError
+from quire_jobs.source.bounds import beyond, check_positions, position_before, report_loss, require_kept, start_of
 from quire_jobs.source.broker_http import BrokerHttp
-from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
+from quire_jobs.source.catalog import logs_named, snapshot, snapshots, topic_of_log
 from quire_jobs.source.cluster import Cluster, open_cluster, told
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.filters import Filters
@@ -32,8 +32,8 @@ from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.offsets import Limit, Offset, advanced, decode, encode
 from quire_jobs.source.options import SourceOptions
 from quire_jobs.source.reading import read_split
-from quire_jobs.source.spans import Log, Split, splits
-from quire_jobs.source.topic_cursors import hold, move
+from quire_jobs.source.spans import Log, LogName, Split, splits
+from quire_jobs.source.topic_cursors import hold, move, release
 
 _log = logging.getLogger("quire.jobs.source")
 
@@ -48,10 +48,12 @@ class _Driver:
         self.cluster, self.brokers = self.loop.run(self._open)
 
     async def _open(self) -> tuple[Cluster, BrokerHttp | None]:
-        cluster = await self._closing.enter_async_context(open_cluster(self._options))
-        brokers = BrokerHttp(self._options.http) if self._options.http else None
-        if brokers is not None:
-            await self._closing.enter_async_context(brokers)
+        async with AsyncExitStack() as opening:
+            cluster = await opening.enter_async_context(open_cluster(self._options))
+            brokers = BrokerHttp(self._options.http) if self._options.http else None
+            if brokers is not None:
+                await opening.enter_async_context(brokers)
+            self._closing = opening.pop_all()
         return cluster, brokers
 
     async def logs(self) -> list[Log]:
@@ -81,7 +83,7 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._table = table
         self._driver: _Driver | None = None
         self._target: Offset | None = None
-        self._is_held = False
+        self._held: set[str] = set()
 
     # ---- on the driver
     def initialOffset(self) -> dict[str, str]:
@@ -90,7 +92,9 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         async def begin() -> Offset:
             with told():
-                return {log.name.name: await self._begin(driver, log) for log in await driver.logs()}
+                logs = await driver.logs()
+                check_positions(logs, self._options)
+                return {log.name.name: await self._begin(driver, log) for log in logs}
 
         return encode(driver.loop.run(begin))
 
@@ -101,7 +105,9 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = start_of(log, options)
         if start == LATEST:
             return log.last or EARLIEST
-        return EARLIEST if start == EARLIEST else Position(start.ledger_id, start.entry_id - 1)
+        if start == EARLIEST or (options.start_ledger is not None and log.ledgers and start.ledger_id < log.ledgers[0]):
+            return EARLIEST  # ids are of the cluster: this log may never have had a ledger so early
+        return Position(start.ledger_id, start.entry_id - 1)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say, for Spark; `latestOffset` keeps to both of them."""
@@ -116,8 +122,7 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver, begin = self._opened(), decode(start)
 
         async def end() -> Offset:
-            logs = await driver.logs()
-            await self._hold(driver, logs, begin)
+            logs = await self._held_logs(driver, begin)
             return advanced(begin, [self._rest(log, begin) for log in logs], self._limit(limit))
 
         return encode(driver.loop.run(end))
@@ -125,11 +130,14 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _rest(self, log: Log, begin: Offset) -> Log:
         """What of a log is behind an offset, and not behind the target of an *available now*."""
         after = begin.get(log.name.name, EARLIEST)
-        if after.ledger_id >= 0 and not self._options.cursor:
-            # With a cursor of ours nothing goes before it is committed; without, this is all that can be known.
-            require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
+        self._require_rest(log, after)
         through = LATEST if self._target is None else self._target.get(log.name.name, EARLIEST)
         return log.between(Position(after.ledger_id, after.entry_id + 1), through)
+
+    def _require_rest(self, log: Log, after: Position) -> None:
+        """DataLossError when what comes after may be gone. A cursor that was there all the time has kept it."""
+        if after.ledger_id >= 0 and log.name.name not in self._held:
+            require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
 
     def _limit(self, given: ReadLimit) -> Limit:
         if isinstance(given, ReadAllAvailable):
@@ -149,12 +157,16 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch. DataLossError when a checkpoint asks for what is gone."""
         driver, begin, through = self._opened(), decode(start), decode(end)
-        logs = driver.loop.run(driver.logs)
+        logs = driver.loop.run(lambda: self._held_logs(driver, begin))
+        for name in sorted(through.keys() - {log.name.name for log in logs}):
+            if through[name] > begin.get(name, EARLIEST):
+                report_loss(f"{name} was deleted before all of it was read", self._options)
         found = []
         for log in logs:
             after, last = begin.get(log.name.name, EARLIEST), through.get(log.name.name, EARLIEST)
             if last <= after:
                 continue
+            self._require_rest(log, after)
             if last.ledger_id not in log.ledgers:
                 require_kept(log, last, self._options)
             found.append(beyond(log, after, last))
@@ -174,21 +186,47 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert driver.brokers is not None
         for log in await logs_named(driver.cluster, self._options):
             topic, position = topic_of_log(log), end.get(log.name, EARLIEST)
-            if topic is not None and position != EARLIEST:
-                await move(
-                    driver.brokers, topic, self._options.cursor, Position(position.ledger_id, position.entry_id + 1)
-                )
+            if topic is None or position == EARLIEST:
+                continue
+            after = Position(position.ledger_id, position.entry_id + 1)
+            if not await move(driver.brokers, topic, self._options.cursor, after):
+                _log.warning("the cursor %s of %s was removed; it is made again", self._options.cursor, topic)
+                self._held.discard(log.name)
 
-    async def _hold(self, driver: _Driver, logs: Sequence[Log], begin: Offset) -> None:
-        """Once a start: a cursor at the beginning, before anything is planned that it should keep."""
-        if self._is_held or not self._options.cursor or driver.brokers is None:
-            return
+    async def _held_logs(self, driver: _Driver, begin: Offset) -> list[Log]:
+        """What there is, behind cursors at the beginning that keep it: made before anything of it is planned."""
+        logs = await driver.logs()
+        made = False
         for log in logs:
             topic, after = topic_of_log(log.name), begin.get(log.name.name, EARLIEST)
-            if topic is not None:
-                start = EARLIEST if after == EARLIEST else Position(after.ledger_id, after.entry_id + 1)
-                await hold(driver.brokers, topic, self._options.cursor, start)
-        self._is_held = True
+            if topic is None or not self._options.cursor or driver.brokers is None or log.name.name in self._held:
+                continue
+            start = EARLIEST if after.ledger_id < 0 else Position(after.ledger_id, after.entry_id + 1)
+            if await hold(driver.brokers, topic, self._options.cursor, start):
+                made = True
+                await self._require_kept_until_held(driver, driver.brokers, log.name, start)
+            self._held.add(log.name.name)
+        # What went before the cursors were there is not in the list that is read behind them.
+        return await driver.logs() if made else logs
+
+    async def _require_kept_until_held(
+        self, driver: _Driver, brokers: BrokerHttp, name: LogName, start: Position
+    ) -> None:
+        """DataLossError when what nobody held from `start` on may be gone; the cursor is taken back then.
+
+        Left behind it would tell the next start of the query that it had been there all the time.
+        """
+        if start == EARLIEST:
+            return
+        with told():
+            log = await snapshot(driver.cluster, name, None)
+        try:
+            require_kept(log, start, self._options)
+        except DataLossError:
+            topic = topic_of_log(name)
+            assert topic is not None
+            await release(brokers, topic, self._options.cursor)
+            raise
 
     def stop(self) -> None:
         """The query ended."""

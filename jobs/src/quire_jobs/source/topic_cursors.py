@@ -5,6 +5,7 @@ While the cursor is there, nothing from its position on is trimmed. A cursor tha
 """
 
 from typing import Any
+from urllib.parse import quote
 
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.topic.topic_names import TopicName
@@ -24,20 +25,22 @@ def _json(position: Position) -> Any:
     return {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": -1}
 
 
-async def hold(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> None:
-    """A cursor whose next entry is `position`; one that is there already stays where it is."""
+async def hold(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> bool:
+    """A cursor whose next entry is `position`; one that is there already stays where it is. Whether it was made."""
     status, value = await brokers.ask("PUT", _path(topic, cursor), _json(position))
-    if status != 409:
-        good(status, value, f"cursor {cursor} of {topic}")
-
-
-async def move(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> None:
-    """What comes before `position` may go. The cursor is made where it is missing."""
-    path = _path(topic, cursor)
-    status, value = await brokers.ask("POST", path + "/resetcursor", _json(position))
-    if status == 404:
-        status, value = await brokers.ask("PUT", path, _json(position))
+    if status == 409:
+        return False
     good(status, value, f"cursor {cursor} of {topic}")
+    return True
+
+
+async def move(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> bool:
+    """What comes before `position` may go. False: the cursor is not there any more, somebody removed it."""
+    status, value = await brokers.ask("POST", _path(topic, cursor) + "/resetcursor", _json(position))
+    if status == 404:
+        return False
+    good(status, value, f"cursor {cursor} of {topic}")
+    return True
 
 
 async def release(brokers: BrokerHttp, topic: TopicName, cursor: str) -> None:
@@ -55,4 +58,4 @@ async def last_confirmed(brokers: BrokerHttp, topic: TopicName) -> Position:
 
 
 def _path(topic: TopicName, cursor: str) -> str:
-    return f"{topic_path(topic)}/subscription/{cursor}"
+    return f"{topic_path(topic)}/subscription/{quote(cursor, safe='')}"
