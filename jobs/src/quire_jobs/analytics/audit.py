@@ -40,7 +40,8 @@ REMEDIES: Mapping[str, str] = {
     "stray replica": "The bookie's garbage collection deletes it once the ledger is whole elsewhere.",
     "unlisted ledger": "Nobody reads it. `quire ledger delete LEDGER`, after a look at the topic.",
     "unused cursor ledger": "Nobody reads it. `quire ledger delete LEDGER`.",
-    "orphan object": "The offload job's sweep removes it.",
+    "orphan object": "The offload job's sweep removes what its attempts left. Others by hand, if no other cluster has "
+    "them; after a restore of metadata one may be the only copy of a ledger.",
 }
 
 
@@ -66,7 +67,8 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     """See `quire_jobs.job`."""
     import random
 
-    from quire_jobs.analytics.bookie_tables import Holdings, read_damages, read_holdings
+    from quire_jobs.analytics.bookie_tables import Damages, Holdings, read_damages, read_holdings
+    from quire_jobs.analytics.metadata_tables import leave_out_trimmed
     from quire_jobs.analytics.object_tables import read_objects, targets_of
     from quire_jobs.analytics.reading import Ways, ask_cluster
 
@@ -76,21 +78,35 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     async def ask(ways: Ways) -> Read:
         tables = await ways.tables()
         said = await read_holdings(ways.questions) if parameters.bookies else Holdings()
-        # What was made since the metadata was read is no orphan, and not complete yet: it is left out.
-        made = {ledger async for page in ways.access.nodes.ids() for ledger in page} - {row[0] for row in tables.stored}
-        said.held = [row for row in said.held if row[0] not in made]
+        leave_out_changed(tables, said, {int(ledger) async for page in ways.access.nodes.ids() for ledger in page})
         targets, wrong = targets_of(tables.targets, parameters.buckets)
         objects, failed = await read_objects(targets) if parameters.objects else ([], {})
+        if parameters.objects:
+            await leave_out_trimmed(ways.cluster.metadata, tables, {row[0] for row in objects})
         closed = [row[0] for row in tables.stored if row[1] == "closed"]
         chosen = random.Random(parameters.run_id).sample(closed, min(parameters.deep_ledgers, len(closed)))
-        damages = await read_damages(ways.access, sorted(chosen), parameters.deep_rate)
+        damages = await read_damages(ways.access, sorted(chosen), parameters.deep_rate) if chosen else Damages()
         complete = parameters.objects and not failed and not wrong
-        return Read(tables, said, objects if complete else None, damages, wrong | failed, len(chosen))
+        unknown = wrong | failed | damages.unknown
+        return Read(tables, said, objects if complete else None, damages.found, unknown, len(chosen))
 
     progress.begin("asking metadata, bookies and buckets", None, "ledgers")
     read = ask_cluster(parameters, ask)
     progress.advance(len(read.tables.stored))
     return judged(spark, parameters, read, progress)
+
+
+def leave_out_changed(tables: "MetadataTables", said: "Holdings", present: set[int]) -> None:
+    """Forget ledgers that were made or deleted while bookies were asked: they are no orphans, and not lost.
+
+    `present`: the ids that have metadata now. One whose metadata cannot be read is there, and no orphan either.
+    """
+    known = {row[0] for row in tables.stored}
+    gone, changed = known - present, known ^ present
+    said.held = [row for row in said.held if row[0] not in changed]
+    tables.stored = [row for row in tables.stored if row[0] not in gone]
+    tables.expected = [row for row in tables.expected if row[0] not in gone]
+    tables.ledgers = [row for row in tables.ledgers if row[2] not in gone]
 
 
 class Read:
@@ -123,7 +139,8 @@ def judged(spark: "SparkSession", parameters: Parameters, read: Read, progress: 
     stored = frame(spark, tables.stored, columns.STORED)
     ledgers = frame(spark, tables.ledgers, columns.LEDGERS)
     cursor_ledgers = spark.createDataFrame(tables.cursor_ledgers, "ledger long")
-    parts = figures.lists(ledgers, stored, cursor_ledgers, parameters.now_s, parameters.grace)
+    unknown_owners = sorted(tables.unknown_owners)
+    parts = figures.lists(ledgers, stored, cursor_ledgers, parameters.now_s, parameters.grace, unknown_owners)
     if parameters.bookies:
         parts += figures.replicas(
             stored,
@@ -161,7 +178,7 @@ def _damages(spark: "SparkSession", damages: list[tuple[Any, ...]]) -> "DataFram
             AT_RISK,
             ledger,
             bookie,
-            what if first is None else f"entries {first} to {last}: {what}",
+            f"entries {first} to {last}: {what}",
             None,
         )
         for ledger, bookie, first, last, what in damages

@@ -192,8 +192,12 @@ def gauges(cursors: Sequence[Row], bookies: Sequence[Row]) -> list[Gauge]:
 
 
 def _name(row: Row) -> str:
+    return f"{row['cursor']} of {_whole_topic(row)}"
+
+
+def _whole_topic(row: Row) -> str:
     part = f"-partition-{row['partition']}" if row["partition"] is not None and row["partition"] >= 0 else ""
-    return f"{row['cursor']} of {row['topic']}{part}"
+    return f"{row['topic']}{part}"
 
 
 def page(
@@ -248,7 +252,7 @@ def _cursor_section(parameters: Parameters, cursors: Sequence[Row]) -> Section:
             [
                 (
                     row["cursor"],
-                    row["topic"] + (f"-partition-{row['partition']}" if (row["partition"] or -1) >= 0 else ""),
+                    _whole_topic(row),
                     Cell(count_text(row["backlog"])),
                     Cell(bytes_text(row["backlog_bytes"])),
                     Cell(duration_text(row["oldest_age_s"])),

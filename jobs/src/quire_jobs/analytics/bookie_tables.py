@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from quire_bookie.backup.holdings import BookieQuestions
-from quire_bookie.errors import LedgerError, NoSuchLedgerError
+from quire_bookie.errors import LedgerError, MetadataFormatError, NoSuchLedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_report import report_on
 from quire_bookie.recovery.pace import Pace
 
@@ -23,6 +24,14 @@ class Holdings:
 
     held: list[Row] = field(default_factory=list)
     silent: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Damages:
+    """`found`: ledger, bookie, first, last, what. `unknown`: what could not be looked at, and why."""
+
+    found: list[Row] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
 
 
 async def read_bookies(access: ClusterAccess) -> list[Row]:
@@ -53,19 +62,21 @@ async def read_holdings(questions: BookieQuestions) -> Holdings:
     return Holdings(held, sorted(said.silent.items()))
 
 
-async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> list[Row]:
-    """Every replica of every entry of these ledgers read and its digest checked: ledger, bookie, first, last, what."""
+async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> Damages:
+    """Every replica of every entry of these ledgers read and its digest checked. A silent bookie is unknown."""
     pace = Pace(reads_per_s)
-    found: list[Row] = []
+    damages = Damages()
     for ledger in ledgers:
         try:
             async for piece in report_on(access, LedgerId(ledger), pace):
-                found += [
-                    (ledger, one.bookie, int(one.first), int(one.last), f"{one.health.name.lower()}: {one.reason}")
-                    for one in piece.damages
-                ]
+                for one in piece.damages:
+                    if one.health in (Health.GONE, Health.UNKNOWN):
+                        damages.unknown[f"ledger {ledger} at bookie {one.bookie}"] = one.reason
+                    else:
+                        what = f"{one.health.name.lower()}: {one.reason}"
+                        damages.found.append((ledger, one.bookie, int(one.first), int(one.last), what))
         except NoSuchLedgerError:
             continue  # deleted meanwhile
-        except LedgerError as error:
-            found.append((ledger, None, None, None, f"unknown: {error}"))
-    return found
+        except (LedgerError, MetadataFormatError) as error:
+            damages.unknown[f"ledger {ledger}"] = str(error)
+    return damages

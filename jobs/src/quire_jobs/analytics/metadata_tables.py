@@ -6,7 +6,7 @@ again before it is believed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -21,9 +21,10 @@ from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Ledg
 from quire_bookie.quorum.write_set import holds
 from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, CursorState, decode_node, decode_position
 from quire_broker.managed_ledger.ledger_list import LedgerList, LedgerRecord
-from quire_broker.managed_ledger.list_store import ROOT
+from quire_broker.managed_ledger.list_store import ROOT, node_path
 from quire_broker.managed_ledger.node_codec import decode_list
-from quire_broker.topic.topic_names import PERSISTENT, TopicName, topic_of_ledger
+from quire_broker.offload.format import data_key, index_key
+from quire_broker.topic.topic_names import PERSISTENT, TopicName, parse_topic, topic_of_ledger
 
 AT_ONCE: Final = 16
 """Ledgers that are looked into side by side."""
@@ -69,6 +70,8 @@ class MetadataTables:
     targets: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
     """Drivers and properties of the buckets that offload contexts name."""
     unreadable: dict[str, str] = field(default_factory=dict)
+    unknown_owners: set[str] = field(default_factory=set)
+    """Managed ledgers whose list or cursors cannot be read: nobody knows what belongs to them."""
 
 
 @dataclass(slots=True)
@@ -102,11 +105,34 @@ async def read_tables(store: MetadataStore, open_ledger: Open, patterns: Sequenc
     gate = asyncio.Semaphore(AT_ONCE)
     chosen = [one for one in found.values() if matches(one.topic, patterns)]
     for one in found.values():  # of all: a cursor ledger of a topic that is not looked at is in use, too
-        tables.cursor_ledgers += [(ledger,) for ledger in _cursor_ledgers(one)]
+        try:
+            tables.cursor_ledgers += [(ledger,) for ledger in _cursor_ledgers(one)]
+        except MetadataFormatError:  # told where the cursor is read
+            tables.unknown_owners.add(one.topic.ledger_name)
     await asyncio.gather(*(_take_managed(tables, store, one, known, open_ledger, gate) for one in chosen))
     for rows in (tables.ledgers, tables.cursors, tables.acked, tables.stored, tables.expected):
         rows.sort(key=lambda row: tuple((value is None, value) for value in row[:3] if not isinstance(value, bool)))
     return tables
+
+
+async def leave_out_trimmed(store: MetadataStore, tables: MetadataTables, keys: Set[str]) -> None:
+    """Take ledgers for not offloaded whose objects were not listed, and which their topics by now name no more.
+
+    `keys`: the names of all objects that were listed, after the tables were read. MetadataError.
+    """
+    named: dict[str, dict[int, str]] = {}
+    for at, row in enumerate(tables.ledgers):
+        topic, partition, ledger, offloaded, uuid = *row[:3], row[8], row[10]
+        if not offloaded or not uuid or {data_key(uuid, ledger), index_key(uuid, ledger)} <= keys:
+            continue
+        whole = parse_topic(topic)
+        name = (whole if partition < 0 else whole.partition_of(partition)).ledger_name
+        if name not in named:
+            node = await store.get(node_path(name))
+            records = () if node is None else decode_list(node.value).ledgers
+            named[name] = {one.ledger_id: one.offload.uuid for one in records if one.offload is not None}
+        if named[name].get(ledger) != uuid:
+            tables.ledgers[at] = (*row[:8], False, *row[9:])
 
 
 # ---- ledgers of BookKeeper
@@ -177,15 +203,13 @@ async def _managed_ledgers(store: MetadataStore, tables: MetadataTables) -> dict
                 one.records = decode_list(node.value).ledgers
             except MetadataFormatError as error:
                 tables.unreadable[str(one.topic)] = str(error)
+                tables.unknown_owners.add(name)
     return found
 
 
 def _cursor_ledgers(one: _Managed) -> Iterator[int]:
     for value in one.cursors.values():
-        try:
-            ledger = decode_node(value).ledger_id
-        except MetadataFormatError:
-            continue  # told where the cursor is read
+        ledger = decode_node(value).ledger_id
         if ledger != NO_CURSOR_LEDGER:
             yield ledger
 
@@ -205,7 +229,11 @@ async def _take_managed(
             metadata = known.get(record.ledger_id)
             missing = metadata is None and not _only_in_bucket(record)
             if missing:
-                metadata, missing = await _looked_at_again(store, one, record)
+                try:
+                    metadata, missing = await _looked_at_again(store, one, record)
+                except MetadataFormatError as error:
+                    missing = False  # it is there, and says nothing that can be read
+                    tables.unreadable[f"ledger {record.ledger_id}"] = str(error)
             tables.ledgers.append(_ledger_row(one, record, metadata, missing, counted if record is tail else None))
             if record.offload is not None and record.offload.driver:
                 tables.targets.add((record.offload.driver, record.offload.properties))

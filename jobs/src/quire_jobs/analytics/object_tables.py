@@ -15,7 +15,7 @@ def targets_of(
     named: Iterable[tuple[str, tuple[tuple[str, str], ...]]], urls: Iterable[str]
 ) -> tuple[list[OffloadTarget], dict[str, str]]:
     """The buckets that metadata and parameters name, each once; and those that cannot be, with the reason."""
-    found: dict[str, OffloadTarget] = {}
+    found: dict[tuple[str, str], OffloadTarget] = {}
     wrong: dict[str, str] = {}
     for driver, properties in named:
         try:
@@ -23,15 +23,17 @@ def targets_of(
         except ConfigError as error:
             wrong[driver] = str(error)
         else:
-            found.setdefault(target.url, target)
+            found.setdefault((target.url, target.endpoint), target)
+    named_urls = {target.url for target in found.values()}
     for url in urls:
         try:
             target = OffloadTarget.from_url(url)
         except ConfigError as error:
             wrong[url] = str(error)
         else:
-            found.setdefault(target.url, target)
-    return [found[url] for url in sorted(found)], wrong
+            if target.url not in named_urls:  # listed at the endpoint that metadata name
+                found.setdefault((target.url, target.endpoint), target)
+    return [found[place] for place in sorted(found)], wrong
 
 
 async def read_objects(

@@ -1,11 +1,10 @@
 """Where analyses get their tables: messages through the data source, the rest of metadata and bookies. On the driver.
 
-Everything of the cluster is read at the beginning, in one event loop of its own that is gone before Spark computes.
+Everything of the cluster is read at the beginning; its connections are closed before Spark computes.
 """
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from quire_jobs.analytics.metadata_tables import MetadataTables, read_tables
 from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameters
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.cluster import Cluster, SourceConfig, open_cluster, told
+from quire_jobs.source.loop_thread import shared_loop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ class Ways:
         return await read_tables(self.cluster.metadata, self.cluster.open_ledger, patterns)
 
 
-def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Awaitable[T]]) -> T:
+def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Coroutine[Any, Any, T]]) -> T:
     """Do `work` with the cluster open. Errors as `quire_jobs.source.cluster.told` makes them."""
 
     async def opened() -> T:
@@ -56,7 +56,7 @@ def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Awaitable
             return await work(ways)
 
     with told():
-        return asyncio.run(opened())
+        return shared_loop().run(opened)
 
 
 @asynccontextmanager

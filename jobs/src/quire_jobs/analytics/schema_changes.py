@@ -70,7 +70,10 @@ def fields(definition: str) -> Mapping[str, _Field]:
         raise DefinitionError(f"no JSON: {error}") from error
     if not isinstance(record, dict) or record.get("type") != "record":
         raise DefinitionError("not the schema of a record")
-    return dict(_walk(record, "", 0))
+    try:
+        return dict(_walk(record, "", 0))
+    except (TypeError, RecursionError) as error:  # not every registry checks what producers register
+        raise DefinitionError(f"not the schema of a record: {error}") from error
 
 
 def _walk(record: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, _Field]]:

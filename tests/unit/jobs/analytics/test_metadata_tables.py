@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.errors import BookieUnavailableError, NoSuchLedgerError
+from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
@@ -17,7 +18,16 @@ from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.topic.topic_names import parse_topic
-from quire_jobs.analytics.metadata_tables import MetadataTables, OpenLedger, expected_last, matches, read_tables
+from quire_jobs.analytics.audit import leave_out_changed
+from quire_jobs.analytics.bookie_tables import Holdings
+from quire_jobs.analytics.metadata_tables import (
+    MetadataTables,
+    OpenLedger,
+    expected_last,
+    leave_out_trimmed,
+    matches,
+    read_tables,
+)
 
 UUID = "11111111-2222-3333-4444-555555555555"
 TOPIC = "persistent://acme/shop/a/b <x>"
@@ -95,6 +105,44 @@ async def test_ledgers_are_as_the_lists_and_their_metadata_have_them(store: Meta
     assert tail[6:8] == (None, "missing")
     assert [(driver, dict(pairs)["bucket"]) for driver, pairs in tables.targets] == [("aws-s3", "b")]
     assert list(tables.unreadable) == ["persistent://acme/shop/torn"]
+    assert tables.unknown_owners == {"acme/shop/persistent/torn"}
+
+
+async def test_a_ledger_whose_metadata_cannot_be_read_is_not_missing(store: MetadataStore) -> None:
+    await store.put(layout.ledger_path(LedgerId(3)), b"torn")
+    tables = await read_tables(store, gone)
+    assert [row[7] for row in tables.ledgers if row[2] == 3] == ["closed"]
+    assert "ledger 3" in tables.unreadable
+    # It is there, so what a bookie holds of it is no orphan.
+    said = Holdings([(3, A, 9, False, False), (77, A, 9, False, False)])
+    leave_out_changed(tables, said, {1, 3, 9, 50})
+    assert [row[0] for row in said.held] == [77]
+
+
+async def test_an_owner_with_a_cursor_that_cannot_be_read_may_need_any_ledger(store: MetadataStore) -> None:
+    await store.put(f"/managed-ledgers/{NAME}/worn", b"\xff\xff")
+    assert NAME in (await read_tables(store, gone)).unknown_owners
+
+
+async def test_what_was_made_or_deleted_while_bookies_were_asked_is_left_out(store: MetadataStore) -> None:
+    tables = await read_tables(store, gone)
+    said = Holdings([(ledger, A, 9, False, False) for ledger in (1, 9, 60, 77)])
+    leave_out_changed(tables, said, {9, 50, 60})  # 1 was deleted, 60 made; nobody ever knew 77
+    assert [row[0] for row in said.held] == [9, 77]
+    assert [row[0] for row in tables.stored] == [9, 50]
+    assert {row[0] for row in tables.expected} == {9, 50}
+    assert [row[2] for row in tables.ledgers] == [2, 3, 4]
+
+
+async def test_objects_of_a_ledger_that_was_trimmed_meanwhile_are_not_lost(store: MetadataStore) -> None:
+    tables = await read_tables(store, gone)
+    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2"})
+    assert [row[8] for row in tables.ledgers] == [False, True, False, False]  # still listed: its index is lost
+    await store.put(f"/managed-ledgers/{NAME}", encode_list(LedgerListNode((LedgerRecord(4),))))
+    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2", f"{UUID}-ledger-2-index"})
+    assert [row[8] for row in tables.ledgers] == [False, True, False, False]
+    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2"})
+    assert [row[8] for row in tables.ledgers] == [False, False, False, False]
 
 
 async def test_cursors_have_their_position_or_say_why_it_may_be_old(store: MetadataStore) -> None:

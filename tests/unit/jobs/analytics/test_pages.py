@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire_jobs.analytics import audit, cost, retention_what_if, schema_drift
+from quire_jobs.analytics import audit, backlog, cost, retention_what_if, schema_drift
 from quire_jobs.analytics.bookie_tables import Holdings
 from quire_jobs.analytics.metadata_tables import MetadataTables
 from quire_jobs.analytics.report.page import Level, render
@@ -88,6 +88,15 @@ def test_an_audit_says_what_to_do_about_each_kind_and_what_it_does_not_know() ->
     assert "could not be looked at" in text and "bookie-3: stopped" in text
     assert audit.advice([], {})[0].level is Level.GOOD
     assert {one.labels.get("kind") for one in audit.gauges(read, [])} >= set(audit.REMEDIES)
+
+
+def test_a_backlog_names_each_partition_the_first_too() -> None:
+    parameters = parse_parameters(backlog.Parameters, GIVEN)
+    row = {"topic": EVIL, "partition": 0, "cursor": "s", "backlog": 5, "backlog_bytes": 50, "oldest_age_s": 9.0}
+    row |= {"holes": 0, "oldest_hole_age_s": None, "ahead": False, "unreadable": None, "mark_ledger": 1}
+    row |= {"mark_entry": 2, "per_s": None, "drains_in_s": None, "entries_per_s": 1.0}
+    text = rendered_safely(backlog.page(parameters, [row, row | {"topic": "plain", "partition": -1}], [], [], []))
+    assert "-partition-0</td>" in text and "plain-partition" not in text
 
 
 def test_schema_drift_names_breaking_changes_and_laggards() -> None:

@@ -60,7 +60,13 @@ def test_the_same_definition_has_no_changes() -> None:
     assert changes(BASE, BASE) == []
 
 
-@pytest.mark.parametrize("definition", ["", "{", "[]", '"string"', '{"type": "record"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        *("", "{", "[]", '"string"', '{"type": "record"}', "[" * 100_000),
+        record(("id", {"type": "enum", "name": "e", "symbols": 5}, {})),
+    ],
+)
 def test_what_is_no_record_is_refused(definition: str) -> None:
     with pytest.raises(DefinitionError):
         changes(definition, BASE)

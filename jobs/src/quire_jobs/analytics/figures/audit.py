@@ -21,6 +21,8 @@ from quire_jobs.analytics.figures.times import seconds
 LOST: Final = "lost"
 AT_RISK: Final = "at-risk"
 WASTE: Final = "waste"
+_OF_TOPIC: Final = "^[^/]+/[^/]+/persistent/[^/]+$"
+"""Managed ledgers that are read; those of other names may list ledgers that nobody looked at."""
 _KEY: Final = r"^([0-9a-fA-F-]{36})-ledger-(\d+)(-index)?$"
 
 
@@ -108,19 +110,28 @@ def _nowhere(stored: DataFrame, held: DataFrame, silent: DataFrame) -> DataFrame
 
 
 def lists(
-    ledgers: DataFrame, stored: DataFrame, cursor_ledgers: DataFrame, now_s: float, grace_s: float
+    ledgers: DataFrame,
+    stored: DataFrame,
+    cursor_ledgers: DataFrame,
+    now_s: float,
+    grace_s: float,
+    unknown_owners: Sequence[str] = (),
 ) -> list[DataFrame]:
-    """Lists and cursors of managed ledgers against metadata of ledgers. Younger than the grace may be in making."""
+    """Lists and cursors of managed ledgers against metadata of ledgers. Younger than the grace may be in making.
+
+    `unknown_owners`: managed ledgers whose list or cursors could not be read; nothing is said to be of no use to them.
+    Ledgers without an owner, as those of schemas, are not looked at: their referrers are not read.
+    """
     on_bookies = ledgers.where(~F.coalesce(F.col("bookkeeper_deleted"), F.lit(False)))
     old = F.coalesce(seconds(F.col("opened_at")) < F.lit(now_s - grace_s), F.lit(True))
-    ours = stored.where(F.col("owner").isNotNull() & old)
+    ours = stored.where(F.col("owner").rlike(_OF_TOPIC) & old & ~F.col("owner").isin(list(unknown_owners)))
     listed = on_bookies.select("topic", "ledger", F.col("entries").alias("listed_entries"), "state", "bytes")
     differing = listed.where(F.col("state") == "closed").join(
         stored.where(F.col("state") == "closed").select("ledger", "entries"), "ledger"
     )
     return [
         _found(
-            listed.join(stored.select("ledger"), "ledger", "left_anti"),
+            listed.where(F.col("state") == "missing"),
             "listed without metadata",
             LOST,
             F.col("topic"),
