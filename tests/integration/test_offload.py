@@ -194,8 +194,14 @@ def test_a_namespaces_policies_make_its_topics_offload_by_themselves(
     standalone.request("PUT", f"{namespace}/offloadDeletionLagMs", -1)
     assert standalone.request("GET", f"{namespace}/offloadDeletionLagMs") == -1
     produce(standalone.url)
-    until(lambda: all(item["offloaded"] for item in ledgers(standalone)[:-1]), "nothing is offloaded by itself")
-    assert len(list((s3.buckets / "others").iterdir())) >= 12
+
+    def is_offloaded() -> bool:
+        # The last ledgers may still roll over: what is listed is not all yet when it is looked at first.
+        listed = ledgers(standalone)[:-1]
+        stored = len(list((s3.buckets / "others").iterdir()))
+        return stored >= max(12, 2 * len(listed)) and all(item["offloaded"] for item in listed)
+
+    until(is_offloaded, "not everything is offloaded by itself")
     assert all(in_bookies(standalone, item["ledgerId"]) for item in ledgers(standalone))
     s3.stop()
     assert read(standalone.url)[0] == [payload(number) for number in range(MESSAGES)]
