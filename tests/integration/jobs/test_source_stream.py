@@ -126,6 +126,21 @@ def test_a_stream_that_lost_its_place_fails_unless_it_may_not(
     assert stream.payloads()[-1] == b"after"
 
 
+def test_a_repeated_micro_batch_whose_entries_went_meanwhile_fails(
+    stream: Stream, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
+    assert stream.run(maxEntriesPerTrigger="100") == [100, 100, 50]
+    (tmp_path / "checkpoint" / "commits" / "2").unlink()  # as after a crash between the write and its commit
+    (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
+    path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    cluster.process.request("PUT", path + "/subscription/reader", "earliest")
+    cluster.process.request("DELETE", path + "/truncate")
+    publish(topic, [b"after"], batching_enabled=False)
+    with pytest.raises(StreamingQueryException, match="was trimmed"):
+        stream.run()
+
+
 def test_a_start_ledger_before_the_first_one_of_a_log_is_its_beginning(
     stream: Stream, publish: Publish, topic: str
 ) -> None:
