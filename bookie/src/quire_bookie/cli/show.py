@@ -1,7 +1,7 @@
 """`quire config show`: every setting, its value, and who set it."""
 
 import json
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,7 +47,8 @@ def register(commands: Commands) -> None:
 
 def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
     """The settings as text."""
-    values = {key: value for key, value, _, _ in loaded.rows()}
+    # YAML knows no enumerations, which JSON and TOML print as their texts.
+    values = {key: value.value if isinstance(value, Enum) else value for key, value, _, _ in loaded.rows()}
     if form is Format.JSON:
         return json.dumps(values, indent=2) + "\n"
     if form is Format.YAML:
