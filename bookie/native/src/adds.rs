@@ -144,6 +144,16 @@ pub fn encode_copies(prefix: &[u8], ledger: i64, entries: &Bound<'_, PyList>) ->
     })
 }
 
+/// Whether a stored entry is that one, and matches its CRC32C.
+fn is_good(data: &[u8], ledger: i64, entry: i64) -> bool {
+    if data.len() < HEADER_BYTES + CHECKSUM_BYTES || be_i64(data, 0) != ledger || be_i64(data, 8) != entry {
+        return false;
+    }
+    let payload = &data[HEADER_BYTES + CHECKSUM_BYTES..];
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&data[..HEADER_BYTES]), payload);
+    data[HEADER_BYTES..HEADER_BYTES + CHECKSUM_BYTES] == crc.to_be_bytes()
+}
+
 /// LAC and length of the good entries in front; see `plain_adds.check_entries`.
 #[pyfunction]
 pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> PyResult<Vec<i64>> {
@@ -152,12 +162,7 @@ pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> Py
     for entry in entries.iter() {
         let view = Buffer::read(&entry)?;
         let data = view.bytes();
-        if data.len() < HEADER_BYTES + CHECKSUM_BYTES || be_i64(data, 0) != ledger || Some(be_i64(data, 8)) != wanted {
-            break;
-        }
-        let payload = &data[HEADER_BYTES + CHECKSUM_BYTES..];
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&data[..HEADER_BYTES]), payload);
-        if data[HEADER_BYTES..HEADER_BYTES + CHECKSUM_BYTES] != crc.to_be_bytes() {
+        if !wanted.is_some_and(|entry| is_good(data, ledger, entry)) {
             break;
         }
         found.push(be_i64(data, 16));
@@ -204,6 +209,15 @@ pub fn split_batch<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>
     let bytes = buffer.bytes();
     let view = PyMemoryView::from(body)?;
     let found = PyList::empty(py);
+    for (start, end) in batch_edges(bytes)? {
+        found.append(view.get_item(PySlice::new(py, start as isize, end as isize, 1))?)?;
+    }
+    Ok(found)
+}
+
+/// Where each entry of a batch begins and ends. ValueError when one runs over the end.
+pub fn batch_edges(bytes: &[u8]) -> PyResult<Vec<(usize, usize)>> {
+    let mut found = Vec::new();
     let mut at = 0usize;
     while at < bytes.len() {
         let start = at + 4;
@@ -212,7 +226,31 @@ pub fn split_batch<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>
             return Err(PyValueError::new_err("an entry runs over the end of its batch"));
         }
         at = start + size as usize;
-        found.append(view.get_item(PySlice::new(py, start as isize, at as isize, 1))?)?;
+        found.push((start, at));
     }
     Ok(found)
+}
+
+/// How many entries a batch has; see `plain_adds.count_batch`.
+#[pyfunction]
+pub fn count_batch(body: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let buffer = Buffer::read(body)?;
+    Ok(batch_edges(buffer.bytes())?.len())
+}
+
+/// How many entries in front of a batch are good; see `plain_adds.check_batch`.
+#[pyfunction]
+pub fn check_batch(ledger: i64, first: i64, body: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let buffer = Buffer::read(body)?;
+    let bytes = buffer.bytes();
+    let mut wanted = Some(first);
+    let mut count = 0usize;
+    for (start, end) in batch_edges(bytes)? {
+        if !wanted.is_some_and(|entry| is_good(&bytes[start..end], ledger, entry)) {
+            break;
+        }
+        count += 1;
+        wanted = wanted.and_then(|entry| entry.checked_add(1));
+    }
+    Ok(count)
 }

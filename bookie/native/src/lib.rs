@@ -7,6 +7,7 @@ mod adds;
 mod batches;
 mod buffers;
 mod flushes;
+mod messages;
 mod reads;
 
 use buffers::{new_bytes, Buffer};
@@ -235,6 +236,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(adds::check_entries, module)?)?;
     module.add_function(wrap_pyfunction!(adds::encode_stored, module)?)?;
     module.add_function(wrap_pyfunction!(adds::split_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::count_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(adds::check_batch, module)?)?;
     module.add_function(wrap_pyfunction!(take_adds, module)?)?;
     module.add_function(wrap_pyfunction!(batches::take_add_rows, module)?)?;
     module.add_function(wrap_pyfunction!(batches::store_rows, module)?)?;
@@ -246,6 +249,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reads::check_records, module)?)?;
     module.add_function(wrap_pyfunction!(reads::read_replies, module)?)?;
     module.add_function(wrap_pyfunction!(reads::batch_bodies, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::join_payloads, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::join_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::message_columns, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::run_segments, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::encode_runs, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::merge_blocks, module)?)?;

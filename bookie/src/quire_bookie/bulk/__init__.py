@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain, plain_adds, plain_flushes, plain_reads
+from quire_bookie.bulk import plain, plain_adds, plain_flushes, plain_messages, plain_reads
 
 
 def _chosen() -> ModuleType:
@@ -35,8 +35,17 @@ if TYPE_CHECKING:
         take_add_rows,
         take_adds,
     )
-    from quire_bookie.bulk.plain_adds import check_entries, encode_adds, encode_copies, encode_stored, split_batch
+    from quire_bookie.bulk.plain_adds import (
+        check_batch,
+        check_entries,
+        count_batch,
+        encode_adds,
+        encode_copies,
+        encode_stored,
+        split_batch,
+    )
     from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
+    from quire_bookie.bulk.plain_messages import join_batch, join_payloads, message_columns
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
     _steps = _chosen()
@@ -55,6 +64,11 @@ else:
     encode_stored, split_batch = _stored.encode_stored, _stored.split_batch
     _flushes = _steps if hasattr(_steps, "run_segments") else plain_flushes
     encode_runs, merge_blocks, run_segments = _flushes.encode_runs, _flushes.merge_blocks, _flushes.run_segments
+    _batches = _steps if hasattr(_steps, "check_batch") else plain_adds
+    check_batch, count_batch = _batches.check_batch, _batches.count_batch
+    _messages = _steps if hasattr(_steps, "join_batch") else plain_messages
+    join_batch, join_payloads = _messages.join_batch, _messages.join_payloads
+    message_columns = _messages.message_columns
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use: the bookie says so in its log when it starts."""
@@ -63,14 +77,19 @@ __all__ = [
     "IS_NATIVE",
     "add_replies",
     "batch_bodies",
+    "check_batch",
     "check_entries",
     "check_records",
+    "count_batch",
     "encode_adds",
     "encode_body",
     "encode_copies",
     "encode_runs",
     "encode_stored",
+    "join_batch",
+    "join_payloads",
     "merge_blocks",
+    "message_columns",
     "read_replies",
     "row_replies",
     "run_segments",

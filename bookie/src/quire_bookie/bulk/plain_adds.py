@@ -135,3 +135,13 @@ def split_batch(body: Buffer) -> list[memoryview]:
             raise ValueError("an entry runs over the end of its batch")
         entries.append(view[start:position])
     return entries
+
+
+def count_batch(body: Buffer) -> int:
+    """How many entries `split_batch` would give. ValueError as it."""
+    return len(split_batch(body))
+
+
+def check_batch(ledger: int, first: int, body: Buffer) -> int:
+    """How many of a batch's entries are those from `first` on and match their CRC32C. ValueError as `split_batch`."""
+    return len(check_entries(ledger, first, [*split_batch(body)])) // 2

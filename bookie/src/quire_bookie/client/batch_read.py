@@ -14,9 +14,10 @@ from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId
+from quire_bookie.wire.packed_entries import stored_bytes
 
 _Entry = TypeVar("_Entry")
-Decode: TypeAlias = Callable[[list[Buffer], EntryId], tuple[list[_Entry], LedgerError | None]]
+Decode: TypeAlias = Callable[[Sequence[Buffer], EntryId], tuple[Sequence[_Entry], LedgerError | None]]
 """Of consecutive stored entries those that are right, up to one that is not: see `ReadWay.decode_batch`."""
 
 
@@ -24,7 +25,7 @@ class Batch(NamedTuple, Generic[_Entry]):
     """Entries in order, at least one, and who gave them. `is_damaged`: the next one cannot be read there."""
 
     bookie: BookieId
-    entries: list[_Entry]
+    entries: Sequence[_Entry]
     payload_bytes: int
     """Of all together."""
     is_damaged: bool
@@ -83,20 +84,20 @@ class BatchRead(Generic[_Entry]):
     def _answered(self, bookie: BookieId, answer: Sequence[Buffer] | LedgerError) -> None:
         if self._result.done():
             return  # another replica was faster, or nobody waits any more
-        entries: list[_Entry] = []
-        taken: list[Buffer] = []
+        entries: Sequence[_Entry] = ()
+        taken: Sequence[Buffer] = ()
         is_damaged = False
         if isinstance(answer, LedgerError):
             is_damaged = not isinstance(answer, MISSING_ERRORS)
         else:
             # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
-            taken = list(answer[: self._count])
+            taken = answer if len(answer) <= self._count else answer[: self._count]
             entries, error = self._decode(taken, self._first)
             is_damaged = error is not None
         if is_damaged:
             self._way.links.health.failed(bookie)
         if entries:
-            size_bytes = sum(map(len, taken[: len(entries)]))
+            size_bytes = stored_bytes(taken if len(entries) == len(taken) else taken[: len(entries)])
             size_bytes -= len(entries) * (ENTRY_HEADER_BYTES + self._way.digest.size)
             self._result.set_result(Batch(bookie, entries, size_bytes, is_damaged))
             return

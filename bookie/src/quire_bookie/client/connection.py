@@ -22,6 +22,7 @@ from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
 from quire_bookie.wire.client_codec import ClientCodec, v2_batch_read, v2_read
 from quire_bookie.wire.messages import AddResponse, BatchReadResponse, ReadResponse, Response, Status, error_of
+from quire_bookie.wire.packed_entries import stored_bytes
 
 _log = logging.getLogger("quire.client.connection")
 _V3_FIRST_BYTE = b"\x0a"
@@ -319,7 +320,7 @@ class BookieConnection:
             return
         if response.status is Status.OK and response.entries:
             if self._hooks.health is not None:
-                now_s, size_bytes = self._received_s, sum(map(len, response.entries))
+                now_s, size_bytes = self._received_s, stored_bytes(response.entries)
                 self._hooks.health.answered(self.bookie, now_s - pending.asked_s, now_s, size_bytes)
             pending.answer(response.entries)
         else:

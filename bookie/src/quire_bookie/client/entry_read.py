@@ -17,9 +17,10 @@ from quire_bookie.client.bookie_link import Links, Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, QuorumError
-from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict
 from quire_bookie.wire.digest import Digest
+from quire_bookie.wire.packed_entries import PackedEntries
 
 EntryDone: TypeAlias = Callable[[EntryId, LedgerEntry | LedgerError], None]
 MISSING_ERRORS = (NoSuchEntryError, NoSuchLedgerError)
@@ -56,8 +57,9 @@ class ReadWay:
         found = self.digest.decode_entry(data, self.ledger, entry)
         return LedgerEntry(found.ledger, found.entry, found.lac, found.length, found.payload)
 
-    def decode_batch(self, entries: list[Buffer], first: EntryId) -> tuple[list[LedgerEntry], LedgerError | None]:
+    def decode_batch(self, stored: Sequence[Buffer], first: EntryId) -> tuple[list[LedgerEntry], LedgerError | None]:
         """Consecutive entries in stored bytes, as far as they are right, and what is wrong with the next one."""
+        entries = [*stored]
         heads = iter(self.digest.check_entries(entries, self.ledger, first))
         payload_at = ENTRY_HEADER_BYTES + self.digest.size
         found = [
@@ -71,8 +73,12 @@ class ReadWay:
             return found, error
         return found, None
 
-    def check_batch(self, entries: list[Buffer], first: EntryId) -> tuple[list[Buffer], LedgerError | None]:
+    def check_batch(self, stored: Sequence[Buffer], first: EntryId) -> tuple[Sequence[Buffer], LedgerError | None]:
         """As `decode_batch`, for whom the stored bytes are enough."""
+        packed = stored if isinstance(stored, PackedEntries) and self.digest.type is DigestType.CRC32C else None
+        if packed is not None and packed.are_right(self.ledger, first):
+            return packed, None
+        entries = [*stored]
         right = len(self.digest.check_entries(entries, self.ledger, first)) // 2
         try:
             for at in range(right, len(entries)):

@@ -1,9 +1,11 @@
 """One entry as a reader gets it, and entries as bookies store them. Values, nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire_bookie.model import Buffer, EntryId, LedgerId
+from quire_bookie.wire.packed_entries import stored_bytes
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class StoredRun(NamedTuple):
     """Consecutive entries, at least one, as a bookie stores them: header, digest, payload. Their digests were right."""
 
     first: EntryId
-    entries: list[Buffer]
+    entries: Sequence[Buffer]
     payload_bytes: int
     """Of all together."""
 
@@ -37,3 +39,8 @@ class StoredRun(NamedTuple):
     def end(self) -> int:
         """The entry after the last."""
         return self.first + len(self.entries)
+
+    @property
+    def head_bytes(self) -> int:
+        """What is in front of each payload: header and digest."""
+        return (stored_bytes(self.entries) - self.payload_bytes) // len(self.entries)

@@ -14,7 +14,7 @@ from typing import Self
 
 from quire_bookie.client.lac_poll import LacPolls
 from quire_bookie.client.lac_read import read_lac
-from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.range_read import RangeReader
@@ -79,11 +79,7 @@ class LedgerReader:
         when none has a confirmed entry readable the error says why, and is NoSuchEntryError only if all of them
         answered that they do not have it. An error after the first entries shortens the answer instead of raising.
         """
-        self._check_open()
-        if not 0 <= first <= last or last > self._lac:
-            raise NoSuchEntryError(
-                f"entries {first} to {last} of ledger {self.ledger_id}: it can be read up to {self._lac}"
-            )
+        self._check_range(first, last)
         known = self._metadata
         followed = await read_where_stored(
             self._handle, known, lambda metadata: self._range.read(metadata, first, last, bytes_max)
@@ -91,6 +87,14 @@ class LedgerReader:
         if self._metadata is known:
             self._metadata = followed.metadata  # only its segments differ: `_take` is what notices a close
         return followed.entries
+
+    async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredRun | None:
+        """As `read`, for whom the stored bytes are enough: no object is made of an entry. Digests are checked as well.
+
+        None where no replica gives them in one piece: `read` gives them, or says why not.
+        """
+        self._check_range(first, last)
+        return await self._range.read_stored(self._metadata, first, last, bytes_max)
 
     def take_confirmed(self, entry: EntryId) -> None:
         """Take it from whoever wrote the ledger that everything up to `entry` is confirmed: it knows before bookies do.
@@ -213,6 +217,13 @@ class LedgerReader:
             return  # noticed meanwhile by another task: its end counts
         self._lac = max(self._lac, found.lac)
         self._length = max(self._length, found.length)
+
+    def _check_range(self, first: EntryId, last: EntryId) -> None:
+        self._check_open()
+        if not 0 <= first <= last or last > self._lac:
+            raise NoSuchEntryError(
+                f"entries {first} to {last} of ledger {self.ledger_id}: it can be read up to {self._lac}"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

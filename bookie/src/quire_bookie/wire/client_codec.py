@@ -7,7 +7,7 @@ Answers of V2 are matched by (ledger, entry, kind), of V3 by transaction.
 
 from collections.abc import Iterable, Sequence
 
-from quire_bookie.bulk import add_replies, split_batch
+from quire_bookie.bulk import add_replies
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.limits import FRAME_BYTES_MAX
 from quire_bookie.model import Buffer, EntryId, LedgerId
@@ -21,6 +21,7 @@ from quire_bookie.wire.messages import (
     Response,
     Status,
 )
+from quire_bookie.wire.packed_entries import PackedEntries
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from quire_bookie.wire.protobuf import parse
 from quire_bookie.wire.status import status_of_v2
@@ -197,7 +198,7 @@ def _v2_response(frame: memoryview, header: int) -> Response:
     if opcode == v2.BATCH_READ and len(frame) >= v2.BATCH_RESPONSE_FIXED_BYTES:
         request_id = int.from_bytes(frame[28:36], "big", signed=True)
         try:
-            entries = split_batch(frame[v2.BATCH_RESPONSE_FIXED_BYTES :])
+            entries = PackedEntries(frame[v2.BATCH_RESPONSE_FIXED_BYTES :])
         except ValueError as error:
             raise PeerProtocolError(f"a batch of {len(frame)} bytes: {error}") from error
         return BatchReadResponse(status, LedgerId(ledger), EntryId(entry), request_id, entries)

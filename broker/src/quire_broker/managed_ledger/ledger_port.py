@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata
+from quire_broker.offload.segment_writer import StoredEntries
 
 Payload: TypeAlias = Buffer | tuple[Buffer, ...]
 
@@ -110,6 +111,10 @@ class Reader(Handle, Protocol):
     @property
     def length(self) -> int:
         """Payload bytes up to there."""
+        ...
+
+    async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:
+        """Entries as bookies store them, at least one; None where nobody gives them in one piece: ask `read`."""
         ...
 
     async def close(self) -> None:

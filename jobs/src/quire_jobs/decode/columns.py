@@ -52,7 +52,8 @@ this row is not a message, its payload then holds the bytes as stored."""
 
 TIME_MS_MAX = 253_402_300_799_999
 """End of the year 9999, beyond which neither Spark nor Python has times."""
-_OF_ENTRY = ("topic", "partition", "ledger", "entry")
+OF_ENTRY = ("topic", "partition", "ledger", "entry")
+"""Columns that a message has from its entry."""
 
 
 class Rows:
@@ -98,7 +99,7 @@ class Rows:
 
     def _column(self, name: str, kind: pa.DataType, entries: pa.RecordBatch) -> pa.Array:
         count = len(self)
-        if name in _OF_ENTRY:
+        if name in OF_ENTRY:
             return entries.column(name).take(
                 pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.source)])
             )
@@ -113,19 +114,8 @@ class Rows:
         if name == "payload":
             return self._payloads()
         if name == "event_time":
-            return self._sparse(self.event_ms, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
-        return self._sparse(self.error if name == "_error" else getattr(self, name), kind)
-
-    def _sparse(self, values: dict[int, Any], kind: pa.DataType) -> pa.Array:
-        count = len(self)
-        if not values:
-            return pa.nulls(count, kind)
-        if len(values) == count:
-            return pa.array(list(values.values()), kind)
-        dense: list[Any] = [None] * count
-        for row, value in values.items():
-            dense[row] = value
-        return pa.array(dense, kind)
+            return sparse(self.event_ms, count, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+        return sparse(self.error if name == "_error" else getattr(self, name), count, kind)
 
     def _publish_times(self) -> pa.Array:
         kind = pa.timestamp("ms", tz="UTC")
@@ -154,3 +144,15 @@ class Rows:
             validity = pa.array([row not in self.null_payload for row in range(len(self))], pa.bool_()).buffers()[1]
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(self.payload))]
         return pa.Array.from_buffers(pa.binary(), len(self), buffers)
+
+
+def sparse(values: dict[int, Any], count: int, kind: pa.DataType) -> pa.Array:
+    """`count` rows, null where there is no value."""
+    if not values:
+        return pa.nulls(count, kind)
+    if len(values) == count:
+        return pa.array(list(values.values()), kind)
+    dense: list[Any] = [None] * count
+    for row, value in values.items():
+        dense[row] = value
+    return pa.array(dense, kind)

@@ -10,8 +10,6 @@ others, whether the transaction was committed or not: the outcome is not in the 
 """
 
 import struct
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from quire_bookie.errors import PeerProtocolError
 from quire_broker.compression import CompressionError, decompress
 from quire_broker.wire.entry import checksum_matches, peek
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+from quire_jobs.decode.bulk_messages import BulkMessages, key_bytes, not_base64
 from quire_jobs.decode.chunks import CHUNK_BYTES_MAX, LOOK_BACK_ENTRIES_MAX, Chunk, Chunks
 from quire_jobs.decode.columns import TIME_MS_MAX, Rows
 
@@ -31,6 +30,9 @@ _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
 _HEAD_MAGIC = 0x0E01
 _U32 = struct.Struct(">I")
 _SIGN = 1 << 63
+_BULK_WORTH = 16
+"""Entries that must be taken at once for it to be worth the batch of its own that they make."""
+_ALONE_MAX = 64
 
 
 class MessageDecoder:
@@ -49,6 +51,8 @@ class MessageDecoder:
         look_back_entries_max: int = LOOK_BACK_ENTRIES_MAX,
         batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
+        self._bulk = BulkMessages(columns)
+        self._alone = 1  # entries that are looked at one by one before many at a time are tried again
         self._rows = Rows(columns)
         self._before = before
         self._chunks = Chunks(chunk_bytes_max)
@@ -62,15 +66,30 @@ class MessageDecoder:
         offsets = memoryview(offsets_buffer).cast("i")[payloads.offset : payloads.offset + len(payloads) + 1]
         data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")
         rows, bytes_max = self._rows, self._batch_bytes_max
-        start = offsets[0]
-        for number in range(len(payloads)):
-            end = offsets[number + 1]
-            self._entry(number, data[start:end])
-            start = end
-            if rows.payload_bytes >= bytes_max:
-                yield rows.take(entries)
+        ready: list[pa.RecordBatch] = []
+        ready_bytes = number = 0
+        while number < len(payloads):
+            room = bytes_max - ready_bytes - rows.payload_bytes
+            taken = self._bulk.take(entries, data, offsets, number, room)
+            if taken.rows is not None:
+                if len(rows):
+                    ready_bytes += rows.payload_bytes
+                    ready.append(rows.take(entries))
+                ready.append(taken.rows)
+                ready_bytes += taken.size_bytes
+            self._alone = 1 if taken.stop - number >= _BULK_WORTH else min(2 * self._alone, _ALONE_MAX)
+            number = taken.stop
+            end = min(number + self._alone, len(payloads))
+            while number < end and ready_bytes + rows.payload_bytes < bytes_max:
+                self._entry(number, data[offsets[number] : offsets[number + 1]])
+                number += 1
+            if ready_bytes + rows.payload_bytes >= bytes_max:
+                yield _together([*ready, rows.take(entries)] if len(rows) else ready)
+                ready, ready_bytes = [], 0
         if len(rows):
-            yield rows.take(entries)
+            ready.append(rows.take(entries))
+        if ready:
+            yield _together(ready)
 
     def _entry(self, number: int, entry: memoryview) -> None:
         """One entry's messages to the rows."""
@@ -232,10 +251,11 @@ class MessageDecoder:
             return
         self._rows.key[row] = key
         if is_base64:
-            try:
-                self._rows.key_bytes[row] = b64decode(key, validate=True)
-            except Base64Error:
-                self._rows.error[row] = f"the key {key[:40]!r} is said to be base64 and is not"
+            decoded = key_bytes(key)
+            if decoded is None:
+                self._rows.error[row] = not_base64(key)
+            else:
+                self._rows.key_bytes[row] = decoded
 
     def _event_time(self, row: int, event_ms: int) -> None:
         if event_ms <= TIME_MS_MAX:
@@ -258,6 +278,12 @@ class MessageDecoder:
         rows.producer.append(None)
         rows.sequence_id.append(-1)
         self._payload(payload)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _metadata_of(entry: memoryview) -> tuple[MessageMetadata, int]:

@@ -10,8 +10,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from quire_bookie.bulk import join_payloads
+from quire_bookie.client import LedgerReader
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError
 from quire_bookie.model import Buffer, EntryId, LedgerId
+from quire_bookie.wire.packed_entries import PackedEntries
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import decode_list
 from quire_broker.managed_ledger.tiers import TieredReader
@@ -28,11 +31,29 @@ _log = logging.getLogger("quire.jobs.source")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive entries of one ledger, at least one. Payloads may be views that pin a larger buffer."""
+    """Consecutive entries of one ledger, at least one: `stored`, whose payloads begin behind `head_bytes`.
+
+    They may be views that pin a larger buffer.
+    """
 
     ledger_id: int
     first: int
-    payloads: Sequence[Buffer]
+    stored: Sequence[Buffer]
+    head_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def joined(self) -> tuple[Buffer, bytes]:
+        """The payloads behind one another: offsets of 32 bits, and bytes."""
+        if isinstance(self.stored, PackedEntries):
+            return self.stored.payloads(self.head_bytes)
+        return join_payloads(self.stored, self.head_bytes)
+
+    @property
+    def payloads(self) -> list[memoryview]:
+        """What was appended."""
+        return [memoryview(entry)[self.head_bytes :] for entry in self.stored]
 
 
 def _is_gone(error: LedgerError) -> bool:
@@ -77,7 +98,7 @@ class EntryRuns:
                 async with aclosing(self._span(span)) as runs:
                     async for run in runs:
                         yield run
-                        at = run.first + len(run.payloads)
+                        at = run.first + len(run)
             except LedgerError as error:
                 if not _is_gone(error):
                     raise
@@ -108,25 +129,31 @@ class EntryRuns:
 
     async def _span(self, span: Span) -> AsyncGenerator[Run, None]:
         source = await self._open(span)
-        ahead: asyncio.Task[Sequence[StoredEntries]] | None = None
+        ahead: asyncio.Task[Run] | None = None
         try:
             at = span.first
             while at <= span.last:
-                found = await (ahead or self._read(source, at, span.last))
-                first, at = at, at + len(found)
+                run = await (ahead or self._read(source, span, at))
                 ahead = None
+                at += len(run)
                 if at <= span.last:
-                    ahead = asyncio.get_running_loop().create_task(self._read(source, at, span.last))
-                yield Run(span.ledger_id, first, [entry.payload for entry in found])
+                    ahead = asyncio.get_running_loop().create_task(self._read(source, span, at))
+                yield run
         finally:
             if ahead is not None:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
             await source.close()
 
-    async def _read(self, source: EntrySource, first: int, last: int) -> Sequence[StoredEntries]:
-        last = min(last, first + self._options.batch_rows - 1)
-        return await source.read(EntryId(first), EntryId(last), self._options.batch_bytes)
+    async def _read(self, source: EntrySource, span: Span, first: int) -> Run:
+        last = EntryId(min(span.last, first + self._options.batch_rows - 1))
+        size_max = self._options.batch_bytes
+        if isinstance(source, LedgerReader):
+            stored = await source.read_stored(EntryId(first), last, size_max)
+            if stored is not None:
+                return Run(span.ledger_id, first, stored.entries, stored.head_bytes)
+        found = await source.read(EntryId(first), last, size_max)
+        return Run(span.ledger_id, first, [entry.payload for entry in found])
 
     async def _moved(self, log: LogName, span: Span) -> Span | None:
         """The span where it is by now, if it went to a bucket since the job was planned."""

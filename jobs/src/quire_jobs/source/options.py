@@ -53,7 +53,9 @@ class SourceOptions(BaseModel):
     start_time: datetime | None = Field(None, description="begin with the first message published then or later")
     end_time: datetime | None = Field(None, description="end before the first message published then or later")
     split_bytes: int = Field(64 << 20, ge=1, description="stored bytes that one Spark task reads")
-    batch_bytes: int = Field(4 << 20, ge=1, description="stored bytes that are read, decoded and given out at a time")
+    batch_bytes: int = Field(
+        4 << 20, ge=1, le=1 << 30, description="stored bytes that are read, decoded and given out at a time"
+    )
     batch_rows: int = Field(65_536, ge=1, description="entries that are read at a time")
     time_tolerance_s: int = Field(
         3600, ge=0, description="clocks of producers and brokers differ by no more, in s: which ledgers a filter skips"

@@ -8,13 +8,14 @@ import pyarrow as pa
 from quire_jobs.decode.messages import MessageDecoder
 from quire_jobs.decode.table import TableDecoder, TablePlan
 from quire_jobs.source.batches import entry_batch
-from quire_jobs.source.cluster import open_cluster, told
+from quire_jobs.source.cluster import told
 from quire_jobs.source.columns import arrow_schema
 from quire_jobs.source.entry_runs import EntryRuns, Run
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import Mode, SourceOptions
 from quire_jobs.source.spans import Split
+from quire_jobs.source.task_cluster import task_cluster
 
 _LOOK_BACK_STEP = 100
 
@@ -41,7 +42,7 @@ def read_split(
 
 
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
-    async with open_cluster(options) as cluster:
+    async with task_cluster(options) as cluster:
         with told():
             async with aclosing(EntryRuns(cluster, options).of(split.log, split.spans)) as runs:
                 async for run in runs:
@@ -56,14 +57,15 @@ def _before(options: SourceOptions, split: Split) -> Iterator[memoryview | bytes
 
 
 async def _runs_back(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
-    async with open_cluster(options) as cluster:
+    async with task_cluster(options) as cluster:
         reader = EntryRuns(cluster, options)
-        for span in split.before:
-            last = span.last
-            while last >= span.first:
-                part = span.cut(last - _LOOK_BACK_STEP + 1, last)
-                assert part is not None
-                found = [run async for run in reader.of(split.log, [part])]
-                for run in reversed(found):
-                    yield run
-                last = part.first - 1
+        with told():
+            for span in split.before:
+                last = span.last
+                while last >= span.first:
+                    part = span.cut(last - _LOOK_BACK_STEP + 1, last)
+                    assert part is not None
+                    found = [run async for run in reader.of(split.log, [part])]
+                    for run in reversed(found):
+                        yield run
+                    last = part.first - 1

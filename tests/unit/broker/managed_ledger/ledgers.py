@@ -193,6 +193,9 @@ class FakeReader:
             raise NoSuchEntryError(f"{first} to {last} of {self.ledger_id}")
         return await _read(self._world, self.ledger_id, first, last, bytes_max)
 
+    async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> None:
+        """In no piece: `read` tells."""
+
     async def close(self) -> None:
         self.closed = True
 

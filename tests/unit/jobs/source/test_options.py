@@ -53,6 +53,10 @@ def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
         ({"topic": "x", "spltBytes": "5"}, "there is no option spltBytes; did you mean splitBytes?"),
         ({"topic": "x", "mode": "rows"}, "mode = 'rows'"),
         ({"topic": "x", "splitBytes": "many"}, "splitBytes = 'many': expected a number of bytes"),
+        (
+            {"topic": "x", "batchBytes": "2g"},
+            "batchBytes = 2147483648: Input should be less than or equal to 1073741824",
+        ),
         ({"topic": "x", "startPosition": "12"}, "startPosition = '12': expected ledger:entry"),
         ({"topic": "x", "startTime": "yesterday"}, "startTime = 'yesterday': expected a time such as"),
         ({"topic": "x", "endPosition": "1:2", "startPosition": "2:0"}, "startPosition 2:0 is behind endPosition 1:2"),

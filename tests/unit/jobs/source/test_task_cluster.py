@@ -1,0 +1,110 @@
+"""Tasks of one process share an open cluster, until it is idle, old, or failed one of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quire_jobs.errors import SourceUnavailableError
+from quire_jobs.source import task_cluster as module
+from quire_jobs.source.options import SourceOptions, parse_options
+from quire_jobs.source.task_cluster import task_cluster
+
+HERE = parse_options({"metadata": "etcd://here:1", "ledgers": "1"})
+
+
+class Opened:
+    """What was opened, in order, and what of it is closed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.closed: list[int] = []
+        self.failure: Exception | None = None
+
+    @asynccontextmanager
+    async def open(self, _where: Any) -> AsyncIterator[Any]:
+        """In place of `open_cluster`."""
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        number = self.count
+        self.count += 1
+        try:
+            yield number
+        finally:
+            self.closed.append(number)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    found = Opened()
+    monkeypatch.setattr(module, "open_cluster", found.open)
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    return found
+
+
+async def use(where: SourceOptions = HERE, error: BaseException | None = None) -> Any:
+    """One task."""
+    async with task_cluster(where) as cluster:
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return cluster
+
+
+async def settle() -> None:
+    """Timers that are due, and what they set off."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_tasks_share_one_while_they_follow_one_another_and_the_last_leaves_none(opened: Opened) -> None:
+    async with task_cluster(HERE):
+        assert [await use(), *await asyncio.gather(use(), use())] == [0, 0, 0]
+        assert not opened.closed
+    assert await use() == 0
+    await asyncio.sleep(0.01)
+    assert 0 in opened.closed
+    assert await use() == 1
+
+
+async def test_another_address_is_another_cluster(opened: Opened) -> None:
+    there = parse_options({"metadata": "etcd://there:1", "ledgers": "1"})
+    assert [*await asyncio.gather(use(), use(there))] == [0, 1]
+
+
+async def test_one_that_failed_a_task_is_left_by_the_others_and_taken_by_nobody(opened: Opened) -> None:
+    async with task_cluster(HERE):
+        with pytest.raises(ValueError, match="broken"):
+            await use(error=ValueError("broken"))
+        assert await use() == 1
+        assert 0 not in opened.closed
+    await settle()
+    assert 0 in opened.closed
+
+
+async def test_a_task_that_is_cancelled_says_nothing_against_it(opened: Opened) -> None:
+    async with task_cluster(HERE):
+        with pytest.raises(asyncio.CancelledError):
+            await use(error=asyncio.CancelledError())
+        assert await use() == 0
+
+
+async def test_one_that_cannot_be_opened_is_told_to_all_and_tried_again(opened: Opened) -> None:
+    for failure in (SourceUnavailableError("no etcd"), RuntimeError("a mistake")):
+        opened.failure = failure
+        results = await asyncio.gather(use(), use(), return_exceptions=True)
+        assert [*results] == [failure, failure]
+    opened.failure = None
+    assert await use() == 0
+
+
+async def test_an_old_one_is_closed_when_its_last_task_is_done(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGE_MAX_S", 0.0)
+    async with task_cluster(HERE):
+        assert await use() == 1
+        assert 0 not in opened.closed
+    await settle()
+    assert sorted(opened.closed) == [0, 1]
