@@ -139,6 +139,13 @@ async def test_sequential_nodes_count_on_their_parent_and_never_repeat(store: Me
     assert sorted(keys) == sorted(f"/p/n-{n}" for n in range(2, 22))
 
 
+async def test_nodes_below_a_prefix_are_counted(store: MetadataStore) -> None:
+    assert await store.count("/p/") == 0
+    for key in ("/p", "/p/a", "/p/a/x", "/p/b", "/pq"):
+        await store.put(key, b"")
+    assert (await store.count("/p/"), await store.count("/p")) == (3, 5)
+
+
 async def test_children_are_the_first_names_below_and_need_no_parent(store: MetadataStore) -> None:
     for key in ("/p/a", "/p/a-b", "/p/a/x", "/p/a/y/z", "/p/c/d", "/pq", "/p/é", "/p/0"):
         await store.put(key, b"")

@@ -285,9 +285,12 @@ async def hole(
 
 
 async def fill(
-    world: World, client: SimClient, count: int
+    world: World, client: SimClient, count: int, *, pause_s_max: float = 0.05
 ) -> tuple[dict[LedgerId, LedgerHistory], list["asyncio.Task[None]"]]:
-    """Ledgers of several quorums, some of them to be closed soon, others written until the end of the faults."""
+    """Ledgers of several quorums, some of them to be closed soon, others written until the end of the faults.
+
+    `pause_s_max`: at most so long between two appends.
+    """
     ledgers: dict[LedgerId, LedgerHistory] = {}
     feeding = []
     for number in range(count):
@@ -297,13 +300,20 @@ async def fill(
         )
         history = ledgers[writer.ledger_id] = LedgerHistory()
         seconds = 2.0 if number % 2 else world.chance.uniform(5.0, 20.0)
-        feeding.append(world.on(client, feed(world, client, writer, history, seconds)))
+        feeding.append(world.on(client, feed(world, client, writer, history, seconds, pause_s_max)))
     return ledgers, feeding
 
 
-async def feed(world: World, client: SimClient, writer: LedgerWriter, history: LedgerHistory, seconds: float) -> None:
+async def feed(
+    world: World,
+    client: SimClient,
+    writer: LedgerWriter,
+    history: LedgerHistory,
+    seconds: float,
+    pause_s_max: float = 0.05,
+) -> None:
     """Write for a while, then close; a writer that cannot leaves its ledger to a recovery."""
-    await write(world, client, writer, history, world.loop.time() + seconds)
+    await write(world, client, writer, history, world.loop.time() + seconds, pause_s_max=pause_s_max)
     try:
         await writer.close()
     except QuireError:

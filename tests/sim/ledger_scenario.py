@@ -31,7 +31,15 @@ class Listener:
         self.stopped.set()
 
 
-async def write(world: World, client: SimClient, writer: LedgerWriter, history: LedgerHistory, end_s: float) -> None:
+async def write(
+    world: World,
+    client: SimClient,
+    writer: LedgerWriter,
+    history: LedgerHistory,
+    end_s: float,
+    *,
+    pause_s_max: float = 0.05,
+) -> None:
     """Submit entries of random sizes in random pieces until the end or a failure."""
     listener = Listener(history)
     writer.listener = listener
@@ -46,7 +54,7 @@ async def write(world: World, client: SimClient, writer: LedgerWriter, history: 
         except QuireError:
             return
         history.on_submit(first, payloads)
-        await asyncio.sleep(world.chance.uniform(0.0, 0.05))
+        await asyncio.sleep(world.chance.uniform(0.0, pause_s_max))
 
 
 async def read_all(reader: LedgerReader, history: LedgerHistory, who: str) -> None:

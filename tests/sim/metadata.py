@@ -275,6 +275,13 @@ class SimMetadataStore:
         await self._answer(write=False)
         return sorted(names)
 
+    async def count(self, prefix: str) -> int:
+        """Of what a listing would show."""
+        await self._travel()
+        found = 0 if self._server.listings_empty else sum(key.startswith(prefix) for key in self._server.nodes)
+        await self._answer(write=False)
+        return found
+
     async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
         """Pages of one snapshot."""
         await self._travel()

@@ -50,7 +50,7 @@ class SimKube:
     conflict_chance: float = 0.0
     shrinking: Callable[[int, int], None] = lambda before, after: None
     """Called before the StatefulSet is given fewer pods."""
-    releasing: Callable[[str], None] = lambda claim: None
+    releasing: Callable[[Manifest], None] = lambda claim: None
     """Called before a claim is deleted."""
     recording: Callable[[Manifest, Manifest], None] = lambda before, after: None
     """Called with two states of a resource before the second is written."""
@@ -135,7 +135,7 @@ class SimKube:
                 return
             assert kind in ("pods", "persistentvolumeclaims"), path
             if kind == "persistentvolumeclaims" and "deletionTimestamp" not in there["metadata"]:
-                self.releasing(path.rsplit("/", 1)[-1])
+                self.releasing(there)
             # Controllers take it away: a pod once its process has ended, a claim once no pod holds it.
             self.touch(path, there | {"metadata": there["metadata"] | {"deletionTimestamp": "now", "forced": force}})
 

@@ -31,6 +31,12 @@ class Promises:
     """Since when each mark is there."""
     away_s: float | None = None
     """Since when nobody reaches the metadata."""
+    bookies_on: dict[str, str] = field(default_factory=dict)
+    """Id by volume: who ran on it last."""
+    claims: Callable[[], set[str]] = set
+    """Uids of those that are there."""
+    claims_then: set[str] = field(default_factory=set)
+    """Those that were there when the replacement began."""
     step: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a step is put on record."""
 
@@ -55,10 +61,13 @@ class Promises:
         if after < self.ensemble:
             raise HistoryError(f"{after} bookies are left, and ensembles of {self.ensemble} are declared")
 
-    def releasing(self, claim: str) -> None:
-        """No ledger names a bookie whose volumes go, but those that are lost anyway."""
-        pod = claim.partition("-")[2]
-        self._check_unnamed(self._bookie_of(pod), f"{claim} is given up")
+    def releasing(self, claim: Manifest) -> None:
+        """No ledger names a bookie whose volumes go, but those that are lost anyway; nor does its successor's go."""
+        name, uid = claim["metadata"]["name"], claim["metadata"]["uid"]
+        self._check_unnamed(self.bookies_on.get(claim["spec"].get("volumeName", ""), ""), f"{name} is given up")
+        self._check_unnamed(self._bookie_of(name.partition("-")[2]), f"{name} is given up")
+        if (self.status().get("operation") or {}).get("type") == "Replace" and uid not in self.claims_then:
+            raise HistoryError(f"{name} is given up, which was made after the bookie was lost")
 
     def recording(self, before: Manifest, after: Manifest) -> None:
         """A step of an operation is put on record."""
@@ -67,6 +76,8 @@ class Promises:
         if step == (then.get("type"), then.get("step")):
             return
         self.step.set()
+        if now.get("type") == "Replace" and then.get("startedAt") != now.get("startedAt"):
+            self.claims_then = self.claims()
         if step == ("Drain", "Shrinking"):
             self._check_certain("a bookie is taken away")
             self._check_unnamed(bookie, "its pod is to be taken away")

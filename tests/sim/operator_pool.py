@@ -172,6 +172,8 @@ class Pool:
     operators: Operators
     disks: dict[str, SimDisk] = field(default_factory=dict)
     """By volume."""
+    held: set[str] = field(default_factory=set)
+    """Hosts on which nothing is started."""
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
     _volumes: dict[str, str] = field(default_factory=dict)
@@ -192,6 +194,7 @@ class Pool:
 
         promises = Promises(world, lambda: kube.objects.get(POOL, {}).get("status") or {}, ENSEMBLE)
         promises.watch_marks()
+        promises.claims = lambda: {one["metadata"]["uid"] for _, one in kube.of_kind("persistentvolumeclaims")}
         operators = Operators(kube, random.Random(world.chance.randrange(1 << 30)), work, world.loop.note)
         pool = cls(world, cluster, kube, Controllers(kube, {}), promises, operators)
         for number in range(8):
@@ -324,7 +327,7 @@ class Pool:
             self._work(name, self._end(path, metadata["uid"], host_of(name)))
         elif pod["spec"].get("nodeName") and ZONE_ANNOTATION in metadata.get("annotations", {}):
             place = self.world.bookies.get(host_of(name))
-            if place is None or place.running is None:
+            if (place is None or place.running is None) and host_of(name) not in self.held:
                 self._work(name, self._begin(pod, host_of(name)))
             ready = place is not None and place.running is not None and place.running.registration.registered
             status = {
@@ -356,6 +359,8 @@ class Pool:
         try:
             async with asyncio.timeout(120):
                 await self.world.start_bookie(host)
+            if place.running is not None:
+                self.promises.bookies_on[volume] = place.running.bookie_id
         except (QuireError, TimeoutError, asyncio.CancelledError) as error:
             self.world.loop.note(f"{host} did not start: {error}")
             if place.node is not None and place.running is None:

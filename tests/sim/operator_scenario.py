@@ -7,27 +7,28 @@ replica whole, and nobody knows the bookies any more that left. Without faults t
 """
 
 import asyncio
-import contextlib
+import random
+from dataclasses import dataclass
 
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.rack_map import RACK_MAP, decode_rack_map
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.settings import RecoverySettings
-from quire_operator.builders.naming import REPLACE_ANNOTATION
 from tests.sim.autorecovery_scenario import Cluster, fill, settle
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.operator_pool import ENSEMBLE, NAME, POOL, Pool, host_of
+from tests.sim.operator_pool import Pool
+from tests.sim.operator_trouble import DRAIN_STEPS, PATIENCE_S, REPLACE_STEPS, ROLL_STEPS, Trouble
 from tests.sim.world import World
 
-PATIENCE_S = 3000.0
 PLAIN = ("more", "fewer", "roll")
 HARMFUL = ("lost", "lost at once", "replace a living one")
 """Of these one at a time: an acknowledgement needs two bookies."""
 SECOND = (*PLAIN, "crash", "call off", "pause", "too few", "metadata away", "stand still", "stand still", "delete")
-FEWEST = 4
+PAUSE_S_MAX = 0.5
+"""Between two appends: the operator does not care how much a ledger has, and most of a run was entries."""
 
 
 async def until_quiet(pool: Pool, what: str) -> None:
@@ -42,80 +43,45 @@ async def until_quiet(pool: Pool, what: str) -> None:
             quiet_since = loop.time()
 
 
-async def wish(pool: Pool, what: str) -> None:
-    """What a person asks for, or what happens."""
-    world, replicas = pool.world, pool.kube.objects[POOL]["spec"]["replicas"]
-    pod = f"{NAME}-bookie-{world.chance.randrange(replicas)}"
-    world.loop.note(f"{what}: {pod}")
-    if what == "more":
-        pool.change(replicas=replicas + 1)
-    elif what == "fewer":
-        pool.change(replicas=max(FEWEST, replicas - 1))
-    elif what == "roll":
-        pool.change(image=f"quire:{world.chance.randrange(1000)}")
-    elif what.startswith("lost"):
-        pool.lose_node(pod)
-        if what == "lost at once":
-            world.loop.call_later(10.0, pool.ask_when_there, pod, REPLACE_ANNOTATION)
-    elif what == "replace a living one":
-        pool.annotate(pod, REPLACE_ANNOTATION)
-    elif what == "crash":
-        world.crash_bookie(host_of(pod), "random")
-    else:
-        await trouble(pool, what, replicas)
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What each round begins with, one of them, what happens in the midst of it, and at which steps."""
+
+    count: int
+    firsts: tuple[str, ...]
+    seconds: tuple[str, ...]
+    steps: tuple[str, ...]
+    harmful: tuple[str, ...] = ()
+    """Also in the midst of it, unless it began with one of them."""
 
 
-async def trouble(pool: Pool, what: str, replicas: int) -> None:
-    """What goes on for a while, and is over when this returns."""
-    world, seconds = pool.world, pool.world.chance.uniform(5.0, 60.0)
-    for _ in range(world.chance.randrange(4)):  # in the midst of an operation: right behind one of its steps
-        pool.promises.step.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pool.promises.step.wait(), 60.0)
-    if what == "call off":
-        pool.change(replicas=max(FEWEST, replicas - 1))
-        await asyncio.sleep(seconds)
-        pool.change(replicas=replicas)
-    elif what == "pause":
-        pool.change(paused=True)
-        await asyncio.sleep(seconds)
-        pool.change(paused=False)
-    elif what == "too few":
-        pool.change(replicas=ENSEMBLE - 1)
-        end_s = world.loop.time() + PATIENCE_S
-        while not any(one["reason"] == "BelowEnsemble" for one in pool.status.get("conditions", ())):
-            assert world.loop.time() < end_s, f"nobody says that these are too few: {pool.status}"
-            await asyncio.sleep(1.0)
-            pool.check()
-        pool.change(replicas=FEWEST)
-    elif what == "metadata away":
-        pool.promises.metadata_goes(away=True)
-        await asyncio.sleep(seconds)
-        pool.promises.metadata_goes(away=False)
-    elif what == "stand still":
-        await asyncio.sleep(world.chance.uniform(0.0, 3.0))
-        pool.operators.stand_still(seconds)
-    else:
-        assert what == "delete"
-        await pool.delete_and_apply(PATIENCE_S)
+ANY = Rounds(3, (*PLAIN, *PLAIN, *HARMFUL), SECOND, (*DRAIN_STEPS, *ROLL_STEPS, *REPLACE_STEPS), HARMFUL)
+DRAINS = Rounds(
+    2,
+    ("fewer", "fewer", "full, and fewer"),
+    ("metadata away", "metadata away", "too few", "delete", "delete", "lost", "call off", "crash"),
+    DRAIN_STEPS,
+)
+ROLLS = Rounds(2, ("roll",), ("stand still", "stand still", "unmended", "metadata away", "lost", "more"), ROLL_STEPS)
 
 
-Rounds = tuple[tuple[str, ...], tuple[str, ...]]
-"""What each round begins with, one of them, and what happens in the midst of it."""
-ANY: Rounds = ((*PLAIN, *PLAIN, *HARMFUL), SECOND)
-DRAINS: Rounds = (("fewer",), ("metadata away", "too few", "delete", "lost", "call off", "crash"))
-ROLLS: Rounds = (("roll",), ("stand still", "metadata away", "lost", "more"))
+Wish = tuple[str, str]
+"""What happens, and at which step of an operation."""
 
 
-def drawn(pool: Pool, rounds: Rounds) -> list[tuple[str, ...]]:
-    """What happens, one after the other."""
-    chance, (firsts, seconds) = pool.world.chance, rounds
-    count = 3 if rounds is ANY else 2
-    if pool.world.loop.plan.calm:
-        return [(what,) for what in (chance.sample(PLAIN, count) if rounds is ANY else firsts * count)]
-    found = [chance.choice(firsts) for _ in range(count)]
-    more = () if rounds is not ANY else HARMFUL
-    return [(what, chance.choice(seconds if what in HARMFUL else (*seconds, *more))) for what in found]
+def drawn(seed: int, rounds: Rounds, *, calm: bool) -> list[list[Wish]]:
+    """What happens in each round, one after the other. By the seed alone: what a seed is about can be known unrun."""
+    chance = random.Random(seed)
+    if calm:
+        plain = [what for what in PLAIN if what in rounds.firsts]
+        count = rounds.count if rounds is ANY else 1
+        return [[(what, "")] for what in chance.sample(plain, min(count, len(plain)))]
+    found = []
+    for _ in range(rounds.count):
+        first = chance.choice(rounds.firsts)
+        seconds = (*rounds.seconds, *(() if first in HARMFUL else rounds.harmful))
+        found.append([(first, ""), (chance.choice(seconds), chance.choice(rounds.steps))])
+    return found
 
 
 async def run_drains(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
@@ -154,17 +120,28 @@ async def run(loop: SimLoop, seed: int, rounds: Rounds = ANY) -> dict[LedgerId, 
     await until_quiet(pool, "first")
     writing, reading = [await world.start_client(host) for host in ("writer", "reader")]
     everything: dict[LedgerId, LedgerHistory] = {}
-    for wishes in drawn(pool, rounds):
-        ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 5))
-        everything |= ledgers
-        for what in wishes:
-            await asyncio.sleep(world.chance.choice((world.chance.uniform(0.0, 6.0), world.chance.uniform(0.0, 60.0))))
+    fresh: dict[LedgerId, LedgerHistory] = {}
+    feeding: list[asyncio.Task[None]] = []
+
+    async def more_ledgers() -> None:
+        made, fed = await fill(world, writing, world.chance.randrange(2, 5), pause_s_max=PAUSE_S_MAX)
+        fresh.update(made)
+        feeding.extend(fed)
+
+    trouble = Trouble(pool, more_ledgers)
+    for wishes in drawn(seed, rounds, calm=loop.plan.calm):
+        await more_ledgers()
+        for what, step in wishes:
+            await asyncio.sleep(world.chance.uniform(0.0, 6.0))
             pool.check()
-            await wish(pool, what)
+            await trouble.wish(what, step)
         await asyncio.gather(*feeding)
-        for ledger, history in ledgers.items():
+        for ledger, history in fresh.items():
             await recover(world, reading, ledger, history, "reader")
-        await until_quiet(pool, ", ".join(wishes))
+        everything |= fresh
+        fresh.clear()
+        feeding.clear()
+        await until_quiet(pool, ", ".join(what for what, _ in wishes))
     await settle(world, everything)
     for ledger, history in everything.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))

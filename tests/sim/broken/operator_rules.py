@@ -71,11 +71,11 @@ def _writes_after_a_lost_lease() -> tuple[Any, ...]:
 
 
 OPERATOR_RULES = (
-    Variant("operator: no second look before the pod goes", "operator drains", None, _without_a_second_look),
-    Variant("operator: silence is a removed cookie", "operator drains", None, _silence_is_a_cookie_removed),
-    Variant("operator: scaled below the ensemble", "operator drains", None, _below_the_ensemble),
-    Variant("operator: claims go before the drain ends", "operator drains", None, _claims_go_before_the_drain_ends),
-    Variant("operator: rolls without waiting", "operator rolls", None, _rolls_without_waiting),
-    Variant("operator: claims by name, not by uid", "operator", None, _claims_by_name),
-    Variant("operator: writes after a lost lease", "operator rolls", 3, _writes_after_a_lost_lease),
+    Variant("operator: no second look before the pod goes", "operator drains", 6, _without_a_second_look),
+    Variant("operator: silence is a removed cookie", "operator drains", 1, _silence_is_a_cookie_removed),
+    Variant("operator: scaled below the ensemble", "operator drains", 3, _below_the_ensemble),
+    Variant("operator: claims go before the drain ends", "operator drains", 4, _claims_go_before_the_drain_ends),
+    Variant("operator: rolls without waiting", "operator rolls", 4, _rolls_without_waiting),
+    Variant("operator: claims by name, not by uid", "operator", 9, _claims_by_name),
+    Variant("operator: writes after a lost lease", "operator rolls", 2, _writes_after_a_lost_lease),
 )

@@ -41,6 +41,7 @@ class RecoveryApi:
             web.put(f"{_ROOT}/trigger_audit", self._audit),
             web.get(f"{_ROOT}/lost_bookie_recovery_delay", self._delay),
             web.put(f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay),
+            web.get("/api/v1/quire/under-replication", self._standing),
             web.get("/api/v1/quire/unrecoverable", self._unrecoverable),
         ]
 
@@ -62,24 +63,23 @@ class RecoveryApi:
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:
-        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper.
-
-        Ours: with `print_mark_time` when each was first marked, in ms since the epoch, or null.
-        """
+        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper."""
         wanted = request.query.get("missingreplica")
         unwanted = request.query.get("excludingmissingreplica")
         found: dict[str, list[str]] = {}
-        marked_ms: dict[str, int | None] = {}
         async for page in self._marks.marks():
             for mark in page:
                 if (wanted is None or wanted in mark.bookies) and (unwanted is None or unwanted not in mark.bookies):
                     found[str(mark.ledger)] = list(mark.bookies)
-                    marked_ms[str(mark.ledger)] = mark.marked_ms
         if not found:
             raise RefusedError(404, "No under replicated ledgers found")
-        if flag(request, "print_mark_time"):
-            return web.json_response(marked_ms)
         return web.json_response(found if flag(request, "print_missing_replica") else [int(key) for key in found])
+
+    async def _standing(self, _: web.Request) -> web.Response:
+        """How many ledgers lack replicas, but for accepted losses: cheap, however many there are."""
+        notes = [note async for page in self._notes.pages() for note in page]
+        found = await self._marks.standing(note.ledger for note in notes if note.accepted_ms is not None)
+        return web.json_response({"count": found.count, "oldest_ms": found.oldest_ms})
 
     async def _auditor(self, _: web.Request) -> web.Response:
         leader = await current_leader(self._store)

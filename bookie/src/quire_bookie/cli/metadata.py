@@ -4,11 +4,13 @@ Owns arguments, tables and exit codes. With `--json` each command prints one JSO
 for a CronJob's log. Speaks to etcd and to the bookies itself: after a restore no other process may run yet.
 """
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate
 
 import typer
 
@@ -30,6 +32,47 @@ Backup = Annotated[str | None, typer.Option("--backup", help="Name of a backup. 
 Endpoint = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3 service. [AWS_ENDPOINT_URL, or AWS]")]
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster that a command is about: its settings, and whether a program reads the answer."""
+
+    settings: "AutoRecoveryProcessConfig"
+    as_json: bool
+
+
+def on_cluster(
+    commands: Commands, app: typer.Typer, name: str | None = None
+) -> Callable[[Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]], None]:
+    """Make a coroutine function a command: after its own options come those with which each command finds the cluster.
+
+    `name` where it is not the function's.
+    """
+
+    def add(work: Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]) -> None:
+        def command(
+            metadata: Metadata = None,
+            as_json: AsJson = False,
+            config: ConfigFile = None,
+            set_: Settings = None,
+            **own: Any,
+        ) -> None:
+            async def on_its_cluster() -> None:
+                await work(Cluster(settings_of(commands, metadata, config, set_), as_json), **own)
+
+            run(as_json, on_its_cluster)
+
+        # What Typer asks a function for.
+        _cluster, *mine = inspect.signature(work).parameters.values()
+        *shared, _own = inspect.signature(command).parameters.values()
+        taken = [*mine, *shared]
+        command.__name__, command.__doc__ = work.__name__, work.__doc__
+        command.__annotations__ = {each.name: each.annotation for each in taken}
+        setattr(command, "__signature__", inspect.Signature(taken))  # noqa: B010  no type knows of it
+        app.command(name)(command)
+
+    return add
+
+
 def register(commands: Commands) -> None:
     """Add `quire metadata`."""
     app = new_app("Back up and restore the cluster's metadata.")
@@ -42,45 +85,38 @@ def register(commands: Commands) -> None:
 
 
 def _add_backup(commands: Commands, app: typer.Typer) -> None:
-    @app.command()
-    def backup(
+    @on_cluster(commands, app)
+    async def backup(
+        cluster: Cluster,
         to: Annotated[str, typer.Option("--to", help="Where: s3://bucket/prefix or file:///folder.")],
         keep: Annotated[int | None, typer.Option(min=1, help="Remove older backups of this cluster.")] = None,
-        metadata: Metadata = None,
         endpoint: Endpoint = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Write everything that etcd holds of the cluster, at one revision, but for what belongs to sessions."""
 
-        async def work() -> None:
-            from quire_bookie.backup.taking import keep_newest, take_backup
-            from quire_bookie.env.chance import SystemChance
-            from quire_bookie.env.clock import SystemClock
-            from quire_bookie.metadata.restoration import RESTORATION
+        from quire_bookie.backup.taking import keep_newest, take_backup
+        from quire_bookie.env.chance import SystemChance
+        from quire_bookie.env.clock import SystemClock
+        from quire_bookie.metadata.restoration import RESTORATION
 
-            place = place_of(to, endpoint)
-            clock = SystemClock()
-            settings = settings_of(commands, metadata, config, set_)
-            store = await store_of(settings)
-            try:
-                manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
-                # While a person looks at a restore, older backups may be the better ones: none of them goes.
-                reviewing = await store.get(RESTORATION) is not None
-            finally:
-                await store.close()
-            removed = [] if keep is None or reviewing else await keep_newest(place, manifest, keep, clock)
-            row = row_of(manifest) | {
-                "to": to,
-                "removed": removed,
-                "milliseconds": clock.now_ms() - manifest.created_ms,
-            }
-            said = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
-            said += "" if manifest.revision is None else f", at revision {manifest.revision}"
-            tell(as_json, row, said + (f"; removed {', '.join(removed)}" if removed else ""))
-
-        run(as_json, work)
+        place = place_of(to, endpoint)
+        clock = SystemClock()
+        store = await store_of(cluster.settings)
+        try:
+            manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
+            # While a person looks at a restore, older backups may be the better ones: none of them goes.
+            reviewing = await store.get(RESTORATION) is not None
+        finally:
+            await store.close()
+        removed = [] if keep is None or reviewing else await keep_newest(place, manifest, keep, clock)
+        row = row_of(manifest) | {
+            "to": to,
+            "removed": removed,
+            "milliseconds": clock.now_ms() - manifest.created_ms,
+        }
+        said = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
+        said += "" if manifest.revision is None else f", at revision {manifest.revision}"
+        tell(cluster.as_json, row, said + (f"; removed {', '.join(removed)}" if removed else ""))
 
 
 def _add_looking(app: typer.Typer) -> None:

@@ -15,19 +15,16 @@ import typer
 
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.metadata import (
-    AsJson,
     Backup,
+    Cluster,
     Endpoint,
     From,
-    Metadata,
+    on_cluster,
     place_of,
     row_of,
-    run,
-    settings_of,
     store_of,
     tell,
 )
-from quire_bookie.cli.settings import ConfigFile, Settings
 from quire_bookie.cli.tables import print_table
 from quire_bookie.errors import ConfigError
 
@@ -79,43 +76,37 @@ def register(commands: Commands, app: typer.Typer) -> None:
 
 
 def _add_restore(commands: Commands, app: typer.Typer) -> None:
-    @app.command()
-    def restore(
+    @on_cluster(commands, app)
+    async def restore(
+        cluster: Cluster,
         from_: From,
         backup: Backup = None,
         yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: only say what would be done.")] = False,
-        metadata: Metadata = None,
         endpoint: Endpoint = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Write a backup into a new, empty etcd, and hold what could destroy what is newer on the bookies."""
 
-        async def work() -> None:
-            from quire_bookie.backup import restore as restoring
-            from quire_bookie.backup.reading import choose_backup
-            from quire_bookie.env.clock import SystemClock
+        from quire_bookie.backup import restore as restoring
+        from quire_bookie.backup.reading import choose_backup
+        from quire_bookie.env.clock import SystemClock
 
-            place = place_of(from_, endpoint)
-            clock = SystemClock()
-            manifest = await choose_backup(place, backup)
-            store = await store_of(settings_of(commands, metadata, config, set_))
-            try:
-                seen = await restoring.look_at_store(store, manifest)
-                found = await restoring.look_at_backup(place, manifest)
-                if not as_json:
-                    typer.echo(_plan(manifest, seen, found, clock.now_ms()))
-                if yes:
-                    await restoring.restore(store, place, manifest, seen, found, clock=clock)
-            finally:
-                await store.close()
-            took_ms = clock.now_ms()
-            done = "restored" if yes else "nothing was changed; do it with --yes"
-            row = row_of(manifest) | {"restored": yes, "registered": list(seen.registered), "atMs": took_ms}
-            tell(as_json, row, done if not yes else f"backup {manifest.name} is {done}. {_NEXT}")
-
-        run(as_json, work)
+        place = place_of(from_, endpoint)
+        clock = SystemClock()
+        manifest = await choose_backup(place, backup)
+        store = await store_of(cluster.settings)
+        try:
+            seen = await restoring.look_at_store(store, manifest)
+            found = await restoring.look_at_backup(place, manifest)
+            if not cluster.as_json:
+                typer.echo(_plan(manifest, seen, found, clock.now_ms()))
+            if yes:
+                await restoring.restore(store, place, manifest, seen, found, clock=clock)
+        finally:
+            await store.close()
+        took_ms = clock.now_ms()
+        done = "restored" if yes else "nothing was changed; do it with --yes"
+        row = row_of(manifest) | {"restored": yes, "registered": list(seen.registered), "atMs": took_ms}
+        tell(cluster.as_json, row, done if not yes else f"backup {manifest.name} is {done}. {_NEXT}")
 
 
 _NEXT = (
@@ -151,7 +142,7 @@ def _holds(seen: "StoreSeen") -> str:
 
 
 @contextlib.asynccontextmanager
-async def _reviewing(commands: Commands, metadata: str | None, config: Any, set_: Any) -> AsyncIterator[Reviewing]:
+async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
     from quire_bookie.backup.holdings import BookieQuestions
     from quire_bookie.backup.settling import under_review
     from quire_bookie.cli.client_security_settings import client_security_settings
@@ -161,7 +152,7 @@ async def _reviewing(commands: Commands, metadata: str | None, config: Any, set_
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.recovery.access import ClusterAccess
 
-    settings = settings_of(commands, metadata, config, set_)
+    settings = cluster.settings
     security = client_security_settings(settings)
     store = await store_of(settings)
     async with contextlib.AsyncExitStack() as undo:
@@ -188,52 +179,44 @@ def _http_context(security: "ClientSecuritySettings") -> "SSLContext":
 
 
 def _add_orphans_list(commands: Commands, app: typer.Typer) -> None:
-    @app.command("list")
-    def list_(
+    @on_cluster(commands, app, "list")
+    async def list_(
+        cluster: Cluster,
         gone: Annotated[bool, typer.Option("--gone", help="Also ledgers that no bookie holds any more.")] = False,
-        metadata: Metadata = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Compare the metadata with what the bookies hold. Reads only."""
 
-        async def work() -> None:
-            from quire_bookie.backup.review import Kind, review
-            from quire_bookie.metadata.restoration import given_up
+        from quire_bookie.backup.review import Kind, review
+        from quire_bookie.metadata.restoration import given_up
 
-            async with _reviewing(commands, metadata, config, set_) as now:
-                holdings = await now.questions.holdings()
-                found = await review(now.access.nodes, now.questions, holdings)
-                dropped = await given_up(now.access.metadata)
-                rows = []
-                for one in found.differences:
-                    if one.kind is Kind.GONE and not gone:
-                        continue
-                    row: dict[str, Any] = {
-                        "ledger": one.ledger,
-                        "kind": one.kind.value,
-                        "lastEntry": one.last,
-                        "why": one.why,
-                    }
-                    row |= await _size_and_time(now, one.bookies, one.ledger) | {"bookies": list(one.bookies)}
-                    rows.append(row | {"decided": "drop" if one.ledger in dropped else None})
-            unsure = {str(ledger): why for ledger, why in found.unsure.items()}
-            if as_json:
-                silent = dict(holdings.silent)
-                tell(True, {"differences": rows, "unsure": unsure, "silent": silent, "compared": found.compared}, "")
-                return
-            if rows:
-                names = ("ledger", "kind", "lastEntry", "bytes", "lastWrite", "bookies", "decided", "why")
-                cells = [
-                    tuple(", ".join(row[name]) if name == "bookies" else row[name] for name in names) for row in rows
-                ]
-                print_table(("ledger", "kind", "last entry", "bytes", "last write", "held by", "decided", "why"), cells)
-            for why in (*holdings.silent.values(), *unsure.values()):
-                typer.echo(f"not complete: {why}", err=True)
-            typer.echo(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide about", err=True)
-
-        run(as_json, work)
+        async with _reviewing(cluster) as now:
+            holdings = await now.questions.holdings()
+            found = await review(now.access.nodes, now.questions, holdings)
+            dropped = await given_up(now.access.metadata)
+            rows = []
+            for one in found.differences:
+                if one.kind is Kind.GONE and not gone:
+                    continue
+                row: dict[str, Any] = {
+                    "ledger": one.ledger,
+                    "kind": one.kind.value,
+                    "lastEntry": one.last,
+                    "why": one.why,
+                }
+                row |= await _size_and_time(now, one.bookies, one.ledger) | {"bookies": list(one.bookies)}
+                rows.append(row | {"decided": "drop" if one.ledger in dropped else None})
+        unsure = {str(ledger): why for ledger, why in found.unsure.items()}
+        if cluster.as_json:
+            silent = dict(holdings.silent)
+            tell(True, {"differences": rows, "unsure": unsure, "silent": silent, "compared": found.compared}, "")
+            return
+        if rows:
+            names = ("ledger", "kind", "lastEntry", "bytes", "lastWrite", "bookies", "decided", "why")
+            cells = [tuple(", ".join(row[name]) if name == "bookies" else row[name] for name in names) for row in rows]
+            print_table(("ledger", "kind", "last entry", "bytes", "last write", "held by", "decided", "why"), cells)
+        for why in (*holdings.silent.values(), *unsure.values()):
+            typer.echo(f"not complete: {why}", err=True)
+        typer.echo(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide about", err=True)
 
 
 async def _size_and_time(now: Reviewing, bookies: tuple[str, ...], ledger: int) -> dict[str, Any]:
@@ -253,8 +236,9 @@ async def _size_and_time(now: Reviewing, bookies: tuple[str, ...], ledger: int) 
 
 
 def _add_adopt(commands: Commands, app: typer.Typer) -> None:
-    @app.command()
-    def adopt(
+    @on_cluster(commands, app)
+    async def adopt(
+        cluster: Cluster,
         ledgers: Annotated[list[int] | None, typer.Argument(metavar="LEDGER...", min=0, help="Ids of ledgers.")] = None,
         all_: Annotated[
             bool, typer.Option("--all", help="Every one that `orphans list` shows and nobody dropped.")
@@ -267,50 +251,43 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
             bool, typer.Option("--accept-missing", help="Entries that no bookie holds are given up.")
         ] = False,
         without: Without = None,
-        metadata: Metadata = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Rebuild the metadata of ledgers from what the bookies hold of them, and close each where that ends."""
 
-        async def work() -> None:
-            from quire_bookie.backup.adoption import adopt as adopt_
-            from quire_bookie.backup.adoption import gather_evidence
-            from quire_bookie.backup.format import BackupError
-            from quire_bookie.client.ledger_description import describe
-            from quire_bookie.errors import LedgerError
-            from quire_bookie.model import BookieId, DigestType, LedgerId
+        from quire_bookie.backup.adoption import adopt as adopt_
+        from quire_bookie.backup.adoption import gather_evidence
+        from quire_bookie.backup.format import BackupError
+        from quire_bookie.client.ledger_description import describe
+        from quire_bookie.errors import LedgerError
+        from quire_bookie.model import BookieId, DigestType, LedgerId
 
-            if bool(ledgers) == all_:
-                raise ConfigError("name the ledgers to adopt, or give --all")
-            password = b"" if password_file is None else _password(password_file)
-            rows, refused = [], {}
-            async with _reviewing(commands, metadata, config, set_) as now:
-                known = await now.questions.known()
-                lost = [BookieId(one) for one in without or []]
-                for ledger in map(LedgerId, await _undecided(now) if all_ else ledgers or []):
-                    try:
-                        evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
-                        closed = await adopt_(
-                            *(now.access, ledger, evidence, now.restoration.value.backup, password),
-                            digest=None if digest is None else DigestType[digest.name],
-                            accept_missing=accept_missing,
-                        )
-                    except (BackupError, LedgerError) as error:
-                        # One that needs another password or a bookie that is away is no reason to leave the others.
-                        refused[int(ledger)] = str(error)
-                        continue
-                    missing = sum(last - first + 1 for first, last in evidence.absent)
-                    rows.append(describe(ledger, closed) | {"missingEntries": missing})
-                    if not as_json:
-                        typer.echo(_adopted(rows[-1]))
-            if as_json and not refused:
-                tell(True, {"adopted": rows}, "")
-            if refused:
-                raise BackupError(_not_adopted(len(rows), refused))
-
-        run(as_json, work)
+        if bool(ledgers) == all_:
+            raise ConfigError("name the ledgers to adopt, or give --all")
+        password = b"" if password_file is None else _password(password_file)
+        rows, refused = [], {}
+        async with _reviewing(cluster) as now:
+            known = await now.questions.known()
+            lost = [BookieId(one) for one in without or []]
+            for ledger in map(LedgerId, await _undecided(now) if all_ else ledgers or []):
+                try:
+                    evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
+                    closed = await adopt_(
+                        *(now.access, ledger, evidence, now.restoration.value.backup, password),
+                        digest=None if digest is None else DigestType[digest.name],
+                        accept_missing=accept_missing,
+                    )
+                except (BackupError, LedgerError) as error:
+                    # One that needs another password or a bookie that is away is no reason to leave the others.
+                    refused[int(ledger)] = str(error)
+                    continue
+                missing = sum(last - first + 1 for first, last in evidence.absent)
+                rows.append(describe(ledger, closed) | {"missingEntries": missing})
+                if not cluster.as_json:
+                    typer.echo(_adopted(rows[-1]))
+        if cluster.as_json and not refused:
+            tell(True, {"adopted": rows}, "")
+        if refused:
+            raise BackupError(_not_adopted(len(rows), refused))
 
 
 def _not_adopted(done: int, refused: dict[int, str]) -> str:
@@ -344,120 +321,103 @@ def _password(file: Path) -> bytes:
 
 
 def _add_drop(commands: Commands, app: typer.Typer) -> None:
-    @app.command()
-    def drop(
+    @on_cluster(commands, app)
+    async def drop(
+        cluster: Cluster,
         ledger: Ledger,
-        metadata: Metadata = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Say that what bookies hold of a ledger beyond the metadata may go. Nothing is deleted before release-hold."""
 
-        async def work() -> None:
-            from quire_bookie.metadata.restoration import give_up
-            from quire_bookie.model import LedgerId
+        from quire_bookie.metadata.restoration import give_up
+        from quire_bookie.model import LedgerId
 
-            async with _reviewing(commands, metadata, config, set_) as now:
-                await give_up(now.access.metadata, LedgerId(ledger))
-            tell(as_json, {"ledger": ledger, "decided": "drop"}, f"ledger {ledger} may go once the hold is released")
-
-        run(as_json, work)
+        async with _reviewing(cluster) as now:
+            await give_up(now.access.metadata, LedgerId(ledger))
+        tell(
+            cluster.as_json, {"ledger": ledger, "decided": "drop"}, f"ledger {ledger} may go once the hold is released"
+        )
 
 
 def _add_cookies(commands: Commands, app: typer.Typer) -> None:
     cookies = new_app("Bookies that the restored metadata does not know, or knows as they were.")
     app.add_typer(cookies, name="cookies")
 
-    @cookies.command("list")
-    def list_(
-        metadata: Metadata = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None
+    @on_cluster(commands, cookies, "list")
+    async def list_(
+        cluster: Cluster,
     ) -> None:
         """List running bookies without a cookie, and cookies without a running bookie."""
 
-        async def work() -> None:
-            from quire_bookie.metadata.cookies import Cookies
+        from quire_bookie.metadata.cookies import Cookies
 
-            async with _reviewing(commands, metadata, config, set_) as now:
-                known = set(await Cookies(now.access.metadata).bookies())
-                running = now.access.registered
-            rows = [{"bookie": one, "state": "runs without a cookie: accept it"} for one in sorted(running - known)]
-            rows += [
-                {"bookie": one, "state": "does not run: start it; it may have been decommissioned after the backup"}
-                for one in sorted(known - running)
-            ]
-            rows += [{"bookie": one, "state": "known"} for one in sorted(known & running)]
-            if as_json:
-                tell(True, {"bookies": rows}, "")
-            else:
-                print_table(("bookie", "state"), [(row["bookie"], row["state"]) for row in rows])
+        async with _reviewing(cluster) as now:
+            known = set(await Cookies(now.access.metadata).bookies())
+            running = now.access.registered
+        rows = [{"bookie": one, "state": "runs without a cookie: accept it"} for one in sorted(running - known)]
+        rows += [
+            {"bookie": one, "state": "does not run: start it; it may have been decommissioned after the backup"}
+            for one in sorted(known - running)
+        ]
+        rows += [{"bookie": one, "state": "known"} for one in sorted(known & running)]
+        if cluster.as_json:
+            tell(True, {"bookies": rows}, "")
+        else:
+            print_table(("bookie", "state"), [(row["bookie"], row["state"]) for row in rows])
 
-        run(as_json, work)
-
-    @cookies.command()
-    def accept(
+    @on_cluster(commands, cookies)
+    async def accept(
+        cluster: Cluster,
         bookie: Annotated[str, typer.Argument(help="Id of the bookie, as its log names it.")],
-        metadata: Metadata = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Say that a bookie belongs to the cluster with the storage that it has."""
 
-        async def work() -> None:
-            from quire_bookie.metadata.cookies import Cookies
-            from quire_bookie.metadata.restoration import let_return
-            from quire_bookie.model import BookieId
+        from quire_bookie.metadata.cookies import Cookies
+        from quire_bookie.metadata.restoration import let_return
+        from quire_bookie.model import BookieId
 
-            who = BookieId(bookie)
-            async with _reviewing(commands, metadata, config, set_) as now:
-                cookies = Cookies(now.access.metadata)
-                if who in now.access.registered and await cookies.read(who) is None:
-                    await cookies.create(await now.questions.cookie(who))
-                    said = "its cookie is back"
-                else:
-                    await let_return(now.access.metadata, who)
-                    said = "its next start brings its cookie back; one that waits for it is restarted"
-            tell(as_json, {"bookie": bookie, "accepted": True}, f"bookie {bookie} is accepted: {said}")
-
-        run(as_json, work)
+        who = BookieId(bookie)
+        async with _reviewing(cluster) as now:
+            cookies = Cookies(now.access.metadata)
+            if who in now.access.registered and await cookies.read(who) is None:
+                await cookies.create(await now.questions.cookie(who))
+                said = "its cookie is back"
+            else:
+                await let_return(now.access.metadata, who)
+                said = "its next start brings its cookie back; one that waits for it is restarted"
+        tell(cluster.as_json, {"bookie": bookie, "accepted": True}, f"bookie {bookie} is accepted: {said}")
 
 
 def _add_release(commands: Commands, app: typer.Typer) -> None:
-    @app.command("release-hold")
-    def release_hold(
+    @on_cluster(commands, app, "release-hold")
+    async def release_hold(
+        cluster: Cluster,
         without: Without = None,
         delete_undecided: Annotated[
             bool, typer.Option("--delete-undecided", help="What was not decided may go.")
         ] = False,
-        metadata: Metadata = None,
-        as_json: AsJson = False,
-        config: ConfigFile = None,
-        set_: Settings = None,
     ) -> None:
         """Settle ledger ids, then let garbage collection, auto-recovery and brokers go on."""
 
-        async def work() -> None:
-            from quire_bookie.backup.format import BackupError
-            from quire_bookie.backup.review import review
-            from quire_bookie.backup.settling import release, settle_ids, undecided
-            from quire_bookie.metadata.restoration import given_up
-            from quire_bookie.model import BookieId
+        from quire_bookie.backup.format import BackupError
+        from quire_bookie.backup.review import review
+        from quire_bookie.backup.settling import release, settle_ids, undecided
+        from quire_bookie.metadata.restoration import given_up
+        from quire_bookie.model import BookieId
 
-            async with _reviewing(commands, metadata, config, set_) as now:
-                store = now.access.metadata
-                holdings = await now.questions.holdings()
-                found = await review(now.access.nodes, now.questions, holdings)
-                lost = [BookieId(one) for one in without or []]
-                open_ = undecided(found, holdings, await given_up(store), lost)
-                if open_.unknown or (open_.ledgers and not delete_undecided):
-                    lines = open_.lines
-                    more = f"; and {len(lines) - 10} more" if len(lines) > 10 else ""
-                    raise BackupError("the hold stays: " + "; ".join(lines[:10]) + more)
-                ids = await settle_ids(store, now.restoration.value, holdings, complete=not holdings.silent)
-                await release(store, now.restoration)
-            kind = "long ids" if ids.long else "short ids"
-            row = {"released": True, "longIds": ids.long, "idsAbove": ids.above, "puts": ids.puts}
-            tell(as_json, row, f"the hold is released; new ledgers take {kind} above {ids.above}. Start the brokers")
-
-        run(as_json, work)
+        async with _reviewing(cluster) as now:
+            store = now.access.metadata
+            holdings = await now.questions.holdings()
+            found = await review(now.access.nodes, now.questions, holdings)
+            lost = [BookieId(one) for one in without or []]
+            open_ = undecided(found, holdings, await given_up(store), lost)
+            if open_.unknown or (open_.ledgers and not delete_undecided):
+                lines = open_.lines
+                more = f"; and {len(lines) - 10} more" if len(lines) > 10 else ""
+                raise BackupError("the hold stays: " + "; ".join(lines[:10]) + more)
+            ids = await settle_ids(store, now.restoration.value, holdings, complete=not holdings.silent)
+            await release(store, now.restoration)
+        kind = "long ids" if ids.long else "short ids"
+        row = {"released": True, "longIds": ids.long, "idsAbove": ids.above, "puts": ids.puts}
+        tell(
+            cluster.as_json, row, f"the hold is released; new ledgers take {kind} above {ids.above}. Start the brokers"
+        )

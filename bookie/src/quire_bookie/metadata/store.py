@@ -120,6 +120,10 @@ class MetadataStore(Protocol):
         """Names of the direct children (first path component below `key`), unique and sorted."""
         ...
 
+    async def count(self, prefix: str) -> int:
+        """How many nodes have a key that starts with `prefix`, without reading them."""
+        ...
+
     def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
         """All nodes whose key starts with `prefix`, by key, in pages, all at one revision.
 

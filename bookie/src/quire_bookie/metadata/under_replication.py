@@ -15,7 +15,8 @@ race, and keeps that step short against the session's timeout.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from google.protobuf import text_format
@@ -77,6 +78,15 @@ class Mark:
     marked_ms: int | None
     """Wall clock of the first mark; None when the marker did not say."""
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All marks in two figures."""
+
+    count: int
+    oldest_ms: int | None
+    """When the first of them was marked, by the first page of the list: the lowest ledgers. None: nobody said."""
 
 
 def encode_mark(bookies: Iterable[BookieId], marked_ms: int | None) -> bytes:
@@ -147,7 +157,7 @@ class UnderReplication:
         node = await self._store.get(mark_path(ledger))
         return None if node is None else decode_mark(ledger, node)
 
-    async def marks(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncIterator[list[Mark]]:
+    async def marks(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncGenerator[list[Mark], None]:
         """All marks at one revision, in pages. One that does not parse names no bookies. MetadataUnavailableError."""
         async for page in self._store.scan(f"{MARKS}/", page_keys=page_keys):
             found = []
@@ -158,6 +168,30 @@ class UnderReplication:
                     found.append(mark)
             if found:
                 yield found
+
+    async def standing(self, accepted: Iterable[LedgerId]) -> Standing:
+        """How many ledgers lack replicas, without reading them all. MetadataUnavailableError.
+
+        `accepted`: those whose loss somebody accepted; they stay marked, and count for nothing.
+        """
+        given_up = set(accepted)
+        # Only a mark that is the same before and after was counted for sure: one that is made meanwhile must not be
+        # taken off in place of another ledger's, which would then seem to have all its replicas.
+        before = await self._versions(given_up)
+        found = await self._store.count(f"{MARKS}/")
+        after = await self._versions(before)
+        found -= sum(after.get(ledger) == version for ledger, version in before.items())
+        times: list[int] = []
+        async with aclosing(self.marks()) as pages:
+            async for page in pages:
+                times = [mark.marked_ms for mark in page if mark.ledger not in given_up and mark.marked_ms is not None]
+                break
+        return Standing(max(0, found), min(times, default=None))
+
+    async def _versions(self, ledgers: Iterable[LedgerId]) -> dict[LedgerId, int]:
+        """Of the marks that there are."""
+        found = {ledger: await self._store.get(mark_path(ledger)) for ledger in sorted(ledgers)}
+        return {ledger: node.version for ledger, node in found.items() if node is not None}
 
     async def remove(self, mark: Mark) -> bool:
         """Take the mark away unless it was changed since `mark` was read. False: it was, and stays.

@@ -166,7 +166,7 @@ async def _store(
 
 def _within(run: StoredRun, ranges: Iterable[EntryRange]) -> Iterator[StoredRun]:
     """Its parts in these ranges: in a fragment of which every bookie has every entry they are all that is wanted."""
-    overhead_bytes = (sum(map(len, run.entries)) - run.payload_bytes) // len(run.entries)
+    overhead_bytes = run.head_bytes
     for low, high in ranges:
         if low <= run.first and run.end <= high + 1:
             yield run

@@ -78,7 +78,7 @@ class ReplicaWriter:
 
         def frames(ids: Collection[int]) -> bytes:
             entries = run.entries
-            wanted = entries if len(ids) == len(entries) else [entries[entry - run.first] for entry in ids]
+            wanted = [*entries] if len(ids) == len(entries) else [entries[entry - run.first] for entry in ids]
             return encode_stored(self._prefix, wanted)
 
         await self._store(range(run.first, run.end), frames)

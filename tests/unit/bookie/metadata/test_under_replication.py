@@ -32,6 +32,33 @@ def server() -> SimMetadata:
     return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
 
 
+class _Counting(SimMetadataStore):
+    """Marks another ledger right before or after it counts."""
+
+    marks_first = True
+
+    async def count(self, prefix: str) -> int:
+        other = UnderReplication(SimMetadataStore(self._server), _Clock())
+        if self.marks_first:
+            await other.mark(LedgerId(2), [BookieId("b")])
+        found = await super().count(prefix)
+        if not self.marks_first:
+            await other.mark(LedgerId(2), [BookieId("b")])
+        return found
+
+
+@pytest.mark.parametrize("marks_first", [True, False])
+async def test_an_accepted_loss_that_is_marked_meanwhile_hides_no_other_ledger(
+    server: SimMetadata, marks_first: bool
+) -> None:
+    store = _Counting(server)
+    store.marks_first = marks_first
+    marks = UnderReplication(store, _Clock())
+    await marks.mark(LedgerId(1), [BookieId("a")])
+    assert (await marks.standing([LedgerId(2)])).count >= 1, "1 lacks replicas all the time"
+    assert (await UnderReplication(SimMetadataStore(server), _Clock()).standing([LedgerId(2)])).count == 1
+
+
 def test_the_paths_are_those_of_bookkeeper() -> None:
     assert mark_path(LEDGER) == "/ledgers/underreplication/ledgers/0000/1234/5678/9abc/urL20015998343868"
     assert mark_path(LedgerId(7)) == "/ledgers/underreplication/ledgers/0000/0000/0000/0007/urL0000000007"

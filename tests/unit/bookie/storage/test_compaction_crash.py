@@ -10,6 +10,7 @@ import pytest
 from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.model import LedgerId
 from tests.sim.disk import SimDisk, Survival
+from tests.unit.bookie.storage.crashes import let_the_dead_rest
 from tests.unit.bookie.storage.store import SimMarks, Store, body_of, open_store
 from tests.unit.bookie.storage.test_compaction import Pace, sealed
 
@@ -96,12 +97,13 @@ async def check(store: Store, history: History) -> None:
 
 
 async def rest(store: Store) -> None:
-    """A dead process does nothing any more."""
+    """A dead process does nothing any more, and holds nothing."""
     tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+    await let_the_dead_rest(store)
 
 
 async def prepared() -> tuple[Store, History]:

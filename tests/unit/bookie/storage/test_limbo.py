@@ -15,6 +15,7 @@ from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.index_keys import LIMBO_KEY
 from quire_bookie.storage.limbo import LIMBO_NAME, Limbo, decode_limbo, encode_limbo
 from tests.sim.disk import SimDisk
+from tests.unit.bookie.storage.crashes import let_the_dead_rest
 from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
 
 LONG = 1 << 40
@@ -200,6 +201,7 @@ async def test_a_crash_at_any_write_leaves_limbo_once_entering_it_has_returned()
         except (OSError, QuireError):
             assert disk.crashed
         heir = disk.crash("none", seed=step)
+        await let_the_dead_rest(store)
         again = await open_store(heir)
         if ended:
             assert not again.storage.in_limbo and (await again.ledger(1)).fenced

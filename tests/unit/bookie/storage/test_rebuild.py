@@ -19,6 +19,7 @@ from quire_bookie.storage.index_commits import PROOF_NAME
 from quire_bookie.storage.index_keys import state_key
 from quire_bookie.storage.limbo import LIMBO_NAME
 from tests.sim.disk import SimCrashError
+from tests.unit.bookie.storage.crashes import let_the_dead_rest
 from tests.unit.bookie.storage.rebuilding import (
     Expected,
     check_nothing_is_absent,
@@ -81,6 +82,7 @@ async def test_a_flush_that_a_crash_cut_off_is_no_damage() -> None:
         except (OSError, QuireError):
             found += 1
         heir = store.disk.crash("random", seed=step)
+        await let_the_dead_rest(store)
         report = await rebuild(heir)
         assert not report.losses and not report.limbo and not report.damage, (step, report)
         again = await open_store(heir)

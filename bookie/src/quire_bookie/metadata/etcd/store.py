@@ -133,6 +133,12 @@ class EtcdMetadataStore:
                 return sorted(name.decode("utf-8", "replace") for name in names)
             start = after_child(base, answer.kvs[-1].key)
 
+    async def count(self, prefix: str) -> int:
+        """etcd counts the whole range, whatever the limit is."""
+        start = prefix.encode()
+        request = rpc.RangeRequest(key=start, range_end=prefix_end(start), limit=1, keys_only=True)
+        return int((await self._connection.call(RANGE, request)).count)
+
     async def scan(
         self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
     ) -> AsyncIterator[list[Node]]:

@@ -131,6 +131,11 @@ class Database:
         for (key,) in rows:
             self._remove(key.decode())
 
+    def count(self, start: bytes, end: bytes) -> int:
+        """Nodes with start <= key < end."""
+        query = "SELECT COUNT(*) FROM nodes WHERE key >= ? AND key < ?"
+        return int(self._connection.execute(query, (start, end)).fetchone()[0])
+
     def snapshot(self) -> "Snapshot":
         """The nodes as they are now, for as long as the snapshot is open."""
         return Snapshot(self._path)

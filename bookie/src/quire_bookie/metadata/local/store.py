@@ -76,6 +76,11 @@ class LocalMetadataStore:
         """Names of the direct children, sorted."""
         return await self._thread.read(lambda database: database.children(key))
 
+    async def count(self, prefix: str) -> int:
+        """How many nodes there are below the prefix."""
+        start, end = prefix.encode(), prefix_end(prefix.encode())
+        return await self._thread.read(lambda database: database.count(start, end))
+
     async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
         """Pages of one snapshot of the database."""
         start, end = prefix.encode(), prefix_end(prefix.encode())
