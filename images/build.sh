@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd].
+# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3].
 #
 # With an ordinary docker the Dockerfiles name their usual base images. Where scripts/k8s/dockerd.sh started the docker, which
 # reaches no registry, the base images are made from packages (scripts/k8s/python_base.sh) and buildah does the building.
-# PYTHON_IMAGE and BUILD_IMAGE in the environment name other base images. `e2e` and `etcd` are for the tests in tests/e2e.
+# PYTHON_IMAGE, BUILD_IMAGE and, for jobs, JAVA_IMAGE and MAVEN_IMAGE in the environment name other base images. `e2e`, `etcd`
+# and `s3` are for the tests in tests/e2e.
 # `--names` as first argument builds nothing and prints what the images are called.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ordinary_bases=()
-for name in PYTHON_IMAGE BUILD_IMAGE; do
+for name in PYTHON_IMAGE BUILD_IMAGE JAVA_IMAGE MAVEN_IMAGE; do
   [ -z "${!name:-}" ] || ordinary_bases+=(--build-arg "$name=${!name}")
 done
 . scripts/k8s/env.sh
@@ -25,6 +26,7 @@ name_of() { # image
     bookie | broker | operator | jobs) echo "quire-$1:$(version_of "$1")" ;;
     e2e) echo quire-e2e:1 ;;
     etcd) echo "quire-e2e-etcd:$ETCD_VERSION" ;;
+    s3) echo "quire-e2e-s3:$VERSITYGW_VERSION" ;;
     *) log "no such image: $1" && exit 2 ;;
   esac
 }
@@ -42,7 +44,7 @@ build() { # tag, Dockerfile, more options
   shift 2
   local start=$SECONDS
   if without_registry; then
-    scripts/k8s/python_base.sh
+    scripts/k8s/python_base.sh "$image"
     scripts/k8s/build_image.sh "$tag" . -f "$file" --build-arg "PYTHON_IMAGE=docker-daemon:$PYTHON_IMAGE" \
       --build-arg "BUILD_IMAGE=docker-daemon:$BUILD_IMAGE" "$@"
   else
@@ -51,18 +53,31 @@ build() { # tag, Dockerfile, more options
   log "$tag: $(docker image inspect -f '{{.Size}}' "$tag" | numfmt --to=iec), $((SECONDS - start)) s"
 }
 
+from_binary() { # tag, binary
+  docker image inspect "$1" >/dev/null 2>&1 && return
+  local folder program=${2##*/}
+  folder=$(mktemp -d)
+  cp "$2" "$folder/$program"
+  printf 'FROM scratch\nCOPY %s /usr/local/bin/\nENTRYPOINT ["/usr/local/bin/%s"]\n' "$program" "$program" >"$folder/Dockerfile"
+  DOCKER_BUILDKIT=0 docker build --quiet -t "$1" "$folder" >/dev/null 2>&1
+  rm -r "$folder"
+}
+
 for image in "$@"; do
   name=$(name_of "$image")
   case $image in
     e2e) build "$name" tests/e2e/image/Dockerfile ;;
     etcd)
-      docker image inspect "$name" >/dev/null 2>&1 && continue
       scripts/k8s/build.sh etcd
-      folder=$(mktemp -d)
-      cp "$K8S_BIN/etcd" "$folder/etcd"
-      printf 'FROM scratch\nCOPY etcd /usr/local/bin/etcd\nENTRYPOINT ["/usr/local/bin/etcd"]\n' >"$folder/Dockerfile"
-      DOCKER_BUILDKIT=0 docker build --quiet -t "$name" "$folder" >/dev/null 2>&1
-      rm -r "$folder"
+      from_binary "$name" "$K8S_BIN/etcd"
+      ;;
+    s3) from_binary "$name" "$(scripts/s3/build.sh)" ;;
+    jobs)
+      bases=()
+      if without_registry; then
+        bases=(--build-arg "JAVA_IMAGE=docker-daemon:$JAVA_IMAGE" --build-arg "MAVEN_IMAGE=docker-daemon:$MAVEN_IMAGE")
+      fi
+      build "$name" images/jobs/Dockerfile --build-arg "VERSION=$(version_of jobs)" "${bases[@]}"
       ;;
     *) build "$name" "images/$image/Dockerfile" --build-arg "VERSION=$(version_of "$image")" ;;
   esac

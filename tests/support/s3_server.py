@@ -53,6 +53,12 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def environment(self) -> dict[str, str]:
         """What a client takes its credentials from."""
         return {

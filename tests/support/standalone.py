@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.ports import free_port_range, free_ports
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 QUIRE = str(Path(sys.executable).parent / "quire")
 
 

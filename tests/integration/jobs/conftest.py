@@ -1,6 +1,5 @@
-"""One Spark session and one standalone cluster, its metadata in a real etcd, for all tests of this folder."""
+"""One Spark session and one standalone cluster, its metadata in a real etcd, for all tests of a process."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +13,18 @@ from pyspark.sql import SparkSession  # noqa: E402  after the check that it is t
 
 from quire_jobs.source import register  # noqa: E402
 from tests.support.etcd_server import EtcdServer, require_etcd  # noqa: E402
-from tests.support.spark_python import spark_python  # noqa: E402
+from tests.support.spark_session import spark_session  # noqa: E402
 from tests.support.standalone import StandaloneProcess  # noqa: E402
 
 SETTINGS = ("managedLedgerMaxEntriesPerLedger=200", "managedLedgerMinLedgerRolloverTimeMinutes=0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They share a session, so one process runs them all; starting it takes longer than the default run may."""
+    """Those of a file share what is slow to start, and files a session and a cluster where one process runs several."""
     for item in items:
         if "integration/jobs" in item.path.as_posix():
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(f"spark {item.path.stem}"))
             item.add_marker(pytest.mark.timeout(600))
 
 
@@ -60,23 +59,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """A local session with two cores that knows the source."""
-    os.environ["PYSPARK_PYTHON"] = spark_python(tmp_path_factory.mktemp("python"))
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("quire tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "1g")
-        .getOrCreate()
-    )
+    session = spark_session(tmp_path_factory.mktemp("python"), **{"session.timeZone": "UTC"})
     register(session)
-    yield session
-    session.stop()
+    return session
 
 
 @pytest.fixture(scope="session")

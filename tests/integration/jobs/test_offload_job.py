@@ -29,12 +29,15 @@ from quire_jobs.offload.job import Parameters, _planned
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
+from quire_jobs.tables import TableTarget, open_table
+from quire_jobs.tables.data_files import read_files
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.s3_server import S3Server, require_s3
 from tests.support.standalone import QUIRE, StandaloneProcess
 
 GUARD_S = 240
 BUCKET = "ledgers"
+TABLES = "tables"
 SETTINGS = (
     "managedLedgerMaxEntriesPerLedger=100",
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
@@ -73,6 +76,11 @@ class World:
         summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert self.s3.secret_key not in done.stdout + done.stderr
         return summary
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Of a topic."""
+        path = topic.replace("://", "/")
+        return list(self.process.request("GET", f"/admin/v2/{path}/subscriptions"))
 
     @property
     def place(self) -> Place:
@@ -125,6 +133,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     etcd = EtcdServer(require_etcd(), folder / "etcd")
     s3.start()
     s3.make_bucket(BUCKET)
+    s3.make_bucket(TABLES)
     etcd.start()
     metadata = f"etcd://{etcd.endpoint}"
     before = dict(os.environ)
@@ -255,3 +264,73 @@ def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(worl
         assert time.monotonic() < deadline, "the bookies' copies stay"
         time.sleep(0.2)  # another process: there is no event to wait on
     assert consumed(stock, topic, 250) == sent
+
+
+@pytest.fixture(scope="module")
+def catalog(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A catalog of Iceberg that the job's processes find in their environment."""
+    folder = tmp_path_factory.mktemp("catalog")
+    given = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": f"file://{folder}/files"}
+    for name, value in given.items():
+        world.environment[f"PYICEBERG_CATALOG__OFFLOAD__{name}"] = os.environ[f"PYICEBERG_CATALOG__OFFLOAD__{name}"] = (
+            value
+        )
+    return "offload"
+
+
+def table_rows(target: TableTarget) -> list[tuple[int, int, bytes]]:
+    """Ledger, entry and payload of every row, in order."""
+    table = open_table(target)
+    schema = table.schema()
+    assert schema is not None
+    found = [row for batch in read_files(table.files(), schema, table.store) for row in batch.to_pylist()]
+    return sorted((row["ledger"], row["entry"], row["payload"]) for row in found)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
+def test_each_message_of_offloaded_ledgers_is_in_the_table_once_after_a_killed_driver(
+    world: World, stock: Any, catalog: str, kind: str
+) -> None:
+    topic = f"persistent://public/default/rows-{kind}"
+    sent = produce(stock, topic, 350)
+    name = f"s3://{TABLES}/{kind}" if kind == "parquet" else f"{catalog}.topics.messages"
+    given = (f"format={kind}", f"table={name}", "keyBuckets=2")
+    target = TableTarget.parse(kind, name, endpoint=world.s3.endpoint if kind == "parquet" else "")
+    with (world.process.data.parent / f"rows-{kind}.log").open("wb") as log:
+        driver = subprocess.Popen(
+            world.arguments(topic, *given), stdout=log, stderr=log, env=world.environment, start_new_session=True
+        )
+    deadline = time.monotonic() + GUARD_S
+    try:
+        while open_table(target).schema() is None:  # the table was made, and rows are being written
+            assert driver.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline, f"no table after {GUARD_S} s"
+            time.sleep(0.02)  # another process: there is no event to wait on
+        assert driver.poll() is None, "it ended before it was killed"
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)  # Python and its JVM at once
+        driver.wait()
+    assert all(record.offloaded for record in world.records(topic)[:3])
+
+    summary = world.offload(topic, *given)
+    assert summary["outcome"] == "succeeded", summary
+    rows = table_rows(target)
+    assert [payload for _, _, payload in rows] == sent[:300]
+    assert summary["counts"]["table_rows"] in (0, 300) and summary["outputs"] == [target.shown]
+
+    sent += produce(stock, topic, 100)
+    again = world.offload(topic, *given)
+    assert (again["counts"]["table_ledgers"], again["counts"]["table_rows"]) == (1, 100)
+    assert [payload for _, _, payload in table_rows(target)] == sent[:400]
+    assert world.offload(topic, *given)["counts"]["table_ledgers"] == 0
+    assert table_rows(target) == sorted(table_rows(target)) and len(table_rows(target)) == 400
+    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor holds nothing any more"
+
+
+def test_a_table_that_cannot_be_used_is_told_before_anything_begins(world: World, stock: Any) -> None:
+    topic = "persistent://public/default/no-table"
+    produce(stock, topic, 150)
+    told = world.offload(topic, "format=parquet", "table=s3://no-such-bucket/x", code=1)
+    assert "s3://no-such-bucket/x" in told["error"] and "the bucket does not exist" in told["error"]
+    assert [record.offload for record in world.records(topic)] == [None, None]

@@ -44,6 +44,20 @@ class SourceEntry(Protocol):
         ...
 
 
+class StoredEntries(Protocol):
+    """Consecutive entries as a bookie stores them."""
+
+    @property
+    def entries(self) -> Sequence[Buffer]:
+        """Each with what is in front of its payload."""
+        ...
+
+    @property
+    def head_bytes(self) -> int:
+        """How much that is, of each."""
+        ...
+
+
 class SourceLedger(Protocol):
     """A closed ledger that can be read; `quire_bookie.client.LedgerReader` is one."""
 
@@ -59,6 +73,10 @@ class SourceLedger(Protocol):
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[SourceEntry]:
         """Entries from `first` on, at least one."""
+        ...
+
+    async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:
+        """The same without an object for each, where somebody gives them in one piece; None: ask `read`."""
         ...
 
 
@@ -155,8 +173,7 @@ class _Copy:
         """The bytes of the data object. The upload takes the next while parts before it are under way."""
         at = 0
         while at <= self._last:
-            entries = await self._ledger.read(EntryId(at), EntryId(self._last), self._read_bytes)
-            payloads = [entry.payload for entry in entries]
+            payloads = await self._payloads(at)
             if self._pace is not None:
                 await self._pace(sum(map(len, payloads)))
             for payload in payloads:
@@ -166,6 +183,14 @@ class _Copy:
             if at > self._last:
                 self.encoder.finish()
             yield encoded
+
+    async def _payloads(self, at: int) -> Sequence[Buffer]:
+        first, last = EntryId(at), EntryId(self._last)
+        stored = await self._ledger.read_stored(first, last, self._read_bytes)
+        if stored is None:
+            return [entry.payload for entry in await self._ledger.read(first, last, self._read_bytes)]
+        skip = stored.head_bytes
+        return [memoryview(entry)[skip:] for entry in stored.entries]
 
 
 async def delete_segment(place: Place, ledger_id: int, uuid: str) -> None:

@@ -1,4 +1,8 @@
-"""`quire jobs list` and `quire jobs run`. Owns arguments, output and exit codes; what a kind does is in its module."""
+"""`quire jobs list` and `quire jobs run`. Owns arguments, output and exit codes; what a kind does is in its module.
+
+Exit codes of a run are for people and for what starts it again: 0 all is done; 1 something is not, and a retry may
+help; 2 wrong usage, parameters among it; 3 something is not done and a retry would not help.
+"""
 
 import contextlib
 import json
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from quire_jobs.job import JobParameters, Summary
     from quire_jobs.main.kinds import Kind
 
+EXIT_RETRY_USELESS = 3
 T = TypeVar("T")
 AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON on standard output, also of a failure.")]
 
@@ -44,7 +49,8 @@ def register(commands: Commands) -> None:
         ] = None,
         local: Annotated[bool, typer.Option("--local", help="On this machine, on all its cores.")] = False,
         master: Annotated[
-            str | None, typer.Option(help="On this Spark: local[2], spark://host:port.", envvar="QUIRE_SPARK_MASTER")
+            str | None,
+            typer.Option(help="This Spark: local[2], spark://host:port, k8s://...", envvar="QUIRE_SPARK_MASTER"),
         ] = None,
         file: Annotated[
             Path | None, typer.Option("--params", help="Parameters from a JSON or YAML file; arguments count more.")
@@ -59,17 +65,22 @@ def register(commands: Commands) -> None:
         ] = None,
         conf: Annotated[list[str] | None, typer.Option(help="Setting of Spark, KEY=VALUE. May be repeated.")] = None,
         as_json: AsJson = False,
+        termination_log: Annotated[
+            Path | None,
+            typer.Option(help="File that gets the outcome, as JSON of at most 4096 bytes."),
+        ] = None,
     ) -> int:
-        """Run a job to its end. Exit code 0: all is done; 1: something is not, and the summary says what."""
+        """Run a job to its end. Exit code 0: all is done; 1: not all, a retry may help; 2: wrong usage; 3: not all,
+        and a retry would not help."""
 
-        def work() -> int:
+        def work() -> tuple[int, dict[str, Any]]:
             chosen = _asked(lambda: _kind(kind))
             given = {} if file is None else read_file(file)
             given |= {name: value for name, value in (("metadata", metadata), ("http", http)) if value is not None}
             given |= assigned(chosen.parameters, parameters or [])
             return _run(chosen, given, _master(local, master), slot_of(slot), pairs(conf or [], "--conf"), as_json)
 
-        return _told(kind, as_json, work)
+        return _told(kind, as_json, termination_log, work)
 
 
 def _kind(name: str) -> "Kind":
@@ -78,26 +89,50 @@ def _kind(name: str) -> "Kind":
     return load_kind(name)
 
 
+class _FinalError(QuireError):
+    """Nothing was done, and the same again ends the same way."""
+
+
 def _asked(ask: Callable[[], T]) -> T:
     """Do something; errors of jobs become those that `quire` shows in one line, with its exit codes."""
-    from quire_jobs.errors import JobOptionsError, QuireJobError
+    from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
 
     try:
         return ask()
     except JobOptionsError as error:
         raise ConfigError(str(error)) from error
     except QuireJobError as error:
-        raise QuireError(str(error)) from error
+        once_more = type(error) is QuireJobError or isinstance(error, SourceUnavailableError)
+        raise (QuireError if once_more else _FinalError)(str(error)) from error
 
 
-def _told(kind: str, as_json: bool, work: Callable[[], int]) -> int:
-    """Run; with `--json` a failure is told on standard output too."""
-    try:
-        return work()
-    except QuireError as error:
+def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[int, dict[str, Any]]]) -> int:
+    """Run. The outcome, of a failure too, is left in `log`; a failure is told on standard output with `--json`."""
+    from quire_jobs.main.termination_log import leave
+
+    def failed(reason: str, retry_helps: bool) -> dict[str, Any]:
+        row = {"kind": kind, "outcome": "failed", "error": reason, "retry_helps": retry_helps}
         if as_json:
-            print(json.dumps({"kind": kind, "outcome": "failed", "error": str(error)}, ensure_ascii=False))
+            print(json.dumps(row, ensure_ascii=False))
+        return row
+
+    row: dict[str, Any] = {}
+    try:
+        code, row = work()
+    except _FinalError as error:
+        row = failed(str(error), retry_helps=False)
+        print(f"quire: {error}", file=sys.stderr)
+        return EXIT_RETRY_USELESS
+    except QuireError as error:
+        row = failed(str(error), retry_helps=not isinstance(error, ConfigError))
         raise
+    except (SystemExit, KeyboardInterrupt):
+        row = failed("it was ended from outside, by a signal", retry_helps=True)
+        raise
+    finally:
+        if log is not None and row and (fault := leave(log, row)):
+            print(f"quire: {fault}", file=sys.stderr)
+    return code
 
 
 # ---- what a person gave
@@ -166,8 +201,9 @@ def _master(local: bool, master: str | None) -> str | None:
 # ---- doing
 def _run(
     kind: "Kind", given: Mapping[str, Any], master: str | None, slot: str, conf: Mapping[str, str], as_json: bool
-) -> int:
-    from quire_jobs.job import Outcome, parse_parameters, run_id_of
+) -> tuple[int, dict[str, Any]]:
+    """Exit code, and the outcome for programs."""
+    from quire_jobs.job import parse_parameters, run_id_of
     from quire_jobs.main.shown_progress import progress_on
     from quire_jobs.main.spark_session import spark_faults, spark_reason, start_spark
 
@@ -188,8 +224,18 @@ def _run(
     began = datetime.now(UTC)
     summary = _asked(work)
     seconds = (datetime.now(UTC) - began).total_seconds()
-    _show(summary, seconds, as_json)
-    return 0 if summary.outcome is Outcome.SUCCEEDED else EXIT_FAILED
+    row = {"outcome": summary.outcome.value, "seconds": round(seconds, 3)} | summary.model_dump(mode="json")
+    _show(summary, seconds, row if as_json else None)
+    return exit_code(summary), row
+
+
+def exit_code(summary: "Summary") -> int:
+    """Of a run that came to its end."""
+    from quire_jobs.job import Outcome
+
+    if summary.outcome is Outcome.SUCCEEDED:
+        return 0
+    return EXIT_FAILED if any(problem.retry_helps for problem in summary.problems) else EXIT_RETRY_USELESS
 
 
 @contextlib.contextmanager
@@ -206,9 +252,8 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _show(summary: "Summary", seconds: float, as_json: bool) -> None:
-    if as_json:
-        row = {"outcome": summary.outcome.value, "seconds": round(seconds, 3)} | summary.model_dump(mode="json")
+def _show(summary: "Summary", seconds: float, row: Mapping[str, Any] | None) -> None:
+    if row is not None:
         print(json.dumps(row, ensure_ascii=False))
         return
     facts: dict[str, object] = {"run": summary.run_id, "outcome": summary.outcome.value, "seconds": round(seconds, 1)}

@@ -14,23 +14,28 @@ from pydantic import Field, field_validator, model_validator
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.limits import MIB
 from quire_bookie.metadata.initialise import read_instance_id
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.offload.format import BLOCK_BYTES_MAX_DEFAULT
 from quire_broker.offload.segment_writer import WriteSettings
 from quire_broker.offload.target import OffloadTarget, open_target
+from quire_broker.topic.topic_names import TopicName
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.job import JobParameters, Problem, Progress, Summary, job_name
 from quire_jobs.offload.attempt_notes import Swept, sweep
 from quire_jobs.offload.broker_admin import BrokerAdmin
 from quire_jobs.offload.ledger_copy import CopyResult, CopySettings, CopyState, LedgerCopy
-from quire_jobs.offload.planning import Plan, PlannedLedger, is_noted, plan, topics_named
+from quire_jobs.offload.message_table import TableOutcome, add_messages, message_layout
+from quire_jobs.offload.planning import Plan, PlannedLedger, is_noted, listed_ledgers, plan, topics_named
 from quire_jobs.offload.policy import Left, OffloadPolicy
 from quire_jobs.quantities import Duration, Size
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import SourceOptions, parse_options
+from quire_jobs.tables import TableTarget, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,25 +68,38 @@ class Parameters(JobParameters):
     block_size: Size = Field(default=BLOCK_BYTES_MAX_DEFAULT, gt=0, description="Largest block of a data object.")
     read_back: bool = Field(default=True, description="Read all of it back from the bucket before it counts.")
     sweep: bool = Field(default=True, description="Remove what earlier runs that ended half-way left in the bucket.")
-    format: Literal["segment"] = Field(default="segment", description="Objects that brokers can serve.")
+    format: Literal["segment", "parquet", "iceberg"] = Field(
+        default="segment",
+        description="segment: objects that brokers serve; parquet, iceberg: those, and the messages as a table.",
+    )
+    table: str = Field(
+        default="",
+        description="The table: s3://bucket/folder, file:///folder and so on, or catalog.namespace.table of Iceberg.",
+    )
+    key_buckets: int = Field(default=16, ge=1, le=10_000, description="Partitions of an hour of the table, by key.")
+    file_size: Size = Field(default=128 * MIB, ge=MIB, description="A file of the table ends when it has so much.")
+    compact: bool = Field(default=True, description="Merge the table's small files afterwards.")
 
     @field_validator("format", mode="before")
     @classmethod
-    def _known_format(cls, value: object) -> object:
-        name = value.lower() if isinstance(value, str) else value
-        if name in ("parquet", "iceberg"):
-            raise ValueError(
-                "this job writes no tables; it writes segments, and spark.read.format('quire') reads those as a table "
-                "that Spark can write as Parquet (docs/spark.md)"
-            )
-        return name
+    def _any_case(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _complete(self) -> "Parameters":
         for name in ("metadata", "http"):
             if not getattr(self, name):
                 raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+        if (self.format == "segment") == bool(self.table):
+            raise ValueError("format = parquet or iceberg and a table belong together: give both, or neither")
         return self
+
+    @property
+    def table_target(self) -> TableTarget | None:
+        """The table; None: segments alone. JobOptionsError."""
+        if not self.table:
+            return None
+        return TableTarget.parse(self.format, self.table, region=self.region, endpoint=self.endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +116,9 @@ class _Task:
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
     """See `quire_jobs.job`. JobOptionsError, NotFoundError: nothing was begun."""
     target, write = _checked(parameters)
+    table = parameters.table_target
+    if table is not None:
+        open_table(table).marks()  # a table that cannot be used is told before anything begins
     planned, cluster_id = shared_loop().run(lambda: _planned(parameters, target))
     progress.note(f"{len(planned.ledgers)} ledgers of {len(planned.topics)} topics, {planned.size_bytes} bytes")
     slots = max(1, min(len(planned.ledgers), spark.sparkContext.defaultParallelism))
@@ -113,7 +134,10 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     task = _Task(parameters.metadata, parameters.config, parameters.http, target, copy)
     results = _on_spark(spark, task, planned, progress) if planned.ledgers else []
     swept, unswept = _swept(parameters, target, cluster_id) if parameters.sweep else (Swept(), [])
-    return _summary(planned, results, swept, unswept)
+    rows = (
+        TableOutcome() if table is None else _add_rows(spark, parameters, planned.topics, copy.owner, table, progress)
+    )
+    return _summary(planned, results, swept, unswept, table, rows)
 
 
 def _checked(parameters: Parameters) -> tuple[OffloadTarget, WriteSettings]:
@@ -172,6 +196,34 @@ async def _sweep(parameters: Parameters, target: OffloadTarget, cluster_id: str)
         return await sweep(place, cluster_id, lambda note: is_noted(cluster, note), SystemClock().now_ms())
 
 
+def _add_rows(
+    spark: "SparkSession",
+    parameters: Parameters,
+    topics: Sequence[TopicName],
+    job: str,
+    table: TableTarget,
+    progress: Progress,
+) -> TableOutcome:
+    """The table, from what is offloaded by now, by this run or another."""
+    where = {"metadata": parameters.metadata, "config": parameters.config, "http": parameters.http}
+    return add_messages(
+        spark,
+        {name: value for name, value in where.items() if value},
+        job,
+        shared_loop().run(lambda: _listed(parameters, topics)),
+        table,
+        message_layout(parameters.key_buckets, parameters.file_size),
+        progress,
+        ids=frozenset(parameters.ledgers),
+        compacted=parameters.compact,
+    )
+
+
+async def _listed(parameters: Parameters, topics: Sequence[TopicName]) -> dict[TopicName, tuple[LedgerRecord, ...]]:
+    async with open_cluster(parameters) as cluster:
+        return {topic: await listed_ledgers(cluster, topic.ledger_name) for topic in topics}
+
+
 # ---- on executors
 def _on_spark(spark: "SparkSession", task: _Task, planned: Plan, progress: Progress) -> list[CopyResult]:
     """One Spark task per ledger. Waits in small steps, so that the bar moves and an interrupt is heard."""
@@ -213,14 +265,30 @@ async def _copy(task: _Task, ledgers: Sequence[PlannedLedger]) -> list[CopyResul
 
 
 # ---- summing up
-def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept, unswept: Sequence[Problem] = ()) -> Summary:
+def _summary(
+    planned: Plan,
+    results: Sequence[CopyResult],
+    swept: Swept,
+    unswept: Sequence[Problem] = (),
+    table: TableTarget | None = None,
+    rows: TableOutcome | None = None,
+) -> Summary:
     done = [each for each in results if each.state is CopyState.OFFLOADED]
     failed = [each for each in results if each.state is CopyState.FAILED]
     refused = [each for each in results if each.state is CopyState.LEFT]
     notes = [f"{count} ledgers left: {reason}" for reason, count in sorted(planned.left.items())]
     notes += [f"ledger {each.ledger_id} of {each.topic} left: {each.reason}" for each in refused]
+    rows = rows or TableOutcome()
+    of_table = {
+        "table_ledgers": rows.ledgers,
+        "table_rows": rows.rows,
+        "table_bytes": rows.size_bytes,
+        "table_files": rows.files,
+        "table_files_merged": rows.files_merged,
+    }
     return Summary(
         kind=KIND,
+        outputs=[] if table is None else [table.shown],
         counts={
             "topics": len(planned.topics),
             "ledgers_offloaded": len(done),
@@ -230,6 +298,7 @@ def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept, unswept
             "size_bytes": sum(each.size_bytes for each in done),
             "stored_bytes": sum(each.data_bytes for each in done),
             "segments_swept": swept.segments,
+            **({} if table is None else of_table),
         },
         problems=[
             Problem(
@@ -237,7 +306,8 @@ def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept, unswept
             )
             for each in sorted(failed, key=lambda each: (each.topic, each.ledger_id))
         ]
-        + list(unswept),
+        + list(unswept)
+        + rows.problems,
         notes=notes,
         details={
             "ledgers": [
@@ -245,5 +315,5 @@ def _summary(planned: Plan, results: Sequence[CopyResult], swept: Swept, unswept
                 for each in results
             ]
         },
-        done=len(done) + planned.left.get(Left.OFFLOADED, 0),
+        done=len(done) + planned.left.get(Left.OFFLOADED, 0) + rows.ledgers,
     )

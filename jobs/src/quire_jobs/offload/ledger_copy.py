@@ -20,12 +20,13 @@ from enum import StrEnum
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import NoSuchLedgerError, QuireError
+from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
 from quire_bookie.places.place import Place
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import SegmentSummary, WriteSettings, delete_segment, write_segment
-from quire_broker.offload.windows import WindowCache
+from quire_broker.offload.windows import WindowCache, WindowSettings
 from quire_broker.topic.topic_names import TopicName
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.offload.attempt_notes import AttemptNote, drop_note, write_note
@@ -34,6 +35,7 @@ from quire_jobs.offload.byte_rate import ByteRate
 from quire_jobs.source.cluster import Cluster
 
 COMPLETE_TRIES = 5
+READ_BACK = WindowSettings(capacity_bytes=32 * MIB, window_bytes=4 * MIB, ahead=2)
 COMPLETE_PAUSE_S = 1.0
 log = logging.getLogger("quire.jobs.offload")
 
@@ -146,7 +148,7 @@ class LedgerCopy:
         return summary
 
     async def _read_back(self, attempt: Attempt, summary: SegmentSummary) -> None:
-        cache = WindowCache()
+        cache = WindowCache(READ_BACK)
         try:
             reader = await SegmentReader.open(self._place, attempt.ledger_id, attempt.uuid, cache)
             found = await reader.verify()

@@ -57,7 +57,7 @@ async def plan(cluster: Cluster, topics: Sequence[TopicName], policy: OffloadPol
     left: dict[Left, int] = {}
     listed: set[LedgerId] = set()
     for topic in topics:
-        ledgers = [_listed(record) for record in await _records(cluster, topic.ledger_name)]
+        ledgers = [_listed(record) for record in await listed_ledgers(cluster, topic.ledger_name)]
         listed.update(ledger.ledger_id for ledger in ledgers)
         choice = choose(ledgers, policy, now_ms)
         chosen += [PlannedLedger(topic, each.ledger_id, each.entries, each.size_bytes) for each in choice.chosen]
@@ -73,14 +73,15 @@ async def plan(cluster: Cluster, topics: Sequence[TopicName], policy: OffloadPol
 
 async def is_noted(cluster: Cluster, note: AttemptNote) -> bool | None:
     """What the metadata say of an attempt by now: True complete, False begun, None unknown to them."""
-    for record in await _records(cluster, note.topic):
+    for record in await listed_ledgers(cluster, note.topic):
         if record.ledger_id == note.ledger_id:
             context = record.offload
             return None if context is None or context.uuid != note.uuid else context.complete
     return None
 
 
-async def _records(cluster: Cluster, managed_ledger: str) -> tuple[LedgerRecord, ...]:
+async def listed_ledgers(cluster: Cluster, managed_ledger: str) -> tuple[LedgerRecord, ...]:
+    """The ledgers of a managed ledger, oldest first; none where there is no such managed ledger."""
     node = await cluster.metadata.get(node_path(managed_ledger))
     return () if node is None else decode_list(node.value).ledgers
 

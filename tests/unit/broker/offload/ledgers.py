@@ -3,7 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.client.ledger_entry import StoredRun
+from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_broker.offload.segment_reader import SegmentEntry
 
 UUID = "0a1b2c3d-4e5f-4789-8abc-def012345678"
@@ -33,6 +34,7 @@ class ClosedLedger:
     def __init__(self, payloads: Sequence[bytes], ledger_id: int = 7, length: int | None = None) -> None:
         self.payloads = list(payloads)
         self.ledger_id = LedgerId(ledger_id)
+        self.stored_reads = 0
         self.metadata = closed_metadata(len(self.payloads), sum(map(len, self.payloads)) if length is None else length)
 
     @classmethod
@@ -40,6 +42,15 @@ class ClosedLedger:
         """Entries of 0 to `size_max` bytes."""
         chance = random.Random(seed)
         return cls([chance.randbytes(chance.randint(0, size_max)) for _ in range(entries)])
+
+    async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredRun | None:
+        """In one piece, with heads; every other time nobody gives it so."""
+        self.stored_reads += 1
+        if self.stored_reads % 2:
+            return None
+        found = await self.read(first, last, bytes_max)
+        stored: list[Buffer] = [memoryview(b"h" * 32 + bytes(entry.payload)) for entry in found]
+        return StoredRun(first, stored, sum(len(entry.payload) for entry in found))
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[SegmentEntry]:
         """Entries, at least one."""

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,10 @@ from pyspark import SparkContext
 
 from quire_bookie.cli.main import run
 from quire_bookie.errors import ConfigError
-from quire_jobs.main.jobs import assigned, pairs, read_file, slot_of
+from quire_jobs.errors import DataLossError, NotFoundError, QuireJobError, SourceUnavailableError
+from quire_jobs.job import JobParameters, Problem, Progress, Summary
+from quire_jobs.main import kinds, spark_session
+from quire_jobs.main.jobs import assigned, exit_code, pairs, read_file, slot_of
 from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
 from quire_jobs.offload.job import Parameters
 
@@ -70,6 +75,79 @@ def test_a_failure_is_told_to_programs_as_well(capsys: pytest.CaptureFixture[str
     assert run(["jobs", "run", "offload", "--local", "--json", "topics=a"]) == 2
     told = json.loads(capsys.readouterr().out)
     assert told["kind"] == "offload" and told["outcome"] == "failed" and "'target' is missing" in told["error"]
+
+
+class NoSpark:
+    """Stands where a session would be: these jobs do nothing with it."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "retry_helps"),
+    [
+        (QuireJobError("the broker is busy"), 1, True),
+        (SourceUnavailableError("etcd does not answer"), 1, True),
+        (NotFoundError("there is no topic a"), 3, False),
+        (DataLossError("ledger 7 is gone"), 3, False),
+    ],
+)
+def test_whoever_starts_a_job_again_learns_whether_that_helps(
+    ends: Exception,
+    code: int,
+    retry_helps: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run_job(_spark: object, _parameters: JobParameters, _progress: Progress) -> Summary:
+        raise ends
+
+    monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_: NoSpark())
+    log = tmp_path / "log"
+    assert run(["jobs", "run", "audit", "--local", "--termination-log", str(log)]) == code
+    assert f"quire: {ends}" in capsys.readouterr().err
+    assert json.loads(log.read_text()) == {
+        "kind": "audit",
+        "outcome": "failed",
+        "error": str(ends),
+        "retry_helps": retry_helps,
+    }
+
+
+def test_a_terminated_job_stops_spark_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[bool] = []
+
+    def run_job(_spark: object, _parameters: JobParameters, _progress: Progress) -> Summary:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal ends it")
+
+    spark = NoSpark()
+    monkeypatch.setattr(spark, "stop", lambda: stopped.append(True), raising=False)
+    monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_: spark)
+    log = tmp_path / "log"
+    with pytest.raises(SystemExit) as ended:
+        run(["jobs", "run", "audit", "--local", "--termination-log", str(log)])
+    assert ended.value.code == 143 and stopped == [True]
+    said = json.loads(log.read_text())
+    assert said["outcome"] == "failed" and "signal" in said["error"] and said["retry_helps"]
+
+
+def test_exit_codes_of_what_came_to_its_end() -> None:
+    temporary, final = (Problem(subject="a", reason="b", retry_helps=helps) for helps in (True, False))
+    assert exit_code(Summary(kind="audit")) == 0
+    assert exit_code(Summary(kind="audit", problems=[final, temporary])) == 1
+    assert exit_code(Summary(kind="audit", problems=[final])) == 3
+
+
+def test_wrong_usage_is_left_for_whoever_started_the_container(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run(["jobs", "run", "offload", "--local", "topics=a", "--termination-log", str(log)]) == 2
+    said = json.loads(log.read_text())
+    assert "'target' is missing" in said["error"] and said["retry_helps"] is False
 
 
 def test_parameters_come_from_files_and_arguments(tmp_path: Path) -> None:

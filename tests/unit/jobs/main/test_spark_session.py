@@ -1,6 +1,9 @@
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
-from quire_jobs.main.spark_session import spark_reason
+from quire_jobs.errors import JobOptionsError, QuireJobError
+from quire_jobs.main.spark_session import settings_of, spark_reason, start_spark
 
 OURS = """An error occurred while calling o1.collect.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 0.0 failed 1 times
@@ -17,9 +20,52 @@ quire_jobs.errors.DataLossError: ledger 7 is gone
         (OURS, "ledger 7 is gone"),
         ("quire_bookie.client.x.errors.QuorumError: one\nquire_bookie.errors.QuorumError: two", "two"),
         ("\n  [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.\nmore", None),
+        ("An error occurred while calling None.JavaSparkContext.\n: java.lang.X: y\n\tat z", "java.lang.X: y"),
         ("", "no reason given"),
     ],
 )
 def test_the_line_that_matters_is_found(text: str, reason: str | None) -> None:
     expected = reason or "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
     assert spark_reason(text) == expected
+
+
+POD = {"POD_IP": "10.0.0.7", "POD_NAMESPACE": "orders", "POD_NAME": "run-1-abcde", "HOME": "/tmp"}
+
+
+def test_a_driver_in_a_pod_is_found_by_its_executors_and_owns_them() -> None:
+    said = settings_of("k8s://https://kubernetes.default.svc", POD)
+    assert said["spark.driver.host"] == said["spark.driver.bindAddress"] == "10.0.0.7"
+    assert said["spark.kubernetes.namespace"] == "orders"
+    assert said["spark.kubernetes.driver.pod.name"] == "run-1-abcde"
+    assert said["spark.driver.port"] != said["spark.driver.blockManager.port"]
+
+
+def test_outside_of_a_pod_nothing_is_said_about_one() -> None:
+    assert not {key for key in settings_of("k8s://https://x", {}) if "host" in key or "pod.name" in key}
+    for master in ("spark://x:7077", "local[2]", None):
+        assert not {key for key in settings_of(master, POD) if key.startswith("spark.kubernetes")}
+    assert settings_of("local[*]", POD)["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("fault", "once_more"),
+    [
+        ("java.lang.IllegalStateException: Spark context stopped while waiting for backend", True),
+        ("org.apache.spark.SparkException: External scheduler cannot be instantiated", True),
+        ("java.lang.IllegalArgumentException: spark.executor.cores should be int, but was x", False),
+        ("java.lang.NumberFormatException: Size must be specified as bytes", False),
+        ("org.apache.spark.SparkException: Could not parse Master URL: 'nowhere'", False),
+    ],
+)
+def test_a_spark_that_does_not_start_is_the_user_s_fault_only_by_its_settings(
+    fault: str, once_more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_builder: object) -> None:
+        raise Py4JError(f"An error occurred while calling None.JavaSparkContext.\n: {fault}\n\tat a.b")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with pytest.raises(QuireJobError) as refused:
+        start_spark("run", "spark://127.0.0.1:1", {})
+    assert isinstance(refused.value, JobOptionsError) is not once_more
+    assert fault in str(refused.value) and "\n" not in str(refused.value)
+    assert ("no executor came up" in str(refused.value)) is ("backend" in fault)

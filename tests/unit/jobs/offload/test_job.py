@@ -37,8 +37,8 @@ def test_patterns_and_names_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"format": "Parquet"}, "this job writes no tables; it writes segments"),
-        ({"format": "iceberg"}, "this job writes no tables"),
+        ({"format": "Parquet"}, "format = parquet or iceberg and a table belong together"),
+        ({"table": "file:///data/t"}, "format = parquet or iceberg and a table belong together"),
         ({"format": "csv"}, "format = 'csv': Input should be 'segment'"),
         ({"topics": []}, "topics = "),
         ({"rate": 0}, "rate = 0: "),

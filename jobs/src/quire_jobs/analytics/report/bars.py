@@ -103,16 +103,16 @@ def histogram(columns: Sequence[tuple[str, float]], shown: Format, *, label: str
 def heat_map(
     names: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], shown: Format, *, label: str
 ) -> Markup:
-    """A row a name, a cell a column; the darkest cell is the highest of all."""
+    """A row a name, a cell a column. The darkest cell of each row is its highest, which stands at its end."""
     names = names[:ROWS_MAX]
     if not names or not columns:
         return empty("Nothing to draw: there are no rows.")
     width = label_width(names)
-    step = (WIDTH - width - 8) / len(columns)
-    most = max((value for row in values[: len(names)] for value in row), default=0.0)
+    step = (WIDTH - width - _VALUE_WIDTH) / len(columns)
     drawn = []
     for index, (name, row) in enumerate(zip(names, values, strict=False)):
         y = index * _ROW + 2
+        most = max(row, default=0.0)
         drawn.append(tag("text", fitted(name, width), x=width - 10, y=y + 16, class_="name end"))
         for column, value in enumerate(row):
             shade = 0 if most <= 0 or value <= 0 else 1 + min(_SHADES - 2, int(value / most * (_SHADES - 1)))
@@ -128,6 +128,7 @@ def heat_map(
                     class_=f"heat h{shade}",
                 )
             )
+        drawn.append(tag("text", shown(most), x=width + len(columns) * step + 6, y=y + 16, class_="value"))
     bottom = len(names) * _ROW + 2
     every = max(1, -(-len(columns) // 24))
     for column, title in enumerate(columns):
@@ -136,7 +137,7 @@ def heat_map(
                 tag("text", title, x=width + column * step + (step - 2) / 2, y=bottom + 16, class_="tick middle")
             )
     shades = join(*(tag("span", class_=f"swatch h{shade}") for shade in range(_SHADES)))
-    key = tag("p", "0 ", shades, f" {shown(most)}", class_="heat-key")
+    key = tag("p", "nothing ", shades, " the row's highest, at its end", class_="heat-key")
     return join(svg(bottom + 24, label, *drawn), key)
 
 

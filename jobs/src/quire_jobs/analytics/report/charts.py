@@ -6,7 +6,7 @@ from typing import Final
 
 from quire_jobs.analytics.report.frame import COLOURS, Box, empty, legend, svg, x_axis, y_axis
 from quire_jobs.analytics.report.markup import NOTHING, Markup, join, shortened, tag
-from quire_jobs.analytics.report.scales import Scale, finite, log_ticks, nice_top, ticks, time_ticks
+from quire_jobs.analytics.report.scales import Scale, duration_ticks, finite, log_ticks, nice_top, ticks, time_ticks
 from quire_jobs.analytics.report.units import time_text
 
 Format = Callable[[float], str]
@@ -107,13 +107,14 @@ def _mark(
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How an axis reads: its title, the words of a value; logarithmic, in powers of two, of times."""
+    """How an axis reads: its title, the words of a value; logarithmic, binary, of times, of lengths of time."""
 
     title: str
     shown: Format
     log: bool = False
     binary: bool = False
     time: bool = False
+    lengths: bool = False
 
 
 def curves(series: Sequence[Series], across: Axis, up: Axis, *, label: str, points: bool = False) -> Markup:
@@ -154,7 +155,7 @@ def curves(series: Sequence[Series], across: Axis, up: Axis, *, label: str, poin
 def _scaled(values: Sequence[float], axis: Axis, start: float, end: float) -> tuple[Scale, list[tuple[float, str]]]:
     low, high = min(values), max(values)
     if axis.log:
-        marks = log_ticks(low, high)
+        marks = duration_ticks(low, high) if axis.lengths else log_ticks(low, high)
         return Scale(marks[0], marks[-1], start, end, log=True), [(mark, axis.shown(mark)) for mark in marks]
     if axis.time:
         return Scale(low, max(high, low + 1), start, end), time_ticks(low, high)

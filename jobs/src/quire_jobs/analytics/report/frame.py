@@ -89,7 +89,7 @@ def legend(names: Sequence[str]) -> Markup:
 
 def label_width(names: Sequence[str], most: float = 280.0) -> float:
     """Pixels that labels at the left of rows need."""
-    return min(most, max((len(name) * _LETTER for name in names), default=0.0) + 14)
+    return min(most, max((len(shortened(name)) * _LETTER for name in names), default=0.0) + 14)
 
 
 def fitted(name: str, width: float) -> str:

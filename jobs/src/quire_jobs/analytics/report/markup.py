@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 NAME_CHARACTERS_MAX = 120
 """Of a name as it is shown; longer ones lose their middle."""
+_SAME_FOR_ALL = "persistent://"
+"""All topics that are analysed begin with it: without it the names are easier to tell apart."""
 
 
 class Markup(str):
@@ -38,8 +40,8 @@ def visible(value: str) -> str:
 
 
 def shortened(name: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
-    """A long name without its middle: both ends tell topics apart."""
-    name = visible(name)
+    """A long name without its middle: both ends tell topics apart. Topics are shown without their domain."""
+    name = visible(name.replace(_SAME_FOR_ALL, ""))
     if len(name) <= characters_max:
         return name
     head = (characters_max - 1) // 2

@@ -13,6 +13,8 @@ from quire_jobs.analytics.report.markup import NOTHING, Child, Markup, join, sho
 from quire_jobs.analytics.report.units import time_text
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_ADVICE_UNFOLDED: Final = 8
+"""The most urgent pieces of advice stand open; charts come before the rest."""
 ROWS_MAX: Final = 200
 """Of a table in a report; the table files have all."""
 
@@ -109,8 +111,8 @@ def render(page: Page) -> str:
                 tag("p", shortened(page.subject, 300), class_="subject"),
                 tag("p", f"Made {time_text(page.made_s)}", class_="made"),
             ),
-            _advice(page.advice),
             _tiles(page.tiles),
+            _advice(page.advice),
             *(_section(one) for one in page.sections),
             _notes(page.notes),
         ),
@@ -131,7 +133,13 @@ def _advice(advice: Sequence[Advice]) -> Markup:
         )
         for one in sorted(advice, key=lambda each: order.index(each.level))
     ]
-    return tag("section", tag("h2", "What to do next"), tag("ul", *rows, class_="advice"))
+    first, rest = rows[:_ADVICE_UNFOLDED], rows[_ADVICE_UNFOLDED:]
+    return tag(
+        "section",
+        tag("h2", "What to do next"),
+        tag("ul", *first, class_="advice"),
+        tag("details", tag("summary", f"{len(rest)} more"), tag("ul", *rest, class_="advice")) if rest else None,
+    )
 
 
 def _tiles(tiles: Sequence[Tile]) -> Markup:

@@ -11,6 +11,7 @@ _TIME_STEPS_S = (
     *(1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600),
     *(86400, 2 * 86400, 7 * 86400, 14 * 86400, 30 * 86400, 91 * 86400, 365 * 86400),
 )
+_LENGTHS_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0, 365 * 86400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,13 @@ def log_ticks(low: float, high: float) -> list[float]:
     last = max(last, first + 1)
     step = max(1, math.ceil((last - first) / 8))
     return [10.0**power for power in range(first, last + step, step)]
+
+
+def duration_ticks(low_s: float, high_s: float) -> list[float]:
+    """For a logarithmic axis: lengths of time that people name, from at most `low_s` to at least `high_s`."""
+    first = max((one for one in _LENGTHS_S if one <= low_s), default=min(low_s, _LENGTHS_S[0]))
+    last = min((one for one in _LENGTHS_S if one >= high_s and one > first), default=max(high_s, 2 * first))
+    return [first, *(one for one in _LENGTHS_S if first < one < last), last]
 
 
 def time_ticks(low_s: float, high_s: float, count: int = 7) -> list[tuple[float, str]]:

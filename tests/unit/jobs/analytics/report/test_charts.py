@@ -11,7 +11,7 @@ from quire_jobs.analytics.report.bars import Bar, Span, bars, heat_map, histogra
 from quire_jobs.analytics.report.charts import Axis, Series, curves, stacked_over_time
 from quire_jobs.analytics.report.frame import WIDTH
 from quire_jobs.analytics.report.markup import Markup
-from quire_jobs.analytics.report.scales import Scale, log_ticks, ticks, time_ticks
+from quire_jobs.analytics.report.scales import Scale, duration_ticks, log_ticks, ticks, time_ticks
 from quire_jobs.analytics.report.units import bytes_text, count_text
 
 NAME = "a <b> & \"c\" 'd' ]]>"
@@ -100,3 +100,16 @@ def test_log_and_time_ticks_are_round() -> None:
 def test_a_scale_keeps_what_is_outside_at_its_ends() -> None:
     scale = Scale(1, 100, 0, 200, log=True)
     assert (scale.at(0), scale.at(10), scale.at(1e6)) == (0, 100, 200)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks_s"),
+    [
+        (3600, 7 * 86400, [3600, 21600, 86400, 604800]),
+        (90, 90, [60, 600]),
+        (0.25, 0.25, [0.25, 1]),
+        (10 * 365 * 86400, 10 * 365 * 86400, [365 * 86400, 10 * 365 * 86400]),
+    ],
+)
+def test_lengths_of_time_have_ticks_that_people_name(low: float, high: float, ticks_s: list[float]) -> None:
+    assert duration_ticks(low, high) == ticks_s

@@ -1,0 +1,91 @@
+"""Small files of a table merged into larger ones, each partition by itself. Rows stay; their order by file may change.
+
+New files first, then one commit that puts them in the place of the old ones: after a crash in between the table is as
+it was. A group whose files are not there any more by then is left. Old files stay for readers until a sweep.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from quire_jobs.errors import QuireJobError
+from quire_jobs.tables.data_files import DataFile
+from quire_jobs.tables.layout import Layout
+from quire_jobs.tables.table import SWEEP_AFTER_S, open_table
+from quire_jobs.tables.target import TableTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES_MIN = 4
+"""A partition with fewer small files is left: each merge writes all of them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """`merged` files became `made`; `swept` files that nobody named any more are gone."""
+
+    merged: int = 0
+    made: int = 0
+    swept: int = 0
+
+
+def compact(
+    spark: "SparkSession",
+    target: TableTarget,
+    *,
+    layout: Layout,
+    files_min: int = FILES_MIN,
+    sweep_after_s: float = SWEEP_AFTER_S,
+) -> Compacted:
+    """Merge what is small, sweep what is old. Errors as `Table`."""
+    table = open_table(target, sweep_after_s=sweep_after_s)
+    schema = table.schema()
+    if schema is None:
+        return Compacted()
+    groups = groups_of(table.files(), layout.file_bytes, files_min)
+    if not groups:
+        return Compacted(swept=table.sweep())
+    flat = replace(layout, hour_of="", bucket_of="")  # a group is one partition
+
+    def merge(numbers: Iterable[int]) -> Iterator[tuple[int, DataFile]]:
+        from quire_jobs.tables.data_files import read_files, write_files
+
+        store = open_table(target).store
+        for number in numbers:
+            rows = read_files(groups[number], schema, store)
+            folder = groups[number][0].path.rpartition("/")[0]
+            for file in write_files(rows, schema, flat, store, folder):
+                yield number, replace(file, partition=groups[number][0].partition)
+
+    found: dict[int, list[DataFile]] = {}
+    for number, file in spark.sparkContext.parallelize(range(len(groups)), len(groups)).mapPartitions(merge).collect():
+        found.setdefault(number, []).append(file)
+    merged = made = 0
+    for number, files in found.items():
+        if sum(file.rows for file in files) != sum(file.rows for file in groups[number]):
+            raise QuireJobError(
+                f"{table.shown}: merging {groups[number][0].path} and others lost rows; nothing is changed"
+            )
+        if table.merge(groups[number], files):
+            merged += len(groups[number])
+            made += len(files)
+    return Compacted(merged, made, table.sweep())
+
+
+def groups_of(files: Sequence[DataFile], file_bytes: int, files_min: int) -> list[list[DataFile]]:
+    """Small files of one partition each, together about one file's size; `files_min` and more of them."""
+    by_partition: dict[str, list[DataFile]] = {}
+    for file in files:
+        if file.size_bytes < file_bytes // 2:
+            by_partition.setdefault(file.partition, []).append(file)
+    groups: list[list[DataFile]] = []
+    for _, small in sorted(by_partition.items()):
+        group: list[DataFile] = []
+        for file in sorted(small, key=lambda each: (each.size_bytes, each.path)):
+            if group and sum(each.size_bytes for each in group) + file.size_bytes > file_bytes:
+                groups.append(group)
+                group = []
+            group.append(file)
+        groups.append(group)
+    return [group for group in groups if len(group) >= files_min]

@@ -1,0 +1,107 @@
+"""How rows lie in files: partitions by hour and key bucket, order, sizes. Pure, but for the frame that it arranges.
+
+    key_bucket = crc32(bytes of the key, text as UTF-8) mod buckets; -1 for rows without a key
+
+The bucket is a column of the table, so that every reader can use it; the hour is taken from the time column: by the
+folder of a Parquet table, by the transform `hour` of an Iceberg one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire_bookie.limits import MIB
+from quire_jobs.errors import JobOptionsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BUCKET = "key_bucket"
+_HOUR = "_hour_of_partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`hour_of`: a timestamp column, `bucket_of`: a string or binary one; empty: no such partition.
+
+    `file_bytes`: a file ends when it has so many; tasks hold that much in memory. `sort_by`: order within a file.
+    """
+
+    hour_of: str = ""
+    bucket_of: str = ""
+    buckets: int = 16
+    sort_by: tuple[str, ...] = ()
+    file_bytes: int = 128 * MIB
+    compression: str = "zstd"
+
+    def __post_init__(self) -> None:
+        """JobOptionsError for what makes no table."""
+        if not 1 <= self.buckets <= 10_000 or self.file_bytes < MIB:
+            raise JobOptionsError(
+                f"a table of {self.buckets} key buckets and files of {self.file_bytes} bytes: there are 1 to 10000 "
+                f"buckets, and files of {MIB} bytes and more"
+            )
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether there are any partitions."""
+        return bool(self.hour_of or self.bucket_of)
+
+    def arrange(self, frame: "DataFrame") -> "DataFrame":
+        """The rows of each partition together, in few tasks, in order; with the column of the bucket."""
+        from pyspark.sql import functions
+
+        by: list[str] = []
+        if self.hour_of:
+            by.append(self.hour_of)
+        if self.bucket_of:
+            key = functions.col(self.bucket_of).cast("binary")
+            bucket = functions.pmod(functions.crc32(key), functions.lit(self.buckets)).cast("int")
+            frame = frame.withColumn(BUCKET, functions.coalesce(bucket, functions.lit(-1)))
+            by.append(BUCKET)
+        missing = [name for name in (*by, *self.sort_by) if name not in frame.columns]
+        if missing:
+            raise JobOptionsError(f"a table by {', '.join(missing)}: the columns are {', '.join(frame.columns)}")
+        order = list(self.sort_by)
+        if by:
+            if self.hour_of:  # of UTC, whatever the session's time zone
+                hour = functions.floor(functions.unix_seconds(self.hour_of) / functions.lit(3600))
+                frame = frame.withColumn(_HOUR, hour)
+            keys = [functions.col(name) for name in (_HOUR, BUCKET) if name in frame.columns]
+            # Spark joins small partitions and splits large ones after this hint, as far as it is adaptive.
+            return frame.hint("rebalance", *keys).sortWithinPartitions(*keys, *order).drop(_HOUR)
+        return frame.sortWithinPartitions(*order) if order else frame
+
+    def runs(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The batch cut where the partition changes, each piece with its folder ("" without partitions)."""
+        if not self.partitioned or not batch.num_rows:
+            yield "", batch
+            return
+        keys = [pc.floor_temporal(self._utc(batch), unit="hour")] if self.hour_of else []
+        keys += [batch.column(BUCKET)] if self.bucket_of else []
+        starts = sorted({0, *(at for key in keys for at in _changes(key))})
+        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            yield self._folder([key[start].as_py() for key in keys]), batch.slice(start, end - start)
+
+    def _utc(self, batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(self.hour_of).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+
+    def _folder(self, values: list[Any]) -> str:
+        """As Hive names partitions, in UTC: hour=2026-01-31T12/key_bucket=3."""
+        parts = []
+        if self.hour_of:
+            hour = values.pop(0)
+            parts.append("hour=none" if hour is None else f"hour={hour:%Y-%m-%dT%H}")
+        if self.bucket_of:
+            parts.append(f"{BUCKET}={values.pop(0)}")
+        return "/".join(parts)
+
+
+def _changes(key: pa.Array) -> list[int]:
+    """Where a value differs from the one before it."""
+    before, after = key.slice(0, len(key) - 1), key.slice(1)
+    differs = pc.or_(pc.fill_null(pc.not_equal(before, after), False), pc.xor(before.is_null(), after.is_null()))
+    return [at + 1 for at in pc.indices_nonzero(differs).to_pylist()]

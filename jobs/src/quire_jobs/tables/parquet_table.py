@@ -1,0 +1,306 @@
+"""A table of Parquet files in a folder or bucket, with its log (`snapshots`). Commits, sweeps; reads no rows.
+
+Data files first, each under a name of its own; then one object of the log that names them, created if nobody else has
+created it. A crash before that leaves files that no reader looks for, and the next sweep removes them.
+"""
+
+import io
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.limits import MIB
+from quire_bookie.model import Buffer
+from quire_bookie.places.errors import PlaceError
+from quire_bookie.places.opening import open_place
+from quire_bookie.places.place import Place
+from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
+from quire_jobs.source.loop_thread import shared_loop
+from quire_jobs.tables.data_files import DataFile, FileStore
+from quire_jobs.tables.layout import Layout
+from quire_jobs.tables.marks import Mark, outdated
+from quire_jobs.tables.snapshots import (
+    CHECKPOINT_EVERY,
+    FOLDER,
+    Change,
+    State,
+    commit_of,
+    decode_log,
+    encode_snapshot,
+    first_needed,
+    snapshot_name,
+    version_of,
+)
+from quire_jobs.tables.target import TableTarget
+
+COMMIT_TRIES = 20
+T = TypeVar("T")
+DATA = "data"
+_PART_BYTES = 8 * MIB
+_PARTS_AT_ONCE = 4
+
+
+class ParquetTable:
+    """See the module's text. `sweep_after_s`: files that nobody names go after that, so a commit takes half as long."""
+
+    def __init__(self, target: TableTarget, *, sweep_after_s: float) -> None:
+        self.shown = target.shown
+        self.store: FileStore = PlaceStore(target.name, target.region, target.endpoint)
+        self.folder = DATA
+        self._name = target.name
+        self._target = target
+        self._sweep_after_ms = int(sweep_after_s * 1000)
+        self._clock = SystemClock()
+
+    # ---- reading
+    def state(self) -> State:
+        """The newest version."""
+        return self._run(self._load) if self._exists else State()
+
+    def marks(self) -> Mapping[str, str]:
+        """What its commits stand for."""
+        return self.state().marks
+
+    def schema(self) -> pa.Schema | None:
+        """Its columns; None: there is no table."""
+        return self.state().schema
+
+    def files(self) -> list[DataFile]:
+        """What is in it."""
+        return list(self.state().files.values())
+
+    # ---- writing
+    def prepare(self, schema: pa.Schema, layout: Layout) -> None:
+        """Make it, or look whether rows of these columns fit it. JobOptionsError."""
+        if self._name.startswith("file:"):
+            _make_folder(self._name)
+        try:
+            found = self.state()
+        except SourceUnavailableError as error:
+            raise JobOptionsError(f"table = {self._name}: it cannot be used: {error}") from error
+        united(found.schema, schema, self.shown)
+        if not found.version:
+            self._commit(lambda state: None if state.version else Change(schema=schema))
+
+    def commit(
+        self, files: Sequence[DataFile], schema: pa.Schema, mark: Mark, *, began_ms: int, replace: bool = False
+    ) -> str | None:
+        """List these files, once for what `mark` stands for. The snapshot's name; None: it was done before."""
+
+        def change(state: State) -> Change | None:
+            now_ms = self._clock.now_ms()
+            value = mark.merged(state.marks.get(mark.key), now_ms)
+            if value is None:
+                return None
+            if now_ms - began_ms > self._sweep_after_ms // 2:  # a sweep may have taken the first files by now
+                raise QuireJobError(f"{self.shown}: this commit took longer than half of what a sweep leaves files")
+            columns = united(state.schema, schema, self.shown)
+            removed = tuple(state.files) if replace else ()
+            marks: dict[str, str | None] = dict.fromkeys(outdated(state.marks)) | {mark.key: value}
+            return Change(tuple(files), removed, marks, None if columns == state.schema else columns)
+
+        version = self._commit(change)
+        return None if version is None else str(version)
+
+    def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
+        """Files in place of others with the same rows. False: some of these are not in the table any more."""
+
+        def change(state: State) -> Change | None:
+            gone = any(file.path not in state.files for file in removed)
+            return None if gone else Change(tuple(added), tuple(file.path for file in removed))
+
+        return self._commit(change) is not None
+
+    def sweep(self) -> int:
+        """Remove files that commits took out, or never named, so long ago that nobody reads or writes them."""
+        return self._run(self._sweep) if self._exists else 0
+
+    @property
+    def _exists(self) -> bool:
+        return not self._name.startswith("file:") or Path(urlsplit(self._name).path).is_dir()
+
+    # ---- within the loop
+    @property
+    def _place(self) -> Place:
+        return _place(self._target.name, self._target.region, self._target.endpoint)
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        with _told(self._name):
+            return shared_loop().run(work)
+
+    def _commit(self, change: Callable[[State], Change | None]) -> int | None:
+        """`change(state)`: what to do, None for nothing. The version that it became."""
+        return self._run(lambda: self._committed(change))
+
+    async def _committed(self, change: Callable[[State], Change | None]) -> int | None:
+        place, commit = self._place, uuid4().hex
+        for _ in range(COMMIT_TRIES):
+            state = await self._load()
+            wanted = change(state)
+            if wanted is None:
+                return None
+            now_ms = self._clock.now_ms()
+            after = state.after(wanted, now_ms)
+            name = snapshot_name(after.version)
+            try:
+                await place.put(name, encode_snapshot(after, wanted, commit, now_ms))
+            except PlaceError:
+                found = await place.get(name)
+                if found is None:
+                    raise
+                if commit_of(found) != commit:  # somebody else's; else the answer to a first try was lost
+                    continue
+            return after.version
+        raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times somebody else committed first; try again later")
+
+    async def _load(self) -> State:
+        place = self._place
+        versions = sorted(version for name in await place.names(FOLDER) if (version := version_of(name)) is not None)
+        if not versions:
+            return State()
+        values = []
+        for version in range(first_needed(versions[-1]), versions[-1] + 1):
+            value = await place.get(snapshot_name(version))
+            if value is None:
+                raise QuireJobError(f"{self.shown}: snapshot {version} of its log is gone")
+            values.append(value)
+        return decode_log(values)
+
+    async def _sweep(self) -> int:
+        place = self._place
+        state = await self._load()
+        before_ms = self._clock.now_ms() - self._sweep_after_ms
+        old = [
+            each.name
+            async for each in place.stored(DATA)
+            if each.modified_ms < before_ms and each.name not in state.files
+        ]
+        going = [name for name in old if state.gone.get(name, 0) < before_ms]
+        for name in going:
+            await place.delete(name)
+        forgotten = tuple(name for name, at in state.gone.items() if at < before_ms)
+        if forgotten:
+            await self._committed(lambda _: Change(swept=forgotten))
+        # Young ones stay: a slow commit that found its version's name free again would be in no reader's log.
+        log = [each.name async for each in place.stored(FOLDER) if each.modified_ms < before_ms]
+        for name in log:
+            version = version_of(name)
+            if version is not None and version < first_needed(state.version) - CHECKPOINT_EVERY:
+                await place.delete(name)
+        return len(going)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceStore:
+    """The files of a table by the place of its URL; credentials are those of the process that opens it."""
+
+    url: str
+    region: str = ""
+    endpoint: str = ""
+
+    def put(self, path: str, data: Buffer) -> None:
+        """See `FileStore`."""
+        place = _place(self.url, self.region, self.endpoint)
+
+        async def parts() -> AsyncIterator[Buffer]:
+            for at in range(0, len(data), _PART_BYTES):
+                yield bytes(data[at : at + _PART_BYTES])
+
+        async def write() -> None:
+            if len(data) <= _PART_BYTES:
+                await place.put(path, bytes(data))
+            else:
+                await place.put_stream(path, parts(), part_bytes=_PART_BYTES, parts_at_once=_PARTS_AT_ONCE)
+
+        with _told(self.url):
+            shared_loop().run(write)
+
+    def open(self, path: str, size_bytes: int) -> io.RawIOBase:
+        """See `FileStore`."""
+        return _RangeFile(_place(self.url, self.region, self.endpoint), path, size_bytes)
+
+
+class _RangeFile(io.RawIOBase):
+    """An object as a file, by range requests."""
+
+    def __init__(self, place: Place, name: str, size_bytes: int) -> None:
+        self._place = place
+        self._name = name
+        self._at = 0
+        self._size = size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = (0, self._at, self._size)[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self._size, self._at + len(view))
+        if end <= self._at:
+            return 0
+        with _told(self._place.url):
+            found = shared_loop().run(lambda: self._place.get_range(self._name, self._at, end))
+        view[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+@contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Errors of a place as those that a job shows its user."""
+    try:
+        yield
+    except ConfigError as error:
+        raise JobOptionsError(f"table = {url}: {error}") from error
+    except QuireError as error:
+        raise SourceUnavailableError(f"table {url}: {error}") from error
+
+
+def united(known: pa.Schema | None, given: pa.Schema, name: str) -> pa.Schema:
+    """The columns of both, those of the table first. JobOptionsError where one has two types."""
+    if known is None:
+        return given
+    for field in given:
+        index = known.get_field_index(field.name)
+        if index < 0:
+            known = known.append(field)
+        elif known.field(index).type != field.type:
+            raise JobOptionsError(
+                f"table {name}: column {field.name} is {known.field(index).type} there, and {field.type} in what is "
+                "to be written; cast it, or write another table"
+            )
+    return known
+
+
+@lru_cache(maxsize=16)
+def _place(url: str, region: str, endpoint: str) -> Place:
+    environment = dict(os.environ)
+    if region:
+        environment["AWS_REGION"] = region
+    return open_place(url, environment, endpoint or None)
+
+
+def _make_folder(url: str) -> None:
+    try:
+        Path(urlsplit(url).path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JobOptionsError(f"table = {url}: the folder cannot be made: {error.strerror}") from error

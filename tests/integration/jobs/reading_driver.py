@@ -1,0 +1,54 @@
+"""A Spark driver in whose middle others strike: `python reading_driver.py OUT option=value ...`.
+
+Writes ledger, entry and payload of what the options name into Parquet. As soon as two tasks are done, and others run,
+it prints `reading` and waits for a line. Then it prints `struck N`: how many tasks had not begun even after that; and
+at the end `failed N`, the attempts that Spark repeated.
+"""
+
+import sys
+import threading
+
+from pyspark import SparkStageInfo
+from pyspark.sql import SparkSession
+
+from quire_jobs.source import register
+
+_POLL_S = 0.02  # Spark tells of tasks when it is asked
+
+
+def _stages(spark: SparkSession) -> list[SparkStageInfo]:
+    """That run, or have run."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return [stage for stage in stages if stage]
+
+
+def _strike(spark: SparkSession, over: threading.Event) -> None:
+    while not any(stage.numCompletedTasks >= 2 and stage.numActiveTasks for stage in _stages(spark)):
+        if over.wait(_POLL_S):
+            print("struck 0", flush=True)
+            return
+    print("reading", flush=True)
+    sys.stdin.readline()
+    waiting = sum(each.numTasks - each.numCompletedTasks - each.numActiveTasks for each in _stages(spark))
+    print("struck", waiting, flush=True)
+
+
+def main(out: str, *words: str) -> None:
+    """Until all of it is written."""
+    spark = SparkSession.builder.master("local[2,8]").getOrCreate()
+    register(spark)
+    frame = spark.read.format("quire").options(**dict(word.split("=", 1) for word in words)).load()
+    over = threading.Event()
+    striking = threading.Thread(target=_strike, args=(spark, over), daemon=True)
+    striking.start()
+    frame.select("ledger", "entry", "payload").write.parquet(out)
+    over.set()
+    striking.join()
+    print("failed", sum(stage.numFailedTasks for stage in _stages(spark)), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""A read of Spark while bookies die under it. The result is whole, and once."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.parquet as pq
+
+from quire_bookie.client import LedgerClient
+from tests.support import spark_session  # noqa: F401  names the settings of all Sparks of tests
+from tests.support.etcd_cluster import EtcdCluster
+from tests.support.spark_python import spark_python
+
+ROOT = Path(__file__).resolve().parents[3]
+ENTRIES = 6_000
+TIMEOUT_S = 900
+NOT_STARTED = "Python worker failed to connect back"
+"""Spark gives a new Python ten seconds, with no setting for it: too few on a machine that is busy."""
+STARTS_MAX = 5
+
+
+def payload(entry: int) -> bytes:
+    """Of each entry its own."""
+    return b"entry %d " % entry * 50
+
+
+@pytest.fixture(scope="module")
+def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """Three processes, and etcd."""
+    cluster = EtcdCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.add_bookies(3)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def ledger(bookies: EtcdCluster) -> int:
+    """Closed, every entry on all three bookies."""
+
+    async def write() -> int:
+        async with LedgerClient.connect(f"etcd://{bookies.etcd.endpoint}") as client:
+            async with client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as writer:
+                for first in range(0, ENTRIES, 500):
+                    writer.submit([payload(entry) for entry in range(first, first + 500)])
+                    await writer.force()
+                assert writer.last_add_confirmed == ENTRIES - 1
+            return writer.ledger_id
+
+    return asyncio.run(write())
+
+
+def read(bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[[], None]) -> int:
+    """Read it in some twenty tasks, two at a time, while it strikes; every entry comes once. How many attempts failed.
+
+    That it struck in the middle is told by Spark: there were tasks that began only after it.
+    """
+    size_bytes = sum(len(payload(entry)) for entry in range(ENTRIES))
+    options = {"metadata": f"etcd://{bookies.etcd.endpoint}", "ledgers": str(ledger), "mode": "entries"}
+    options |= {"splitBytes": str(size_bytes // 20), "batchBytes": "16k"}
+    words = [f"{name}={value}" for name, value in options.items()]
+    environment = {**os.environ, "PYSPARK_PYTHON": spark_python(folder)}
+    log = folder / "driver.log"
+    for start in range(STARTS_MAX):
+        out = folder / f"out{start}"
+        command = [sys.executable, "-m", "tests.integration.jobs.reading_driver", str(out), *words]
+        with log.open("w") as errors:
+            driver = subprocess.Popen(
+                command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=ROOT, env=environment
+            )
+        said = []
+        try:
+            assert driver.stdin is not None and driver.stdout is not None
+            for line in driver.stdout:
+                said.append(line.split())
+                if line == "reading\n":
+                    strike()
+                    driver.stdin.write("struck\n")
+                    driver.stdin.flush()
+            status = driver.wait(TIMEOUT_S)
+        finally:
+            driver.kill()
+            driver.wait()
+        if status and not said and NOT_STARTED in log.read_text():
+            continue
+        assert status == 0, log.read_text()[-6000:]
+        (_, waiting), (_, failed) = said[-2:]
+        assert int(waiting) >= 2, "it struck too late"
+        rows = pq.read_table(out).sort_by("entry").to_pylist()
+        assert [(row["ledger"], row["entry"]) for row in rows] == [(ledger, entry) for entry in range(ENTRIES)]
+        assert all(row["payload"] == payload(row["entry"]) for row in rows)
+        return int(failed)
+    pytest.fail(f"Spark could not start a Python in {STARTS_MAX} attempts:\n{log.read_text()[-3000:]}")
+
+
+@pytest.mark.timeout(1800)
+def test_a_read_goes_on_with_another_replica_when_bookies_are_killed(
+    bookies: EtcdCluster, ledger: int, tmp_path: Path
+) -> None:
+    def strike() -> None:
+        for bookie in bookies.bookies[:2]:  # whichever the tasks had come to prefer, most of them lose it
+            bookie.kill()
+
+    assert read(bookies, ledger, tmp_path, strike) == 0, "no task had to be repeated"
+    assert [bookie.is_running for bookie in bookies.bookies] == [False, False, True], "the last one has every entry"

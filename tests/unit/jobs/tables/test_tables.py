@@ -1,0 +1,141 @@
+"""Both kinds of tables: what is committed once stays once, whoever tries again, and whatever was left before."""
+
+import pyarrow as pa
+import pytest
+
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.tables import Layout, TableFormat, TableTarget, iceberg_table, once_per_batch, once_per_run, open_table
+from quire_jobs.tables.compaction import groups_of
+from quire_jobs.tables.data_files import DataFile, read_files, write_files
+from quire_jobs.tables.marks import LedgerRange
+from tests.unit.jobs.tables.conftest import LAYOUT, SCHEMA, ids_of, put, write
+
+
+def test_a_run_or_a_batch_that_is_repeated_adds_nothing(target: TableTarget) -> None:
+    assert open_table(target).marks() == {} and open_table(target).schema() is None
+    assert put(target, range(10), once_per_run("monday")) is not None
+    assert put(target, range(10), once_per_run("monday")) is None
+    assert put(target, range(10, 20), once_per_batch("query", 4)) is not None
+    assert put(target, range(10, 20), once_per_batch("query", 4)) is None
+    assert put(target, range(20), once_per_batch("query", 3)) is None, "batches ascend"
+    assert put(target, range(20, 22), once_per_batch("other", 0)) is not None
+    assert ids_of(target) == list(range(22))
+
+
+def test_files_without_a_commit_are_nothing_to_readers(target: TableTarget) -> None:
+    put(target, range(5), once_per_run("a"))
+    write(open_table(target), range(5, 9))
+    assert ids_of(target) == list(range(5))
+
+
+def test_a_commit_that_came_second_looks_again(target: TableTarget) -> None:
+    """Two drivers of one run, both past the first look: the files of one alone count."""
+    first, second = open_table(target), open_table(target)
+    files = [write(first, range(7)), write(second, range(7))]
+    assert first.commit(files[0], SCHEMA, once_per_run("a"), began_ms=1 << 62) is not None
+    assert second.commit(files[1], SCHEMA, once_per_run("a"), began_ms=1 << 62) is None
+    assert ids_of(target) == list(range(7))
+
+
+def test_a_commit_without_rows_leaves_its_mark(target: TableTarget) -> None:
+    assert put(target, [], once_per_batch("query", 0)) is not None
+    assert put(target, [], once_per_batch("query", 0)) is None
+    assert ids_of(target) == []
+
+
+def test_replacing_leaves_what_came_last(target: TableTarget) -> None:
+    put(target, range(5), once_per_run("a"))
+    assert put(target, range(100, 103), once_per_run("b"), replace=True) is not None
+    assert ids_of(target) == [100, 101, 102]
+    assert put(target, range(5), once_per_run("b"), replace=True) is None
+    assert ids_of(target) == [100, 101, 102]
+
+
+def test_ranges_of_ledgers_join_and_never_overlap(target: TableTarget) -> None:
+    assert put(target, range(2), LedgerRange("t/n/persistent/x", 3, 7)) is not None
+    assert put(target, range(2), LedgerRange("t/n/persistent/x", 7, 9)) is None
+    assert put(target, range(2, 4), LedgerRange("t/n/persistent/x", 12, 12, before=7)) is not None
+    assert put(target, range(4, 6), LedgerRange("t/n/persistent/x", 20, 21, before=15)) is not None
+    assert open_table(target).marks() == {"ledgers.t/n/persistent/x": "3-12,20-21"}
+    assert ids_of(target) == list(range(6))
+
+
+def test_files_lie_by_hour_and_bucket_and_hold_only_those_rows(target: TableTarget) -> None:
+    put(target, range(40), once_per_run("a"), per_hour=20)
+    table = open_table(target)
+    files = table.files()
+    assert sorted(file.rows for file in files) == [10] * 4
+    for file in files:
+        ids = [each for batch in read_files([file], SCHEMA, table.store) for each in batch.column("id").to_pylist()]
+        assert len({(each // 20, each % 2) for each in ids}) == 1
+        assert f"hour=1970-01-01T{ids[0] // 20:02d}/key_bucket={ids[0] % 2}/" in file.path
+
+
+def test_small_files_become_one_and_an_old_plan_changes_nothing(target: TableTarget) -> None:
+    for number in range(5):
+        put(target, range(number * 10, number * 10 + 10), once_per_run(str(number)))
+    table = open_table(target)
+    (even, odd) = groups_of(table.files(), LAYOUT.file_bytes, 4)
+    assert len(even) == len(odd) == 5
+    flat = Layout()
+    merged = [
+        DataFile(each.path, each.rows, each.size_bytes, even[0].partition)
+        for each in write_files(
+            read_files(even, SCHEMA, table.store), SCHEMA, flat, table.store, even[0].path.rpartition("/")[0]
+        )
+    ]
+    assert ids_of(target) == list(range(50)), "nothing changed before the commit"
+    assert table.merge(even, merged)
+    assert ids_of(target) == list(range(50)) and len(table.files()) == 6
+    assert not table.merge(even, merged), "these are not in the table any more"
+    assert ids_of(target) == list(range(50))
+    assert put(target, range(10), once_per_run("0")) is None, "marks outlive a merge"
+
+
+def test_columns_may_come_and_may_not_change(target: TableTarget) -> None:
+    put(target, range(3), once_per_run("a"))
+    table = open_table(target)
+    wider = SCHEMA.append(pa.field("more", pa.string()))
+    table.prepare(wider, LAYOUT)
+    rows = pa.RecordBatch.from_pylist([{"id": 9, "key_bucket": 1, "more": "x"}], wider)
+    files = list(write_files([rows], wider, LAYOUT, table.store, table.folder))
+    table.commit(files, wider, once_per_run("b"), began_ms=1 << 62)
+    found = [row for batch in read_files(table.files(), wider, table.store) for row in batch.to_pylist()]
+    assert sorted((row["id"], row["more"]) for row in found) == [(0, None), (1, None), (2, None), (9, "x")]
+    with pytest.raises(JobOptionsError, match="column id is int64 there, and string"):
+        table.prepare(pa.schema([("id", pa.string())]), LAYOUT)
+
+
+def test_iceberg_engines_find_rows_partitions_and_who_wrote_them(target: TableTarget) -> None:
+    if target.format is not TableFormat.ICEBERG:
+        pytest.skip("the other kind has no catalog")
+    put(target, range(40), once_per_run("a"), per_hour=20)
+    table = iceberg_table._catalog(target.catalog).load_table(target.identifier)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(40))
+    assert sorted(
+        table.scan("key_bucket = 1 and time >= '1970-01-01T01:00:00+00:00'").to_arrow()["id"].to_pylist()
+    ) == [each for each in range(20, 40) if each % 2]
+    assert len(list(table.scan("key_bucket = 1 and time >= '1970-01-01T01:00:00+00:00'").plan_files())) == 1
+    assert [field.name for field in table.spec().fields] == ["time_hour", "key_bucket_part"]
+    summary = table.metadata.snapshots[-1].summary
+    assert summary is not None and summary["quire.mark"] == "run.a"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("delta", "file:///x/y", "tables are parquet or iceberg"),
+        ("iceberg", "orders", "catalog.namespace.table"),
+        ("parquet", "s3://bucket", "name a folder"),
+        ("parquet", "/data/x", "s3://bucket/folder"),
+        ("parquet", "s3://key:secret@bucket/x", "s3://bucket/folder"),
+    ],
+)
+def test_what_names_no_table_is_refused(kind: str, name: str, said: str) -> None:
+    with pytest.raises(JobOptionsError, match=said):
+        TableTarget.parse(kind, name)
+
+
+def test_a_catalog_that_nobody_configured_is_told() -> None:
+    with pytest.raises(JobOptionsError, match=r"iceberg:nowhere\.a\.b"):
+        open_table(TableTarget.parse("iceberg", "nowhere.a.b"))
