@@ -27,6 +27,7 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--identity", default=socket.gethostname(), help="what the lease names; default: the host name")
     run.add_argument("--bookie-image", required=True, help="image of bookies whose resource names none")
     run.add_argument("--broker-image", required=True, help="image of brokers whose resource names none")
+    run.add_argument("--jobs-image", default=None, help="image of jobs whose resource names none; default: none")
     run.add_argument("--metrics-port", type=int, default=8080, help="HTTP port of probes and metrics; 0: any. [8080]")
     text = "certificates of resources that name no Secret: made by this operator, or none, in clear. [none]"
     run.add_argument("--tls", default="none", choices=["generated", "none"], help=text)
@@ -38,7 +39,7 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     namespace = given.namespace or _own_namespace()
     try:
-        images = Images(given.bookie_image, given.broker_image)
+        images = Images(given.bookie_image, given.broker_image, given.jobs_image)
         settings = OperatorSettings(
             *(given.kubeconfig, namespace, given.identity, images, given.watch_namespace),
             metrics_port=given.metrics_port,

@@ -19,7 +19,7 @@ from quire_operator.cluster.observing_ledger import observe_managed_ledger
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path
 from quire_operator.errors import ConflictError, KubeError, RefusedError
 from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas
-from quire_operator.plan.bookie import plan_bookie
+from quire_operator.plan.bookie import lacks_replicas, plan_bookie
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 
 
@@ -55,8 +55,9 @@ async def reconcile_bookie(
         return 0.0  # that moved the resourceVersion; the status is written in the pass that begins now
     if found.status != seen.resource.status:
         await _write_status(kube, seen.resource, found.status)
-    # An operation waits for what no watch tells of.
-    quiet = found.status == seen.resource.status and found.status.operation is None and _only_applies(found.actions)
+    # An operation waits for what no watch tells of, and so does who lacks replicas.
+    waits = found.status.operation is not None or lacks_replicas(seen)
+    quiet = found.status == seen.resource.status and not waits and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 
@@ -68,10 +69,14 @@ async def reconcile_managed_ledger(
     *,
     default_image: str,
     now_s: float,
+    jobs_image: str | None = None,
     memory: Memory | None = None,
     certificates: CertificateSecrets | None = None,
 ) -> float | None:
-    """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised."""
+    """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised.
+
+    `jobs_image`: of jobs whose resource names none.
+    """
     memory, path = memory or Memory(), managed_ledger_path(namespace, name)
     looked = await observe_managed_ledger(
         kube, brokers, namespace, name, now_s, memory, generated=certificates is not None
@@ -87,7 +92,7 @@ async def reconcile_managed_ledger(
         pool=None if seen.pool is None else effective_bookie(seen.pool, certificates is not None),
         certificate_fault=fault,
     )
-    found = plan_managed_ledger(seen, default_image)
+    found = plan_managed_ledger(seen, default_image, jobs_image)
     refusal: KubeError | RefusedError | None = None
     try:
         actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
@@ -96,7 +101,7 @@ async def reconcile_managed_ledger(
         raise
     except (KubeError, RefusedError) as error:
         refusal = error
-        found = plan_managed_ledger(replace(seen, refused=str(error)), default_image)
+        found = plan_managed_ledger(replace(seen, refused=str(error)), default_image, jobs_image)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
     if found.status != seen.resource.status:

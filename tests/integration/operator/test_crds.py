@@ -13,6 +13,7 @@ KINDS = {"Bookie": (BOOKIE, "bookies"), "ManagedLedger": (MANAGED_LEDGER, "manag
 Changes = dict[str, Any]
 
 AUTO_EXPAND = {"threshold": 80, "step": "10Gi", "max": "500Gi"}
+ANALYSIS = {"name": "hourly", "kind": "throughput", "output": "s3://reports/orders", "schedule": "@hourly"}
 REFUSED: list[tuple[str, Changes, str]] = [
     # kind, what is wrong in a new object, what the API server must say
     ("Bookie", {"metadata.name": "a" * 41}, "longer than 40 characters"),
@@ -80,7 +81,17 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ),
     ("ManagedLedger", {"spec.topics": [{"name": "a/b"}]}, "spec.topics[0].name"),
     ("ManagedLedger", {"spec.access": [{"role": "r", "actions": []}]}, "should have at least 1 items"),
-    ("ManagedLedger", {"spec.offload": {"bucket": "data"}}, "afterSize or afterTime is needed"),
+    ("ManagedLedger", {"spec.offload": {"target": "s3://data/folder"}}, "target must be s3://bucket"),
+    ("ManagedLedger", {"spec.offload": {"target": "ftp://data"}}, "target must be s3://bucket"),
+    ("ManagedLedger", {"spec.offload": {"target": "s3://data", "rate": "0"}}, "rate must be 1 or more"),
+    ("ManagedLedger", {"spec.offload": {"target": "s3://data", "format": "Parquet"}}, "Iceberg needs table"),
+    ("ManagedLedger", {"spec.offload": {"target": "s3://data", "table": {"name": "s3://t"}}}, "Segment writes none"),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "offload"}]}, "the name offload is that of"),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS, ANALYSIS]}, 'Duplicate value: {"name":"hourly"}'),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "Hourly"}]}, "spec.analytics[0].name"),
+    ("ManagedLedger", {"spec.spark": {"activeDeadline": "30s"}}, "activeDeadline must be a minute or more"),
+    ("ManagedLedger", {"spec.spark": {"runsKept": 0}}, "spec.spark.runsKept"),
+    ("ManagedLedger", {"spec.spark": {"launcher": "Yarn"}}, 'supported values: "Auto", "Job", "SparkApplication"'),
 ]
 LARGE_TOPICS = [
     {"name": f"t{n}", "partitions": 4, "cursors": [{"name": f"c{m}"} for m in range(8)]} for n in range(200)
@@ -101,7 +112,11 @@ TAKEN: list[tuple[str, Changes]] = [
     ("ManagedLedger", {}),
     ("ManagedLedger", {"spec.topics": LARGE_TOPICS}),
     ("ManagedLedger", {"spec.retention": {"time": "forever", "size": "100Gi", "ttl": "24h"}}),
-    ("ManagedLedger", {"spec.offload": {"bucket": "data", "afterSize": "1Ti"}}),
+    ("ManagedLedger", {"spec.offload": {"target": "s3://data", "after": {"size": "1Ti"}, "rate": "50M"}}),
+    ("ManagedLedger", {"spec.offload": {"target": "file:///mnt/cold/ledgers", "schedule": "17 * * * *"}}),
+    ("ManagedLedger", {"spec.offload": {"target": "gs://d", "format": "Iceberg", "table": {"name": "a.b.c"}}}),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS], "spec.spark": {"executors": {"replicas": 0}}}),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)]}),
 ]
 CHANGE_REFUSED: list[tuple[str, Changes, Changes, str]] = [
     # kind, the object at first, the update, what the API server must say

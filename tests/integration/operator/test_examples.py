@@ -26,7 +26,7 @@ def resources(path: Path) -> Iterator[dict[str, Any]]:
 
 def apply(kubeconfig: Path, namespace: str, path: Path) -> None:
     """`kubectl apply` of a file, after what it builds on. AssertionError when something was refused."""
-    before = [FOLDER / "bookie.yaml"] if path.stem == "managed-ledger" else []
+    before = [FOLDER / "bookie.yaml"] if path.stem in ("managed-ledger", "jobs") else []
     for each in (*before, path):
         command = [tool("kubectl"), "--kubeconfig", str(kubeconfig), "--namespace", namespace]
         command += ["apply", "--validate=strict", "-f", str(each)]
@@ -42,12 +42,12 @@ async def test_an_example_is_applied_and_has_children(
     if not list(resources(path)):
         return
     root = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}"
-    async with operator(kubeconfig, namespace, "one", "--tls", "generated"):
+    async with operator(kubeconfig, namespace, "one", "--tls", "generated", "--jobs-image", "quire-jobs:test"):
         for each in resources(path):
             at = f"{root}/{PLURALS[each['kind']]}/{each['metadata']['name']}"
             await until(kube, at, "status", "observedGeneration")
             conditions = await until(kube, at, "status", "conditions")
-            wrong = [one for one in conditions if one["reason"] in ("InvalidSpec", "Refused")]
+            wrong = [one for one in conditions if one["reason"] in ("InvalidSpec", "Refused", "CannotRun")]
             assert not wrong
             part = "bookie" if each["kind"] == "Bookie" else "broker"
             sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{each['metadata']['name']}-{part}"

@@ -234,6 +234,37 @@ def test_each_kind_of_thing_is_explained(pool: FakeProcess, command: Any) -> Non
     assert code == 1 and "nothing is no pod" in err
 
 
+def test_jobs_are_shown_and_asked_for(kube: KubeApi, namespace: str, command: Any) -> None:
+    path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/managedledgers/orders"
+    code, out, _ = command("jobs")
+    assert code == 0 and "spec.offload and spec.analytics declare them" in out
+    assert "there is no job offload" in command("job", "run", "offload")[2]
+    kube.create(path.rpartition("/")[0], managed_ledger() | {"metadata": {"name": "orders"}}).expect()
+    row = {
+        "name": "offload",
+        "kind": "offload",
+        "state": "Failed",
+        "reason": "no such bucket",
+        "runId": "orders-offload-20260131t0400",
+        "slot": "2026-01-31T04:00:00Z",
+        "since": "2026-01-31T03:00:00Z",
+        "outputs": ["s3://quire"],
+    }
+    kube.call("PATCH", f"{path}/status", {"status": {"jobs": [row]}}, content_type=MERGE).expect()
+    code, out, _ = command("jobs", "orders")
+    assert code == 0 and "orders-offload-20260131t0400   no such bucket" in out
+    assert "orders/offload wrote s3://quire" in out
+    assert json.loads(command("jobs", "-o", "json")[1])[0]["state"] == "Failed"
+    assert "there is no ManagedLedger other" in command("jobs", "other")[2]
+    code, out, _ = command("job", "run", "orders/offload")
+    assert code == 0 and "a run of 20" in out
+    wish = kube.get(path).expect()["metadata"]["annotations"]["quire.dev/run-job"]
+    assert wish.startswith("offload@20") and wish.endswith("Z")
+    code, _, err = command("job", "logs", "offload")
+    assert code == 1 and "there is no pod of a run of offload; it is Failed: no such bucket" in err
+    assert "there are: orders/offload" in command("job", "logs", "keys")[2]
+
+
 def test_a_report_holds_what_helps_and_nothing_secret(
     pool: FakeProcess, kube: KubeApi, namespace: str, command: Any, tmp_path: Path
 ) -> None:

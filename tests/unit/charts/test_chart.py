@@ -101,6 +101,7 @@ def test_images_take_the_version_and_the_registry_unless_they_have_their_own() -
         f"quire-etcd:{version}",
         f"quire-bookie:{version}",
         f"quire-broker:{version}",
+        f"quire-jobs:{version}",
     ]
     own = {"registry": "mirror.example/x", "tag": "7", "bookie": "other.example:5000/b", "broker": "b@sha256:00"}
     assert images({"images": own, "etcd": {"image": "localhost/etcd:1"}}) == [
@@ -108,7 +109,9 @@ def test_images_take_the_version_and_the_registry_unless_they_have_their_own() -
         "localhost/etcd:1",
         "other.example:5000/b:7",
         "mirror.example/x/b@sha256:00",
+        "mirror.example/x/quire-jobs:7",
     ]
+    assert not [word for word in images({"images": {"jobs": ""}}) if "jobs" in word]
 
 
 def test_etcd_asks_its_clients_and_its_members_for_certificates() -> None:
@@ -143,12 +146,14 @@ def test_one_namespace_gives_rights_there_only() -> None:
     assert not [rule for rule in everywhere if "secrets" in rule["resources"] or "create" in rule["verbs"]]
 
 
-def test_no_right_is_a_star_and_none_of_them_makes_rights() -> None:
+def test_no_right_is_a_star_and_none_of_them_makes_more_rights() -> None:
+    """The operator makes Roles for jobs: without `escalate` and `bind` of what it has itself, at most."""
     for name, each in objects(EVERYTHING).items():
         if each["kind"] in ("Role", "ClusterRole"):
             for rule in each["rules"]:
                 assert "*" not in (*rule["verbs"], *rule["resources"], *rule["apiGroups"]), name
-                assert not {"roles", "clusterroles", "rolebindings", "pods/exec"} & set(rule["resources"]), name
+                assert not {"clusterroles", "clusterrolebindings", "pods/exec"} & set(rule["resources"]), name
+                assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), name
 
 
 @pytest.mark.parametrize(

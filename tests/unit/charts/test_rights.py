@@ -10,6 +10,7 @@ import pytest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
 from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.builders.job_access import job_access
 from quire_operator.cluster.paths import collection
 from tests.unit.charts.rendering import ONE_NAMESPACE, ROOT, Manifest, objects
 from tests.unit.operator.certificates.test_keeping import bookie, managed_ledger
@@ -26,12 +27,17 @@ NEEDED = {
     "managedledgers/finalizers.quire.dev": {"update"},
     "statefulsets.apps": CHILD | {"delete"},
     "deployments.apps": CHILD,
-    "services": CHILD,
-    "configmaps": CHILD,
+    "services": CHILD | {"delete", "deletecollection"},
+    "configmaps": CHILD | {"delete", "deletecollection"},
+    "roles.rbac.authorization.k8s.io": {"get", "create", "patch"},
+    "rolebindings.rbac.authorization.k8s.io": {"get", "create", "patch"},
+    "jobs.batch": {"get", "list", "watch", "create", "delete"},
+    "sparkapplications.sparkoperator.k8s.io": {"get", "list", "create", "delete"},
+    "sparkapplications.spark.apache.org": {"get", "list", "create", "delete"},
     "serviceaccounts": CHILD,
     "poddisruptionbudgets.policy": CHILD,
     "podmonitors.monitoring.coreos.com": CHILD | {"delete"},
-    "pods": {"get", "list", "watch", "patch", "delete"},
+    "pods": {"get", "list", "watch", "create", "patch", "delete", "deletecollection"},
     "persistentvolumeclaims": {"get", "list", "watch", "patch", "delete"},
     "persistentvolumes": {"get", "patch"},
     "nodes": {"get", "list"},
@@ -82,11 +88,21 @@ def test_every_kind_that_the_code_names_is_in_the_table() -> None:
         assert any(name.partition(".")[0] == plural for name in NEEDED), kind
 
 
+def test_what_drivers_get_is_theirs_to_give() -> None:
+    for cluster_mode in (False, True):
+        (role,) = [each for each in job_access(managed_ledger(), cluster_mode=cluster_mode) if each["kind"] == "Role"]
+        for rule in role["rules"]:
+            assert rule["apiGroups"] == [""]
+            for name in rule["resources"]:
+                assert set(rule["verbs"]) <= NEEDED[name], name
+
+
 def test_every_child_is_in_the_table() -> None:
     pool, ledger = bookie(), managed_ledger()
     children = bookie_children(pool, BookieFacts(3, "image", pod_monitors=True))
     children += recovery_children(pool, "image", True)
     children += broker_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
+    children += job_access(ledger, cluster_mode=True)
     for child in children:
         group = child["apiVersion"].rpartition("/")[0]
         plural = collection("v1", child["kind"], None).rpartition("/")[2]

@@ -5,9 +5,10 @@ from enum import StrEnum
 from pydantic import Field
 
 from quire_operator.api.conditions import Condition, conditions_field
-from quire_operator.api.fields import AnyObject, ApiModel, Label, Rule, Whole, keyed, part
+from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Rule, Timestamp, Whole, keyed, part
+from quire_operator.api.jobs_spec import JOBS_MAX
 from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
-from quire_operator.api.shared import Metadata
+from quire_operator.api.shared import Metadata, SettingValue
 
 
 class LedgerState(StrEnum):
@@ -51,6 +52,39 @@ class TopicRow(ApiModel):
     slowest_cursor: SlowestCursor | None = Field(default=None, description="The one that is furthest behind.")
 
 
+class JobState(StrEnum):
+    """The latest run of a job in a word; Suspended and Pending also where there is none."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+
+OUTPUTS_MAX = 32
+
+
+class JobRow(ApiModel):
+    """One job and its latest run."""
+
+    name: Label = Field(description="Its name; offload for that of spec.offload.")
+    kind: Label = Field(description="What it does.")
+    state: JobState = Field(description="In a word.")
+    reason: Message = Field(default="", description="Why, in a sentence for people.")
+    run_id: Label | None = Field(default=None, description="The latest run: name of its Job or SparkApplication.")
+    slot: Timestamp | None = Field(
+        default=None, description="The time of the schedule that it is of, or when it was asked for."
+    )
+    pod: Label | None = Field(default=None, description="Its driver's pod, which has the log.")
+    started_at: Timestamp | None = Field(default=None, description="When it began.")
+    ended_at: Timestamp | None = Field(default=None, description="When it ended.")
+    last_success: Timestamp | None = Field(default=None, description="When a run last ended well.")
+    next_slot: Timestamp | None = Field(default=None, description="When the schedule wants the next one.")
+    since: Timestamp = Field(description="Times of the schedule before this are not made up for.")
+    outputs: tuple[SettingValue, ...] = Field(default=(), max_length=OUTPUTS_MAX, description="What the run wrote.")
+
+
 class ManagedLedgerStatus(ApiModel):
     """What the operator found and does."""
 
@@ -64,6 +98,7 @@ class ManagedLedgerStatus(ApiModel):
     under_replicated: Whole | None = Field(default=None, description="Ledgers of the cluster that lack a replica.")
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "Each broker.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
+    jobs: tuple[JobRow, ...] = keyed("name", JOBS_MAX, "Each job and its latest run.")
     conditions: tuple[Condition, ...] = conditions_field()
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 
 from quire_operator.api.bookie_spec import settings_rule
 from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, judged_by, keyed, section
+from quire_operator.api.jobs_spec import ANALYTICS_MAX, Analytics, Offload, Spark
 from quire_operator.api.shared import (
     IMAGE_HELP,
     RESOURCES_HELP,
@@ -17,7 +18,6 @@ from quire_operator.api.shared import (
     Monitoring,
     PodTemplate,
     Resources,
-    SecretRef,
     SettingValue,
     Tls,
 )
@@ -276,35 +276,6 @@ class Access(ApiModel):
     )
 
 
-class Offload(ApiModel):
-    """Copies of closed ledgers in object storage."""
-
-    RULES = (Rule("has(self.afterSize) || has(self.afterTime)", "offload: afterSize or afterTime is needed"),)
-
-    bucket: Annotated[str, StringConstraints(min_length=3, max_length=255)] = Field(description="Bucket.")
-    prefix: SettingValue = Field("", description="Put before the names of objects.")
-    endpoint: SettingValue | None = Field(None, description="URL of the store. Default: AWS S3.")
-    region: Label | None = Field(None, description="Region.")
-    credentials: SecretRef | None = Field(None, description="Secret with accessKey and secretKey.")
-    after_size: Quantity | None = Field(None, description="Offload what a topic has above this size.")
-    after_time: Duration | None = Field(None, description="Offload what is older.")
-    delete_after: Duration = Field("4h", description="The bookies' copies go so long after the verified copy.")
-
-
-class Analytics(ApiModel):
-    """A job over the namespace's data."""
-
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)] = Field(
-        description="Name of the job."
-    )
-    schedule: Annotated[str, StringConstraints(min_length=9, max_length=128)] = Field(
-        description="When, as cron writes it."
-    )
-    topics: tuple[PulsarName, ...] = Field((), max_length=64, description="Which topics. Empty: all.")
-    query: Annotated[str, StringConstraints(min_length=1, max_length=16384)] = Field(description="SQL.")
-    output: SettingValue = Field(description="URL of the table or folder that the result goes to.")
-
-
 class DeletionPolicy(StrEnum):
     """What becomes of the data when the resource is deleted."""
 
@@ -334,7 +305,8 @@ class ManagedLedgerSpec(ApiModel):
     topics: tuple[Topic, ...] = keyed("name", TOPICS_MAX, "Topics that are kept there; others are left alone.")
     access: tuple[Access, ...] = keyed("role", 256, "Roles and what they may do. Empty: nobody is asked.")
     offload: Offload | None = Field(None, description="Copies in object storage. Default: none.")
-    analytics: tuple[Analytics, ...] = keyed("name", 64, "Jobs over the data.")
+    analytics: tuple[Analytics, ...] = keyed("name", ANALYTICS_MAX, "Jobs over the data.")
+    spark: Spark = section(Spark, "How those jobs run.")
     deletion_policy: DeletionPolicy = Field(
         DeletionPolicy.RETAIN, description="Retain keeps topics and data when the resource is deleted."
     )

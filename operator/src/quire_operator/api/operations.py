@@ -50,5 +50,9 @@ class Operation(ApiModel):
     uids: tuple[Label, ...] = Field(
         default=(), max_length=64, description="The pod and the claims that go; others under their names stay."
     )
+    empty_look: Whole | None = Field(
+        default=None,
+        description="The look that found the bookie empty, in ms since the epoch by the clock of auto-recovery.",
+    )
     late: bool = Field(default=False, description="It was reported that it takes longer than its deadline.")
     message: Message | None = Field(default=None, description="What it waits for, in a sentence.")

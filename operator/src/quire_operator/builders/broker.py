@@ -8,13 +8,14 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
-from quire_operator.builders.naming import BROKER, child, child_name, selector
+from quire_operator.builders.naming import BROKER, CREDENTIALS_HASH, child, child_name, selector
 from quire_operator.builders.pods import (
     CONFIG_FILE,
     container,
     pod_spec,
     pod_template,
     spread,
+    with_credentials,
     with_secret,
     with_secrets,
 )
@@ -22,6 +23,8 @@ from quire_operator.builders.settings import BROKER_TLS_FOLDER, BROKER_TOKEN_FOL
 from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
+NO_CREDENTIALS = "none"
+"""Digest of a Secret that is not there."""
 GRACE_S = 60
 """A stop gives topics back, so that another broker need not wait for a lease to end."""
 
@@ -34,6 +37,8 @@ class BrokerFacts:
     """The pool that `bookieRef` names."""
     default_image: str
     pod_monitors: bool = False
+    credentials: str | None = None
+    """A digest of the credentials of object storage; None: the resource names none."""
 
 
 def broker_children(resource: ManagedLedger, facts: BrokerFacts) -> list[Manifest]:
@@ -142,6 +147,13 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
         pod = with_secret(pod, "broker-tls", tls.secret_name, BROKER_TLS_FOLDER)
     if authentication is not None:
         pod = with_secret(pod, "broker-token", authentication.token_key_secret, BROKER_TOKEN_FOLDER)
+    offload = spec.offload
+    if offload is not None and offload.credentials_ref is not None:
+        # Brokers serve without them too: what is still in the bookies.
+        pod = with_credentials(pod, offload.credentials_ref.name, optional=True)
+    template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
+    if facts.credentials is not None:
+        template["metadata"]["annotations"][CREDENTIALS_HASH] = facts.credentials
     return child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER) | {
         "spec": {
             "serviceName": headless,
@@ -150,7 +162,7 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
             "updateStrategy": {"type": "RollingUpdate"},
             "revisionHistoryLimit": 5,
             "selector": {"matchLabels": match},
-            "template": pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template),
+            "template": template,
         }
     }
 

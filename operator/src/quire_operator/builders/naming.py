@@ -6,13 +6,20 @@ from quire_operator.builders import Manifest
 
 FIELD_MANAGER = "quire-operator"
 CONFIG_HASH = f"{GROUP}/config-hash"
+CREDENTIALS_HASH = f"{GROUP}/credentials-hash"
+"""Of a pod: a digest of the credentials that its process was started with."""
 ZONE_ANNOTATION = f"{GROUP}/zone"
 REPLACE_ANNOTATION = f"{GROUP}/replace"
 """Of a pod: a person's word that its volumes are lost; any value."""
 CONTAINER = "quire"
 MONITORING_VERSION = "monitoring.coreos.com/v1"
 
-BOOKIE, BROKER, AUTO_RECOVERY = "bookie", "broker", "autorecovery"
+RUN_ANNOTATION = f"{GROUP}/run-job"
+"""Of a ManagedLedger: jobs that a person wants to run now, `name@time,...`, the time as RFC 3339."""
+OWNER_LABEL, JOB_LABEL, SLOT_LABEL = f"{GROUP}/managedledger", f"{GROUP}/job", f"{GROUP}/slot"
+"""Of runs and all of their pods."""
+
+BOOKIE, BROKER, AUTO_RECOVERY, JOBS = "bookie", "broker", "autorecovery", "jobs"
 
 
 def child_name(owner: str, part: str) -> str:

@@ -11,6 +11,7 @@ from quire_operator.builders.settings import METADATA_AUTH_FOLDER, METADATA_TLS_
 
 CONFIG_FOLDER = "/etc/quire/config"
 CONFIG_FILE = "quire.toml"
+CREDENTIALS_FOLDER = "/etc/quire/credentials"
 USER_ID = 10001
 STARTUP_PERIOD_S = 2
 STARTUP_PERIODS = 1800
@@ -52,11 +53,7 @@ def container(
         "readinessProbe": probe(ready_path, http, 5, 2, tls=tls),
         # Why a process refuses to start is its last line: the status of the resource shows it.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_security(),
         "volumeMounts": [
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -67,6 +64,27 @@ def container(
     return found
 
 
+def container_security() -> Manifest:
+    """What every container of ours may at most: write where something is mounted, and gain nothing."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def pod_security() -> Manifest:
+    """What every pod of ours may at most: no root, and volumes that its user may write."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int) -> Manifest:
     """A pod of one container of ours."""
     return {
@@ -74,14 +92,7 @@ def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": grace_s,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         "containers": [main],
         "volumes": [
             {"name": "config", "configMap": {"name": config_map}},
@@ -104,12 +115,28 @@ def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Ma
     return spec
 
 
-def with_secret(spec: Manifest, name: str, secret: str, folder: str) -> Manifest:
-    """One more Secret, mounted in a folder."""
+def with_secret(
+    spec: Manifest, name: str, secret: str, folder: str, keys: dict[str, str] | None = None, *, optional: bool = False
+) -> Manifest:
+    """One more Secret, mounted in a folder; `keys`: only these, as files of these names."""
     main = dict(spec["containers"][0])
     main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
-    volume = {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
-    return spec | {"volumes": [*spec["volumes"], volume], "containers": [main]}
+    source: Manifest = {"secretName": secret, "defaultMode": 0o440}
+    if optional:
+        source["optional"] = True
+    if keys is not None:
+        source["items"] = [{"key": key, "path": path} for key, path in keys.items()]
+    return spec | {"volumes": [*spec["volumes"], {"name": name, "secret": source}], "containers": [main]}
+
+
+def with_credentials(spec: Manifest, secret: str, *, optional: bool = False) -> Manifest:
+    """Credentials of object storage: keys of a Secret as variables, and as files for what wants a file.
+
+    `optional`: the pod starts without that Secret too.
+    """
+    spec = with_secret(spec, "credentials", secret, CREDENTIALS_FOLDER, optional=optional)
+    main, reference = spec["containers"][0], {"name": secret} | ({"optional": True} if optional else {})
+    return spec | {"containers": [main | {"envFrom": [*main.get("envFrom", ()), {"secretRef": reference}]}]}
 
 
 def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: PodTemplate) -> Manifest:

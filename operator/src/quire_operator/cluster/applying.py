@@ -7,12 +7,12 @@ from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.children import apply_child, delete_monitor
+from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.paths import bookie_path, collection, object_path
+from quire_operator.cluster.paths import bookie_path, object_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.deletion import FINALIZER
-from quire_operator.plan.operations import rfc3339
 
 
 class PoolActions:
@@ -61,7 +61,7 @@ class PoolActions:
                 path = bookie_path(namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, present)
             case act.Emit():
-                await self._emit(action)
+                await emit(self._kube, "Bookie", self._meta, action, self._now_s)
             case act.Decommission() | act.CancelDrain() | act.SetLostBookieDelay():
                 await self._wish(action)
 
@@ -90,27 +90,3 @@ class PoolActions:
             except UnreachableError as error:
                 last = error
         raise last
-
-    async def _emit(self, event: act.Emit) -> None:
-        now = rfc3339(self._now_s)
-        meta = self._meta
-        await self._kube.create(
-            collection("v1", "Event", meta.namespace),
-            {
-                "metadata": {"generateName": f"{meta.name}.", "namespace": meta.namespace},
-                "involvedObject": {
-                    "apiVersion": "quire.dev/v1alpha1",
-                    "kind": "Bookie",
-                    "name": meta.name,
-                    "namespace": meta.namespace,
-                    "uid": meta.uid,
-                },
-                "reason": event.reason,
-                "message": event.message[:1024],
-                "type": "Warning" if event.warning else "Normal",
-                "source": {"component": "quire-operator"},
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            },
-        )

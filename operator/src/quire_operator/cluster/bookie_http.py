@@ -101,7 +101,6 @@ class BookieHttp:
 
     async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
         """What the metadata says. `also`: ids that may be known by a cookie alone. UnreachableError."""
-        marks = await self.ask(host, f"{_RECOVERY}/list_under_replicated_ledger?print_mark_time=true")
         unrecoverable = await self.ask(host, "/api/v1/quire/unrecoverable")
         writable = await self.ask(host, "/api/v1/bookie/list_bookies?type=rw")
         reading = await self.ask(host, "/api/v1/bookie/list_bookies?type=ro")
@@ -109,25 +108,37 @@ class BookieHttp:
         enabled = await self.ask(host, f"{_RECOVERY}/status")
         drains = await self.ask(host, "/api/v1/quire/drains")
         answers = (unrecoverable, writable, reading, enabled, drains)
-        if any(said.status != 200 for said in answers) or marks.status not in (200, 404):
+        if any(said.status != 200 for said in answers):
             raise UnreachableError(f"{host} cannot ask the metadata store")
         with _understood(host):
             registered = frozenset(writable.body) | frozenset(reading.body)
             known = [one for one in sorted(also - registered) if await self._is_known(host, one)]
             accepted = {str(one["ledger"]) for one in unrecoverable.body if one.get("accepted_ms") is not None}
-            lacking = {} if marks.status == 404 else _mark_times(marks.body, accepted)
-            times = [time_ms for time_ms in lacking.values() if time_ms is not None]
+            lacking, oldest_ms = await self._lacking(host, accepted)
             return ClusterSeen(
-                under_replicated=len(lacking),
+                under_replicated=lacking,
                 unrecoverable=len(unrecoverable.body),
                 accepted=len(accepted),
-                oldest_mark_s=min(times) / 1000 if times else None,
+                oldest_mark_s=None if oldest_ms is None else oldest_ms / 1000,
                 known=registered | frozenset(known),
                 writable=frozenset(writable.body),
                 auditor=auditor.body.get("Auditor") if auditor.status == 200 else None,
                 recovery_enabled=bool(enabled.body["enabled"]),
                 drains=tuple(_drain(one) for one in drains.body if one["state"] != "cancelling"),
             )
+
+    async def _lacking(self, host: str, accepted: Collection[str]) -> tuple[int, int | None]:
+        """How many ledgers lack a replica, and when the first was marked, in ms. UnreachableError.
+
+        A bookie of an earlier version only lists them, and answers 404 when there are none.
+        """
+        said = await self.ask(host, "/api/v1/quire/under-replication")
+        if said.status == 200:
+            return int(said.body["count"]), said.body["oldest_ms"]
+        listed = await self.ask(host, f"{_RECOVERY}/list_under_replicated_ledger")
+        if listed.status not in (200, 404):
+            raise UnreachableError(f"{host} cannot ask the metadata store: {listed.body}")
+        return 0 if listed.status == 404 else len(set(map(str, listed.body)) - set(accepted)), None
 
     async def _is_known(self, host: str, bookie: str) -> bool:
         said = await self.ask(host, f"/api/v1/quire/drains/{bookie}")
@@ -164,12 +175,6 @@ def _understood(host: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreachableError(f"{host} answers something else ({error!r}): another version?") from error
-
-
-def _mark_times(body: Any, accepted: Collection[str]) -> dict[str, int | None]:
-    """When each ledger was marked, in ms since the epoch; a bookie of an earlier version lists ids alone."""
-    marked = body if isinstance(body, dict) else dict.fromkeys(map(str, body))
-    return {ledger: time_ms for ledger, time_ms in marked.items() if ledger not in accepted}
 
 
 def _bookie(bookie_id: str, state: Said, space: Said) -> BookieSeen:

@@ -28,6 +28,7 @@ POLICY_KEYS = {
     "persistence": "persistence",
     "retention": "retention_policies",
     "messageTTL": "message_ttl_in_seconds",
+    "offloadPolicies": "offload_policies",
 }
 """Key in a namespace's stored policies by the path that sets it."""
 

@@ -115,12 +115,12 @@ class Kube:
         timeout = aiohttp.ClientTimeout(total=for_s + REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         async with self._asking("GET", path, None, _JSON, query, accept, timeout) as answer:
             if answer.status >= 300:
-                raise _refusal(answer.status, f"GET {path}", await answer.read())
+                raise refusal(answer.status, f"GET {path}", await answer.read())
             async for line in _lines(answer):
                 event = _decoded(line)
                 if event.get("type") == "ERROR":
                     status = event.get("object", {})
-                    raise _refusal(int(status.get("code", 500)), f"watch of {path}", json.dumps(status).encode())
+                    raise refusal(int(status.get("code", 500)), f"watch of {path}", json.dumps(status).encode())
                 yield event
 
     async def apply(self, manifest: ReadManifest) -> Manifest:
@@ -178,7 +178,7 @@ class Kube:
         async with self._asking(method, path, body, content_type, query, accept, timeout) as answer:
             data = await answer.read()
             if answer.status >= 300:
-                raise _refusal(answer.status, f"{method} {path}", data)
+                raise refusal(answer.status, f"{method} {path}", data)
         return _decoded(data)
 
     @asynccontextmanager
@@ -206,7 +206,8 @@ class Kube:
             raise UnreachableError(f"{method} {path}: {error or 'no answer in time'}") from error
 
 
-def _refusal(status: int, what: str, data: bytes) -> KubeError:
+def refusal(status: int, what: str, data: bytes) -> KubeError:
+    """What the API server, or something before it, said instead of what was asked for."""
     message = _decoded(data).get("message", data[:200])
     return _KINDS.get(status, KubeError)(status, f"{what}: {message}")
 

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
 from quire_operator.cluster.children import apply_child, delete_monitor
+from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.paths import managed_ledger_path
-from quire_operator.errors import UnreachableError
+from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
+from quire_operator.errors import ConflictError, RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.managed_ledger import FINALIZER
 
@@ -42,9 +44,32 @@ class LedgerActions:
             elif isinstance(action, act.SetFinalizer):
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)
+            elif isinstance(action, act.StartRun):
+                await self._start(action.manifest)
+            elif isinstance(action, act.DeleteRun):
+                path = object_path(action.api_version, action.kind, self._meta.namespace, action.name)
+                await self._kube.delete(path, action.uid)
+            elif isinstance(action, act.Emit):
+                await emit(self._kube, "ManagedLedger", self._meta, action, self._now_s)
             elif isinstance(action, act.NamespaceAction):
                 if self._door is None:
                     raise UnreachableError("no broker answers")
                 await self._brokers.perform(self._door, action)
             else:
                 raise AssertionError(f"no action of a ManagedLedger: {action}")
+
+    async def _start(self, manifest: Manifest) -> None:
+        """Once: what is there by this name is this run, unless it belongs to somebody else. RefusedError then."""
+        metadata = manifest["metadata"]
+        try:
+            await self._kube.create(
+                collection(manifest["apiVersion"], manifest["kind"], metadata["namespace"]), manifest
+            )
+        except ConflictError:
+            there = await self._kube.get(manifest_path(manifest))
+            owners = [one.get("uid") for one in (there or {}).get("metadata", {}).get("ownerReferences", ())]
+            if there is not None and self._meta.uid not in owners:
+                kind, name = manifest["kind"], metadata["name"]
+                raise RefusedError(
+                    f"there is a {kind} {name} that is not of this resource: delete or rename it"
+                ) from None

@@ -17,6 +17,7 @@ from quire_operator.builders.naming import (
     AUTO_RECOVERY,
     BOOKIE,
     CONTAINER,
+    CREDENTIALS_HASH,
     FIELD_MANAGER,
     MONITORING_VERSION,
     REPLACE_ANNOTATION,
@@ -304,6 +305,7 @@ def stateful_set_seen(there: Manifest) -> StatefulSetSeen:
         tuple(_template(template) for template in spec.get("volumeClaimTemplates", ())),
         current=status.get("observedGeneration") == metadata["generation"],
         deleting="deletionTimestamp" in metadata,
+        credentials=((spec.get("template") or {}).get("metadata", {}).get("annotations") or {}).get(CREDENTIALS_HASH),
     )
 
 

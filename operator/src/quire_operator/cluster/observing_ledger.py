@@ -22,6 +22,7 @@ from quire_operator.cluster.observing import (
     stateful_set_seen,
     unwanted_monitors,
 )
+from quire_operator.cluster.observing_jobs import observe_jobs
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState
@@ -68,6 +69,7 @@ async def observe_managed_ledger(
             unwanted_monitors=await unwanted_monitors(
                 *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BROKER,)
             ),
+            jobs=await observe_jobs(kube, resource, memory.cache, now_s),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),
         ),
         door,

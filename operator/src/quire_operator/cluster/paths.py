@@ -8,6 +8,7 @@ _PLURALS = {
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "Event": "events",
+    "Job": "jobs",
     "Lease": "leases",
     "ManagedLedger": "managedledgers",
     "PersistentVolume": "persistentvolumes",
@@ -16,8 +17,11 @@ _PLURALS = {
     "Secret": "secrets",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "PodMonitor": "podmonitors",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
+    "SparkApplication": "sparkapplications",
     "StatefulSet": "statefulsets",
 }
 

@@ -5,7 +5,7 @@ Pods are reached through the API server, so a person needs no way into the clust
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,10 +18,11 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import CONTAINER
-from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, Kube
+from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, Kube, refusal
 from quire_operator.errors import KubeError, OperatorError
 
 PROXY_TIMEOUT_S = 70.0
+CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,21 @@ class Cluster(Kube):
         query |= {"previous": "true"} if previous else {}
         status, data = await self._raw("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query, None)
         return data.decode(errors="replace") if status == 200 else None
+
+    async def stream_log(
+        self, pod: str, container: str, write: Callable[[bytes], object], *, lines: int, follow: bool
+    ) -> None:
+        """The last lines of a container of our namespace; with `follow` those that come too, until it ends. KubeError:
+        there is no log (yet); UnreachableError, also when the connection breaks."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
+        query = {"container": container, "tailLines": str(lines)} | ({"follow": "true"} if follow else {})
+        # Nothing may come for hours from a driver that waits; whoever follows ends it.
+        timeout = aiohttp.ClientTimeout(total=None if follow else PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._asking("GET", path, None, "application/json", query, "*/*", timeout) as answer:
+            if answer.status != 200:
+                raise refusal(answer.status, f"no log of {pod}", await answer.read())
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                write(chunk)
 
     async def _raw(
         self, method: str, path: str, query: Mapping[str, str] | None, body: ReadManifest | None

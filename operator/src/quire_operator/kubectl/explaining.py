@@ -24,6 +24,8 @@ _REMEDIES = {
     "ScaleDownBlocked": "the message says what stands in the way; nothing is forced",
     "ReplaceBlocked": "the message says what is waited for, and the word that goes on without it",
     "CookiesConsistent": "see the bookie's log: `kubectl logs`, and docs/bookie.md on its folders",
+    "OffloadHealthy": "`kubectl quire jobs` says why; `kubectl quire job logs offload` has the driver's log",
+    "AnalyticsHealthy": "`kubectl quire jobs` says which and why; `kubectl quire job logs NAME` has the driver's log",
     "PlacementSatisfied": "raise replicas in the zones that lack bookies, or lower placement.minZones",
 }
 _WAITING = {

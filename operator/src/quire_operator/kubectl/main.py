@@ -5,14 +5,17 @@ Exit codes: 0 done, 1 failed, 2 wrong usage. What a person can mend is one line 
 
 import argparse
 import asyncio
+import codecs
 import json
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from quire_operator import __version__
 from quire_operator.errors import OperatorError
-from quire_operator.kubectl import acting, report, showing
+from quire_operator.kubectl import acting, jobs, report, showing
 from quire_operator.kubectl.access import Cluster
 
 
@@ -30,7 +33,9 @@ def main(words: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output is gone; Python would complain at exit
         return 1
-    print(json.dumps(rows, indent=2, ensure_ascii=False) if given.output == "json" else text)
+    shown = json.dumps(rows, indent=2, ensure_ascii=False) if given.output == "json" else text
+    if shown:
+        print(shown)
     return 0
 
 
@@ -64,10 +69,30 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--limit", type=int, default=100, help="[100]")
     one = command("cursors", "the cursors of a topic")
     one.add_argument("topic", metavar="TOPIC", help="persistent://tenant/namespace/topic")
+    one = command("jobs", "jobs on Spark: offload and analyses, their state, last success and next run")
+    one.add_argument("managed_ledger", metavar="MANAGEDLEDGER", nargs="?", help="[all of the namespace]")
+    _job(commands, common)
     one = command("report", "a redacted bundle for support: resources, events, logs; no Secrets")
     one.add_argument("--to", default="quire-report.tar.gz", help="file [quire-report.tar.gz]")
     one.add_argument("--log-lines", type=int, default=report.LOG_LINES, help=f"[{report.LOG_LINES}]")
     return top
+
+
+def _job(commands: Any, common: argparse.ArgumentParser) -> None:
+    """`job logs` and `job run`."""
+    text = "the log of a job's driver, or a run now"
+    words = commands.add_parser("job", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="logs|run"
+    )
+    text = "the driver's log of the newest run, or of that of a slot"
+    logs = words.add_parser("logs", help=text, description=text, parents=[common])
+    logs.add_argument("name", metavar="JOB|MANAGEDLEDGER/JOB")
+    logs.add_argument("-f", "--follow", action="store_true", help="and what comes, until the run ends")
+    logs.add_argument("--slot", help="time of the run, as `jobs` shows it")
+    logs.add_argument("--lines", type=int, default=jobs.LOG_LINES, help=f"[{jobs.LOG_LINES}]")
+    text = "have the operator run a job now, whatever its schedule says"
+    run = words.add_parser("run", help=text, description=text, parents=[common])
+    run.add_argument("name", metavar="JOB|MANAGEDLEDGER/JOB")
 
 
 async def _run(given: argparse.Namespace) -> tuple[Any, str]:
@@ -88,6 +113,16 @@ async def _run(given: argparse.Namespace) -> tuple[Any, str]:
                 return await showing.ledgers(cluster, max(1, given.limit))
             case "cursors":
                 return await showing.cursors(cluster, given.topic)
+            case "jobs":
+                return await jobs.show(cluster, given.managed_ledger)
+            case "job" if given.action == "run":
+                return await jobs.run(cluster, given.name, datetime.now(UTC))
+            case "job":
+                # With `-o json` standard output is one object: where the log is, which goes to standard error.
+                stream = sys.stderr if given.output == "json" else sys.stdout
+                return await jobs.log(
+                    cluster, given.name, _writer(stream), slot=given.slot, lines=given.lines, follow=given.follow
+                )
         return await _report(cluster, Path(given.to), given.log_lines)
 
 
@@ -99,6 +134,18 @@ async def _report(cluster: Cluster, file: Path, log_lines: int) -> tuple[Any, st
         raise OperatorError(f"{file} cannot be written: {error.strerror}") from error
     text = f"{file}: {len(files)} files, no Secrets, what looks secret is replaced; look through it before you send it"
     return {"file": str(file), "files": sorted(files)}, text
+
+
+def _writer(stream: TextIO) -> Callable[[bytes], None]:
+    """Puts pieces of a log out as they come."""
+
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def write(data: bytes) -> None:
+        stream.write(decoder.decode(data))
+        stream.flush()
+
+    return write
 
 
 def _progress(line: str) -> None:

@@ -9,7 +9,7 @@ from quire_operator.api import API_VERSION
 from quire_operator.builders.naming import BOOKIE
 from quire_operator.cluster.paths import collection
 from quire_operator.errors import OperatorError
-from quire_operator.kubectl import finding
+from quire_operator.kubectl import finding, jobs
 from quire_operator.kubectl.access import Cluster
 from quire_operator.kubectl.redaction import clean_json, clean_text
 
@@ -17,7 +17,7 @@ LOG_LINES = 5000
 _KINDS = (
     *((API_VERSION, "Bookie"), (API_VERSION, "ManagedLedger")),
     *(("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"), ("v1", "Pod"), ("v1", "Service"), ("v1", "ConfigMap")),
-    *(("v1", "PersistentVolumeClaim"), ("policy/v1", "PodDisruptionBudget"), ("v1", "Event")),
+    *(("v1", "PersistentVolumeClaim"), ("policy/v1", "PodDisruptionBudget"), ("batch/v1", "Job"), ("v1", "Event")),
 )
 _OWN = (API_VERSION,)
 _ASKED = {
@@ -50,6 +50,7 @@ async def collect(cluster: Cluster, say: Callable[[str], None], *, log_lines: in
     for pod in pods:
         await _pod(cluster, pod, files, problems, log_lines)
         say(f"logs and state of {pod['metadata']['name']}")
+    files["runs.json"] = clean_json(jobs.runs_of(pods))
     files["problems.txt"] = clean_text("\n".join(problems) + "\n") if problems else "none\n"
     return files
 

@@ -28,6 +28,18 @@ class AboutResource(Protocol):
 KeyT = TypeVar("KeyT", bound=AboutResource)
 
 
+@dataclass(frozen=True, slots=True)
+class JobSaid:
+    """What a ManagedLedger's status said of one job. Times in seconds since the epoch."""
+
+    name: str
+    kind: str
+    state: str
+    last_success_s: float | None
+    took_s: float | None
+    """Of its latest run that ended."""
+
+
 @dataclass(slots=True)
 class ResourceSaid:
     """What one resource's status said."""
@@ -39,6 +51,7 @@ class ResourceSaid:
     since_s: float | None = None
     """When the operation began, in seconds since the epoch."""
     step_since_s: float | None = None
+    jobs: tuple[JobSaid, ...] = ()
 
 
 @dataclass(slots=True)
@@ -109,6 +122,7 @@ class Measurements:
             if said.step_since_s is not None:
                 step_ages.append((what, max(0.0, wall_s - said.step_since_s)))
         return [
+            *self._of_jobs(),
             Family("quire_operator_resource_phase", "gauge", "1 for the phase of each resource.", tuple(phases)),
             Family(
                 "quire_operator_resource_condition",
@@ -119,6 +133,28 @@ class Measurements:
             Family("quire_operator_operation", "gauge", "1 for the step of each operation under way.", tuple(steps)),
             Family("quire_operator_operation_seconds", "gauge", "Age of each operation.", tuple(ages)),
             Family("quire_operator_operation_step_seconds", "gauge", "Age of its present step.", tuple(step_ages)),
+        ]
+
+    def _of_jobs(self) -> list[Family]:
+        """By resource and job."""
+        states, successes, lengths = [], [], []
+        for (_, namespace, name), resource in sorted(self.resources.items()):
+            for job in resource.jobs:
+                who = {"namespace": namespace, "name": name, "job": job.name, "kind": job.kind}
+                states.append(({**who, "state": job.state}, 1.0))
+                if job.last_success_s is not None:
+                    successes.append((who, job.last_success_s))
+                if job.took_s is not None:
+                    lengths.append((who, job.took_s))
+        return [
+            Family("quire_operator_job_state", "gauge", "1 for the state of each job.", tuple(states)),
+            Family(
+                "quire_operator_job_last_success_timestamp_seconds",
+                "gauge",
+                "When a run last ended well, since the epoch.",
+                tuple(successes),
+            ),
+            Family("quire_operator_job_run_seconds", "gauge", "How long the latest ended run took.", tuple(lengths)),
         ]
 
 
@@ -138,7 +174,14 @@ def _said(item: Mapping[str, Any]) -> ResourceSaid:
         (operation["type"], operation["step"]) if operation else None,
         _time(operation, "startedAt"),
         _time(operation, "stepStartedAt"),
+        tuple(_job(row) for row in status.get("jobs") or ()),
     )
+
+
+def _job(row: Mapping[str, Any]) -> JobSaid:
+    began_s, ended_s = _time(row, "startedAt"), _time(row, "endedAt")
+    took_s = None if began_s is None or ended_s is None else max(0.0, ended_s - began_s)
+    return JobSaid(str(row.get("name")), str(row.get("kind")), str(row.get("state")), _time(row, "lastSuccess"), took_s)
 
 
 def _time(operation: Mapping[str, Any] | None, key: str) -> float | None:

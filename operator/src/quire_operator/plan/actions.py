@@ -111,8 +111,27 @@ class Emit:
     warning: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Make the object of a run; one that is there by this name already is this run."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRun:
+    """Delete a run's object, and with it its pods."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
 Action = (
     Apply
+    | StartRun
+    | DeleteRun
     | DeleteMonitor
     | AnnotateZone
     | SetReplicas

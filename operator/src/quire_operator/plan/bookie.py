@@ -32,7 +32,10 @@ from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
 from quire_operator.plan.zones import annotations
 
 BUSY_REQUEUE_S = 2.0
-IDLE_REQUEUE_S = 60.0
+LACKING_REQUEUE_S = 5.0
+"""While ledgers lack replicas: nothing in Kubernetes tells of the last one that gets them."""
+IDLE_REQUEUE_S = 20.0
+"""Nor of the first one that lacks some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,22 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
     actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
     actions += _events(seen, operation, move.operation)
-    work_left = _work_left(seen)
+    # What is wanted next begins in the next pass: a pool of many bookies that shrinks is not quiet between two of them.
+    work_left = _work_left(seen) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
     actions += [*autoscale.growing_claims(seen), *autoscale.replicas(seen, capacity(seen), idle=idle)]
     cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
     at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left)
-    busy = work_left or move.operation is not None
-    return Pass(tuple(actions), render_status(seen, at), BUSY_REQUEUE_S if busy else IDLE_REQUEUE_S)
+    if work_left or move.operation is not None:
+        requeue_s = BUSY_REQUEUE_S
+    else:
+        requeue_s = LACKING_REQUEUE_S if lacks_replicas(seen) else IDLE_REQUEUE_S
+    return Pass(tuple(actions), render_status(seen, at), requeue_s)
+
+
+def lacks_replicas(seen: PoolSeen) -> bool:
+    """For sure, and such that waiting helps."""
+    return seen.cluster is not None and seen.cluster.under_replicated > 0
 
 
 def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, str] | None, str | None]:

@@ -37,7 +37,7 @@ def conditions(
     found = [
         _ready(seen, rows, at),
         _progressing(seen, at),
-        _degraded(seen, rows),
+        _degraded(seen, rows, at),
         _metadata(seen),
         _replicated(seen),
         _placement(seen, rows),
@@ -88,9 +88,13 @@ def _progressing(seen: PoolSeen, at: Standing) -> Finding:
     return finding("Progressing", not stuck, operation.type.value, "Stuck", what)
 
 
-def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
-    gone = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING)
-    away = [row.pod for row in rows if row.state in gone]
+def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -> Finding:
+    gone, ended_by_us = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING), _ended_by_us(seen, at)
+    away = [
+        row.pod
+        for row in rows
+        if row.state in gone and (row.pod != ended_by_us or row.state is not BookieState.UNREACHABLE)
+    ]
     damaged = 0 if seen.cluster is None else seen.cluster.unaccepted
     said = [f"{', '.join(away)} cannot be reached"] if away else []
     said += [f"{damaged} ledgers have entries that no replica could serve"] if damaged else []
@@ -98,6 +102,14 @@ def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
     said += failing
     reason = "LedgersUnreadable" if damaged else "BookiesAway"
     return finding("Degraded", bool(said), reason, "Well", "; ".join(said))
+
+
+def _ended_by_us(seen: PoolSeen, at: Standing) -> str | None:
+    """The pod that an operation has taken away for now, or for good: that is progress, until it takes too long."""
+    operation = at.operation
+    if operation is None or operation.step not in (Step.REPLACING, Step.SETTLING, Step.SHRINKING):
+        return None
+    return None if roll.is_stuck(operation, seen) else operation.pod
 
 
 def _metadata(seen: PoolSeen) -> Finding:

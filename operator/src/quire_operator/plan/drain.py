@@ -7,12 +7,14 @@ auditor's, which goes on with the operator away; the operator says what it wants
 Nothing is ever forced: what stands in the way is said, and waited for.
 """
 
+from dataclasses import replace
+
 from quire_operator.api.bookie_spec import ScaleDownStrategy
 from quire_operator.api.bookie_storage import ReclaimPolicy
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.builders.naming import ordinal_of
 from quire_operator.plan.actions import Action, CancelDrain, Decommission, ReleaseClaim
-from quire_operator.plan.operations import Move, begun, moved, seconds_of, waiting
+from quire_operator.plan.operations import Move, begun, moved, waiting
 from quire_operator.plan.replicas import last_pod, replicas_there
 from quire_operator.plan.seen import ClusterSeen, PoolSeen
 
@@ -106,7 +108,9 @@ def takes_nothing_yet(operation: Operation) -> bool:
 
 def advance(operation: Operation, seen: PoolSeen) -> Move:
     """One pass over a drain."""
-    if takes_nothing_yet(operation) and (not is_wanted(seen) or _is_another(operation, seen)):
+    if takes_nothing_yet(operation) and (
+        not is_wanted(seen) or _is_another(operation, seen) or _gives_way(operation, seen)
+    ):
         return Move(None, (CancelDrain(operation.bookie or ""),))
     return _STEPS[operation.step](operation, seen)
 
@@ -116,6 +120,21 @@ def replicas_during(operation: Operation, replicas: int) -> int:
     if operation.type is not OperationType.DRAIN or takes_nothing_yet(operation):
         return replicas
     return min(replicas, int(operation.target or replicas))
+
+
+def _gives_way(operation: Operation, seen: PoolSeen) -> bool:
+    """Others that began at the same time go first, and too few would be left without this one as well.
+
+    All of them are read-only by now, so that each would wait for the others: whose id comes last stays, is writable
+    again, and so lets the first one go. It begins anew when there is room.
+    """
+    if seen.cluster is None:
+        return False
+    bookie = operation.bookie or ""
+    others = frozenset(drain.bookie for drain in seen.cluster.drains if drain.leaving and drain.bookie != bookie)
+    before = frozenset(other for other in others if other < bookie)
+    with_those_behind = replace(seen.cluster, writable=seen.cluster.writable | (others - before))
+    return bool(before) and below_ensemble(replace(seen, cluster=with_those_behind), bookie, before) is not None
 
 
 def _is_another(operation: Operation, seen: PoolSeen) -> bool:
@@ -135,11 +154,15 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     if not drain.emptied or drain.ledgers_left:
         left = f"{drain.ledgers_left} ledgers are still on it"
         return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (wish,))
-    return Move(moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second look"), (wish,))
+    found = moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second look", empty_look=drain.look)
+    return Move(found, (wish,))
 
 
 def _verifying(operation: Operation, seen: PoolSeen) -> Move:
-    """A second look of the auditor, begun after the first said empty, and nothing under-replicated anywhere."""
+    """A second look of the auditor, after the first said empty, and nothing under-replicated anywhere.
+
+    What is on record is the first look itself, not when we saw it: the auditor's clock may be another than ours.
+    """
     wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
     if seen.cluster is not None and operation.bookie not in seen.cluster.known:
         return _forgotten(operation, seen)
@@ -148,8 +171,9 @@ def _verifying(operation: Operation, seen: PoolSeen) -> Move:
         return Move(moved(operation, Step.COPYING, seen.now_s, "it has ledgers again"), wish)
     if drain is None or not seen.fully_replicated:
         return Move(waiting(operation, "not certain that every ledger has its replicas elsewhere"), wish)
-    if drain.looked_at_s <= seconds_of(operation.step_started_at):
-        return Move(operation, wish)
+    if operation.empty_look in (None, drain.look):
+        noted = operation if operation.empty_look else operation.model_copy(update={"empty_look": drain.look})
+        return Move(noted, wish)  # without one, that of an earlier version of the operator
     if _is_silent(operation, seen):
         return Move(waiting(operation, f"{operation.pod} does not say which bookie it is"), wish)
     needed = blocker_of(operation, seen)

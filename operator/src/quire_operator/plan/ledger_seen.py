@@ -6,6 +6,7 @@ from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.plan.jobs_seen import JobsSeen
 from quire_operator.plan.seen import PodSeen, StatefulSetSeen
 
 
@@ -71,3 +72,4 @@ class LedgerSeen:
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
     """Name and uid of PodMonitors of ours that are there although monitoring is switched off."""
+    jobs: JobsSeen = field(default_factory=JobsSeen)

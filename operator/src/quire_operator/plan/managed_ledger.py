@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
-from quire_operator.builders.broker import BrokerFacts, broker_children, broker_hosts
+from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -15,6 +15,7 @@ from quire_operator.plan.actions import (
     NamespaceAction,
     SetFinalizer,
 )
+from quire_operator.plan.jobs import JobsPass, ending, plan_jobs
 from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.managed_ledger_status import LedgerStanding, render_status
 from quire_operator.plan.namespace import contradictions, isolation_name, missing, to_load
@@ -34,33 +35,44 @@ class LedgerPass:
     requeue_s: float
 
 
-def plan_managed_ledger(seen: LedgerSeen, default_image: str) -> LedgerPass:
-    """The pass."""
+def plan_managed_ledger(seen: LedgerSeen, default_image: str, jobs_image: str | None = None) -> LedgerPass:
+    """The pass. The images are those of resources that name none."""
     resource, spec = seen.resource, seen.resource.spec
     if resource.meta.deletion_timestamp is not None:
         leaving, held = _deletion(seen)
-        return LedgerPass(leaving, render_status(seen, LedgerStanding(deletion_held=held)), BUSY_REQUEUE_S)
+        at = LedgerStanding(deletion_held=held, jobs=JobsPass(rows=resource.status.jobs))
+        return LedgerPass(leaving, render_status(seen, at), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, seen.pool, seen.bookies))
     faults += tuple(filter(None, [seen.certificate_fault, _rivalry(seen)]))
     not_served = tuple(not_served_by_brokers(resource))
     if seen.pool is None or faults or spec.paused:
-        at = LedgerStanding(faults, not_served=not_served)
-        return LedgerPass((), render_status(seen, at), IDLE_REQUEUE_S)
+        jobs = plan_jobs(seen, jobs_image, may_act=False, ready=False)
+        at = LedgerStanding(faults, not_served=not_served, jobs=jobs)
+        return LedgerPass(jobs.actions, render_status(seen, at), IDLE_REQUEUE_S)
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
-    facts = BrokerFacts(seen.pool, default_image, seen.pod_monitors)
+    facts = BrokerFacts(seen.pool, default_image, seen.pod_monitors, _credentials(seen))
     actions += [Apply(child) for child in broker_children(resource, facts)]
     actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
     wanting = [] if seen.namespace is None else missing(spec, seen.namespace, broker_hosts(resource))
     loads = [] if seen.namespace is None or wanting else to_load(spec, seen.namespace)
     against = () if seen.namespace is None else tuple(contradictions(spec, seen.namespace))
-    at = LedgerStanding(faults, against, not_served, len(wanting))
     idle = seen.namespace is not None and not wanting
+    jobs = plan_jobs(seen, jobs_image, may_act=True, ready=idle)
+    at = LedgerStanding(faults, against, not_served, len(wanting), jobs=jobs)
     stopped = spec.brokers.replicas == 0
+    requeue_s = IDLE_REQUEUE_S if (idle and not loads) or stopped else BUSY_REQUEUE_S
     return LedgerPass(
-        (*actions, *wanting, *loads),
-        render_status(seen, at),
-        IDLE_REQUEUE_S if (idle and not loads) or stopped else BUSY_REQUEUE_S,
+        (*actions, *wanting, *loads, *jobs.actions), render_status(seen, at), min(requeue_s, jobs.requeue_s)
     )
+
+
+def _credentials(seen: LedgerSeen) -> str | None:
+    """A digest of what the Secret of the offload's credentials has. One that is away for a moment rolls no broker."""
+    offload = seen.resource.spec.offload
+    if offload is None or offload.credentials_ref is None:
+        return None
+    before = None if seen.stateful_set is None else seen.stateful_set.credentials
+    return seen.jobs.secrets.get(offload.credentials_ref.name) or before or NO_CREDENTIALS
 
 
 def _rivalry(seen: LedgerSeen) -> str | None:
@@ -93,6 +105,10 @@ def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], s
         )
     if not seen.namespace.exists:
         return (*_released(seen), SetFinalizer(False)), None
+    # What reads and offloads its topics ends before they go; what stays behind goes with the resource.
+    going, left = ending(seen)
+    if left is not None:
+        return going, left
     return (DeleteNamespace(seen.resource.spec.namespace),), "deleting the namespace with its topics"
 
 

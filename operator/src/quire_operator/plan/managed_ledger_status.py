@@ -1,6 +1,6 @@
 """The status of a `ManagedLedger` from what was seen and decided. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_operator.api.conditions import Finding, Truth, moved_on
 from quire_operator.api.managed_ledger import (
@@ -12,6 +12,7 @@ from quire_operator.api.managed_ledger import (
 )
 from quire_operator.builders.broker import service_url
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
+from quire_operator.plan.jobs import JobsPass
 from quire_operator.plan.ledger_seen import LedgerSeen, TopicSeen
 from quire_operator.plan.operations import rfc3339
 
@@ -28,6 +29,7 @@ class LedgerStanding:
     missing: int = 0
     """Policies, topics and cursors that are declared and not there yet."""
     deletion_held: str | None = None
+    jobs: JobsPass = field(default_factory=JobsPass)
 
 
 def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
@@ -48,6 +50,7 @@ def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
         under_replicated=seen.under_replicated,
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in seen.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
+        jobs=at.jobs.rows,
         conditions=moved_on(resource.status.conditions, _conditions(seen, at), rfc3339(seen.now_s), generation),
     )
 
@@ -85,6 +88,7 @@ def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
 
 def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
     found = [_ready(seen, at), _applied(seen, at), _writable(seen), _replicated(seen), _cursors(seen)]
+    found += at.jobs.findings
     if at.not_served:
         fields = ", ".join(at.not_served)
         found.append(Finding(type="NotYetServed", status=Truth.TRUE, reason="FieldsWithoutEffect", message=fields))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from quire_operator.api.jobs_spec import Offload
 from quire_operator.api.managed_ledger_spec import (
     AccessAction,
     BacklogPolicy,
@@ -36,6 +37,12 @@ _BACKLOG_POLICIES = {
     BacklogPolicy.REFUSE: "producer_exception",
     BacklogPolicy.EVICT: "consumer_backlog_eviction",
 }
+_OFFLOAD_DRIVERS = {
+    "s3": "aws-s3",
+    "gs": "google-cloud-storage",
+    "az": "azureblob",
+    "file": "quire-folder",
+}
 BACKLOG_KINDS = ("destination_storage", "message_age")
 LOADS_MAX = 20
 ACTIONS_MAX = 100
@@ -61,7 +68,25 @@ def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
         found["messageTTL"] = _seconds(spec.retention.ttl)
     if spec.backlog_quota is not None:
         found |= _backlog_quotas(spec.backlog_quota)
+    if spec.offload is not None:
+        found["offloadPolicies"] = offload_policies(spec.offload)
     return found
+
+
+def offload_policies(offload: Offload) -> dict[str, Any]:
+    """Where brokers find offloaded ledgers, and when the bookies' copies go; no thresholds: which go is for the job.
+
+    What is empty is said too, so that it takes the place of what was there.
+    """
+    scheme, _, place = offload.target.partition("://")
+    driver = _OFFLOAD_DRIVERS[scheme]
+    return {
+        "managedLedgerOffloadDriver": driver,
+        "managedLedgerOffloadBucket": place if scheme == "file" else place.rstrip("/"),
+        "managedLedgerOffloadRegion": offload.region or "",
+        "managedLedgerOffloadServiceEndpoint": offload.endpoint or "",
+        "managedLedgerOffloadDeletionLagInMillis": duration_ms(offload.delete_lag),
+    }
 
 
 def backlog_quota_path(kind: str) -> str:

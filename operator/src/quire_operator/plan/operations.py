@@ -51,9 +51,14 @@ def begun(
 
 
 def moved(
-    operation: Operation, step: Step, now_s: float, message: str | None = None, pod: str | None = None
+    operation: Operation,
+    step: Step,
+    now_s: float,
+    message: str | None = None,
+    pod: str | None = None,
+    empty_look: int | None = None,
 ) -> Operation:
-    """At another step, which begins now; `pod` names the next one it is about."""
+    """At another step, which begins now; `pod` names the next one it is about, `empty_look` what led here."""
     return operation.model_copy(
         update={
             "step": step,
@@ -61,6 +66,7 @@ def moved(
             "attempt": 1,
             "message": message,
             "pod": operation.pod if pod is None else pod,
+            "empty_look": empty_look,
         }
     )
 

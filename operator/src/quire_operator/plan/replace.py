@@ -118,8 +118,10 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to take notice"), (Decommission(bookie),))
     is_empty = drain.emptied and not drain.ledgers_left and seen.fully_replicated
-    if is_empty and drain.looked_at_s > seconds_of(operation.step_started_at):
+    if is_empty and operation.empty_look not in (None, drain.look):
         return _copied(operation, seen, "everything on it has its replicas elsewhere")
+    # A second look must say so: the first may be older than the loss, and the auditor's clock another than ours.
+    operation = operation.model_copy(update={"empty_look": drain.look if is_empty else None})
     said = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
     if seen.cluster.unaccepted:
         said = [said[0], loss_to_accept(seen.cluster, bookie)]

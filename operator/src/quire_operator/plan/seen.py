@@ -80,6 +80,8 @@ class StatefulSetSeen:
     current: bool = True
     """Its controller has seen the last change of its spec."""
     deleting: bool = False
+    credentials: str | None = None
+    """The digest of credentials that its pods are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,11 @@ class DrainSeen:
     blocked_by: tuple[str, ...] = ()
     leaving: bool = True
     """The auditor let it go: enough others stay for the ledgers that there are. False: it waits, and may for ever."""
+
+    @property
+    def look(self) -> int:
+        """Tells this look of the auditor from its others, whatever its clock says."""
+        return round(self.looked_at_s * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,6 @@ def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
     spec = resource.spec
     served_later = {
         "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
-        "spec.analytics": bool(spec.analytics),
-        "spec.offload": spec.offload is not None,
     }
     return [name for name, given in served_later.items() if given]
 

@@ -40,6 +40,8 @@ class Images:
 
     bookie: str
     broker: str
+    jobs: str | None = None
+    """None: each resource with jobs names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ async def _until(
             return await reconcile_managed_ledger(
                 *(kube, brokers, *where),
                 default_image=settings.images.broker,
+                jobs_image=settings.images.jobs,
                 now_s=now_s,
                 memory=memory,
                 certificates=certificates,

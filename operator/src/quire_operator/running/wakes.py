@@ -8,7 +8,7 @@ from functools import partial
 
 from quire_operator.api import API_VERSION
 from quire_operator.builders import Manifest
-from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, FIELD_MANAGER
+from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, FIELD_MANAGER, JOBS, RUN_ANNOTATION
 from quire_operator.cluster.applied import child_version
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory, Resources
@@ -20,10 +20,16 @@ KINDS = ("Bookie", "ManagedLedger")
 CHILDREN = (
     *(("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"), ("policy/v1", "PodDisruptionBudget")),
     *(("v1", "ConfigMap"), ("v1", "Service"), ("v1", "ServiceAccount"), ("v1", "Pod")),
+    ("batch/v1", "Job"),
 )
 SETTLE_S = 0.2
 """A pod changes several times in a row while it starts: one pass for all of them."""
-_OWNERS = {f"quire-{BOOKIE}": "Bookie", f"quire-{AUTO_RECOVERY}": "Bookie", f"quire-{BROKER}": "ManagedLedger"}
+_OWNERS = {
+    **{f"quire-{part}": "Bookie" for part in (BOOKIE, AUTO_RECOVERY)},
+    **{f"quire-{part}": "ManagedLedger" for part in (BROKER, JOBS)},
+}
+_EACH_CHANGE = frozenset({"Job", "Pod"})
+"""Of these the status counts; of other children only what somebody changed of ours."""
 
 
 class Wakes:
@@ -43,7 +49,7 @@ class Wakes:
         selector = f"app.kubernetes.io/managed-by={FIELD_MANAGER}"
         for version, kind in CHILDREN:
             what = Collection(collection(version, kind, namespace), selector, metadata_only=True)
-            found.append(Feed(kube, what, self.pod if kind == "Pod" else partial(self.child, version, kind)))
+            found.append(Feed(kube, what, self.pod if kind in _EACH_CHANGE else partial(self.child, version, kind)))
         return found
 
     async def resource(self, kind: str, item: Manifest, gone: bool) -> None:
@@ -96,7 +102,8 @@ class Wakes:
 def _matters_to_itself(item: Manifest) -> object:
     """All but its status and what managers note: a pass that writes a status must not cause another."""
     metadata = item["metadata"]
-    return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ()))
+    wish = (metadata.get("annotations") or {}).get(RUN_ANNOTATION)
+    return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ())), wish
 
 
 def _matters_to_others(item: Manifest) -> object:

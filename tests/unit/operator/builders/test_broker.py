@@ -96,3 +96,17 @@ def test_further_addresses_are_told_to_the_brokers_by_name() -> None:
     config = children(**wanted)["ConfigMap/orders-broker"]
     told = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
     assert f'advertisedListeners = "{told}"' in config["data"]["quire.toml"]
+
+
+def test_brokers_have_the_credentials_of_the_offload_and_follow_them() -> None:
+    offload = {"target": "s3://cold", "credentialsRef": {"name": "bucket"}}
+    facts = BrokerFacts(Bookie.model_validate(bookie()), "quire/broker:1", credentials="d1")
+    found = {child["kind"]: child for child in broker_children(resource(offload=offload), facts)}
+    template = found["StatefulSet"]["spec"]["template"]
+    assert template["metadata"]["annotations"]["quire.dev/credentials-hash"] == "d1"
+    main = template["spec"]["containers"][0]
+    assert main["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
+    assert {"name": "credentials", "mountPath": "/etc/quire/credentials", "readOnly": True} in main["volumeMounts"]
+    without = children(offload={"target": "s3://cold"})["StatefulSet/orders-broker"]["spec"]["template"]
+    assert "envFrom" not in without["spec"]["containers"][0]
+    assert "quire.dev/credentials-hash" not in without["metadata"]["annotations"]

@@ -95,6 +95,30 @@ def test_operations_and_conditions_are_those_of_the_last_list() -> None:
     assert len(samples(measurements)["quire_operator_resource_phase"]) == 1, "the other kind stays"
 
 
+def test_jobs_are_read_from_the_status() -> None:
+    measurements = Measurements()
+    jobs = [
+        {
+            "name": "offload",
+            "kind": "offload",
+            "state": "Succeeded",
+            "startedAt": "1970-01-01T00:00:10Z",
+            "endedAt": "1970-01-01T00:00:40Z",
+            "lastSuccess": "1970-01-01T00:00:40Z",
+        },
+        {"name": "rates", "kind": "throughput", "state": "Pending"},
+    ]
+    measurements.note_resources("ManagedLedger", [resource("orders", state="Open", jobs=jobs)])
+    found = samples(measurements)
+    offload = "job=offload,kind=offload,name=orders,namespace=ns"
+    assert found["quire_operator_job_state"] == {
+        f"{offload},state=Succeeded": 1,
+        "job=rates,kind=throughput,name=orders,namespace=ns,state=Pending": 1,
+    }
+    assert found["quire_operator_job_last_success_timestamp_seconds"] == {offload: 40}
+    assert found["quire_operator_job_run_seconds"] == {offload: 30}
+
+
 def test_a_time_that_is_none_is_left_out() -> None:
     measurements = Measurements()
     measurements.note_resources(

@@ -73,7 +73,37 @@ def test_a_pass_without_changes_asks_for_nothing_but_what_is_there() -> None:
     assert first.actions == second.actions
     assert {pod.zone_annotation for pod in world.pods.values()} == {"z"}
     assert {type(action).__name__ for action in first.actions} == {"Apply"}
-    assert first.requeue_s == 60
+    assert first.requeue_s == 20
+
+
+def test_a_pool_that_lacks_replicas_is_looked_at_soon_so_that_it_says_when_it_does_not_any_more() -> None:
+    world = running()
+    world.under_replicated = 7
+    assert world.one_pass().requeue_s == 5
+    assert world.condition("FullyReplicated")["status"] == "False"
+
+
+@pytest.mark.parametrize(("passed_s", "degraded"), [(30, "False"), (700, "True")])
+def test_a_pod_that_a_roll_makes_anew_is_progress_and_not_degradation_until_it_takes_too_long(
+    passed_s: int, degraded: str
+) -> None:
+    world = running()
+    world.change(image="quire:2")
+    for _ in range(20):
+        world.one_pass()
+        operation = world.status().get("operation") or {}
+        if operation.get("step") == "Settling":
+            break
+        world.settle()
+    pod = operation["pod"]
+    # As its machine tells of the process that was well, until it is well again.
+    world.pods[pod] = replace(world.pods.get(pod) or world.pods["pool-bookie-0"], name=pod, ready=False, started=True)
+    world.now_s += passed_s
+    world.one_pass()
+    assert world.condition("Degraded")["status"] == degraded
+    world.pods["pool-bookie-0"] = replace(world.pods["pool-bookie-0"], ready=False, started=True)
+    world.one_pass()
+    assert world.condition("Degraded")["status"] == "True", "another one is away as well"
 
 
 def test_more_replicas_are_made_together() -> None:
@@ -96,6 +126,21 @@ def test_fewer_replicas_leave_one_at_a_time_the_last_first_after_they_are_empty(
     assert len(world.retained) == 2, "their volumes stay, by default"
     assert reasons(world).count("DrainFinished") == 2
     assert reasons(world)[0] == "DrainStarted"
+
+
+def test_between_two_drains_a_pool_is_not_quiet_and_the_next_begins_at_once() -> None:
+    world = running(5)
+    world.change(replicas=3)
+    for _ in range(200):
+        found = world.one_pass()
+        world.settle()
+        if len(world.pods) == 3 and "operation" not in world.status():
+            break
+        assert world.condition("Quiesced")["status"] == "False", world.status()
+        assert found.requeue_s == 2
+    assert reasons(world).count("DrainFinished") == 2
+    world.run()
+    assert world.condition("Quiesced")["status"] == "True"
 
 
 def test_a_drain_that_is_called_off_leaves_the_bookie_as_it_was() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.bookie_status import oldest_mark_age_s
-from quire_operator.plan.seen import DrainSeen, NamespaceSeen
+from quire_operator.plan.seen import DrainSeen, NamespaceSeen, PoolSeen
 from tests.unit.operator.plan.small_world import Killed, World
 from tests.unit.operator.plan.test_bookie import MORE_VOLUMES, deleting, pods_asked_for, reasons, running
 
@@ -155,7 +155,70 @@ def test_of_two_pools_that_began_at_once_one_bookie_leaves_when_both_would_be_to
     for _ in range(10):
         world.one_pass()
         world.now_s += 5
+        cluster = replace(cluster, drains=tuple(replace(one, looked_at_s=world.now_s) for one in cluster.drains))
     assert pods_asked_for(world) == pods
+
+
+def both_emptied(other: str) -> World:
+    """A pool of three of which one is to leave; so is one of another pool. Both are empty and read-only."""
+    world = running(3)
+    world.namespaces = (NamespaceSeen("orders", 2),)
+    world.change(replicas=2)
+    until(world, "Verifying")
+    world.disks["pool-bookie-2"].ledgers = 0
+    observe = world.observe
+
+    def with_the_other_pool() -> PoolSeen:
+        seen = observe()
+        assert seen.cluster is not None
+        theirs = {"a-1", "z-1"} | ({other} - set(world.drains))
+        return replace(seen, cluster=replace(seen.cluster, writable=seen.cluster.writable | theirs))
+
+    world.observe = with_the_other_pool  # type: ignore[method-assign]
+    world.drains[other] = DrainSeen(other, emptied=True, ledgers_left=0, looked_at_s=world.now_s)
+    world.namespaces = (NamespaceSeen("orders", 5),)
+    world.audited = False  # the auditor of this small world knows one pool
+    return world
+
+
+def test_of_two_that_wait_for_each_other_the_one_whose_id_comes_last_stays() -> None:
+    world = both_emptied("a-2")
+    own = world.disks["pool-bookie-2"].bookie
+    world.one_pass()
+    assert own not in world.drains
+    assert "operation" not in world.status()
+    passes(world, 5)
+    assert own not in world.drains, "it does not begin anew while there is no room"
+    assert world.condition("ScaleDownBlocked")["reason"] == "BelowEnsemble"
+
+
+def test_of_two_that_wait_for_each_other_the_one_whose_id_comes_first_leaves_once_the_other_one_stays() -> None:
+    world = both_emptied("z-2")
+    own = world.disks["pool-bookie-2"].bookie
+    for _ in range(5):
+        world.now_s += 5
+        world.drains[own] = replace(world.drains[own], looked_at_s=world.now_s)
+        world.one_pass()
+    assert own in world.drains
+    assert pods_asked_for(world) == 3, "it waits"
+    del world.drains["z-2"]
+    world.audited = True
+    passes(world, 10)
+    assert pods_asked_for(world) == 2
+
+
+def test_a_bookie_is_not_taken_by_one_look_of_the_auditor_however_wrong_its_clock_is() -> None:
+    world = draining()
+    world.audited = False
+    own = world.disks[LAST].bookie
+    world.disks[LAST].ledgers = 0
+    world.drains[own] = DrainSeen(own, emptied=True, ledgers_left=0, looked_at_s=world.now_s + 3600)
+    passes(world, 10)
+    assert world.status()["operation"]["step"] == "Verifying"
+    assert pods_asked_for(world) == 5
+    world.drains[own] = replace(world.drains[own], looked_at_s=world.now_s - 3600)  # of another auditor's clock
+    passes(world, 2)
+    assert pods_asked_for(world) == 4
 
 
 def test_no_drain_begins_beside_one_of_another_pool_when_both_would_be_too_many() -> None:

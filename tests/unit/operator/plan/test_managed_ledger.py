@@ -175,8 +175,8 @@ def test_what_is_wrong_around_it_is_said(changes: dict[str, Any], state: LedgerS
 
 
 def test_fields_that_the_brokers_do_not_serve_yet_are_named() -> None:
-    found = plan(seen(offload={"bucket": "data", "afterSize": "1Ti"}))
-    assert condition(found, "NotYetServed").message == "spec.offload"
+    found = plan(seen(access=[{"role": "r", "actions": ["Admin"]}]))
+    assert condition(found, "NotYetServed").message == "spec.access"
 
 
 def test_a_paused_one_is_looked_at_and_not_changed() -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from quire_operator.builders.naming import BOOKIE, BROKER, labels
+from quire_operator.builders.naming import BOOKIE, BROKER, JOBS, labels
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.memory import Memory, Resources
-from quire_operator.running.wakes import Wakes
+from quire_operator.running.wakes import CHILDREN, Wakes
 from quire_operator.running.work_queue import Key, WorkQueue
 from tests.support.kube_resources import BOOKIE as POOL
 from tests.support.kube_resources import MANAGED_LEDGER, changed
@@ -119,3 +119,15 @@ async def test_a_pod_wakes_its_pool_whatever_happened_to_it(world: tuple[Wakes, 
     assert queue.taken() == [POOL_KEY]
     await wakes.pod({"metadata": {"name": "others", "namespace": "ns"}}, False)
     assert queue.taken() == []
+
+
+async def test_runs_and_drivers_wake_their_resource_and_so_does_a_wish(world: tuple[Wakes, Queue, Memory]) -> None:
+    wakes, queue, _ = world
+    assert ("batch/v1", "Job") in CHILDREN
+    await wakes.pod(child(JOBS, "orders", 1), False)
+    assert queue.taken() == [LEDGER_KEY]
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 1), False)
+    queue.taken()
+    wish = {"metadata.annotations": {"quire.dev/run-job": "offload@2026-01-31T04:00:00Z"}}
+    await wakes.resource("ManagedLedger", changed(resource(MANAGED_LEDGER, 2), wish), False)
+    assert LEDGER_KEY in queue.taken()

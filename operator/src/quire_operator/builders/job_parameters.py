@@ -1,0 +1,112 @@
+"""What the jobs of a ManagedLedger are told: kinds, schedules, and parameters out of its spec. Pure.
+
+The operator does not import the jobs; which parameters a kind has is in `known_jobs`.
+"""
+
+from dataclasses import dataclass
+
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.jobs_spec import OFFLOAD_JOB, Analytics, Offload, OffloadFormat
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.quantities import duration_ms, quantity_bytes
+from quire_operator.builders.known_jobs import KINDS
+from quire_operator.builders.naming import BROKER, child_name
+from quire_operator.builders.settings import broker_ports, metadata_url
+
+JOB_FOLDER = "/etc/quire/job"
+PARAMETERS_FILE, SETTINGS_FILE = "params.json", "quire.toml"
+Parameter = str | int | list[str]
+_ALWAYS_SET = frozenset({"runId", "metadata", "config", "http"})
+SET_FOR_ANALYSES = _ALWAYS_SET | {"output"}
+SET_FOR_OFFLOAD = _ALWAYS_SET | {
+    *("target", "region", "endpoint", "topics", "afterTime", "afterSize", "rate", "format", "table", "keyBuckets")
+}
+"""Parameters that have a field of their own, so that `params` may not say them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobWanted:
+    """One job of a ManagedLedger."""
+
+    name: str
+    kind: str
+    schedule: str | None
+    suspend: bool
+    credentials: str | None
+    """Name of the Secret."""
+    of: Offload | Analytics
+
+
+def jobs_of(resource: ManagedLedger) -> tuple[JobWanted, ...]:
+    """All of them, offload first."""
+    spec, found = resource.spec, []
+    if spec.offload is not None:
+        found.append(_wanted(OFFLOAD_JOB, OFFLOAD_JOB, spec.offload))
+    return (*found, *(_wanted(one.name, one.kind, one) for one in spec.analytics))
+
+
+def _wanted(name: str, kind: str, of: Offload | Analytics) -> JobWanted:
+    credentials = None if of.credentials_ref is None else of.credentials_ref.name
+    return JobWanted(name, kind, of.schedule, of.suspend, credentials, of)
+
+
+def broker_http(resource: ManagedLedger) -> str:
+    """Address of the brokers' HTTP; behind TLS where there is any."""
+    meta, ports = resource.meta, broker_ports(resource.spec.brokers)
+    scheme = "https" if "https" in ports else "http"
+    return f"{scheme}://{child_name(meta.name, BROKER)}.{meta.namespace}.svc:{ports[scheme]}"
+
+
+def parameters(resource: ManagedLedger, pool: Bookie, job: JobWanted) -> dict[str, Parameter]:
+    """What the run reads as params.json. Nothing secret: credentials are variables and files."""
+    found: dict[str, Parameter] = {
+        "metadata": metadata_url(pool.spec.metadata),
+        "config": f"{JOB_FOLDER}/{SETTINGS_FILE}",
+        "http": broker_http(resource),
+    }
+    namespace = resource.spec.namespace
+    if isinstance(job.of, Offload):
+        return found | _of_offload(job.of, namespace)
+    return found | _of_analysis(job.of, namespace)
+
+
+def _of_offload(offload: Offload, namespace: str) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {"target": offload.target.rstrip("/"), "topics": [f"{namespace}/*"]}
+    if offload.region is not None:
+        found["region"] = offload.region
+    if offload.endpoint is not None:
+        found["endpoint"] = offload.endpoint
+    if offload.after.time is not None:
+        found["afterTime"] = f"{-(-duration_ms(offload.after.time) // 1000)}s"
+    if offload.after.size is not None:
+        found["afterSize"] = quantity_bytes(offload.after.size)
+    if offload.rate is not None:
+        found["rate"] = quantity_bytes(offload.rate)
+    if offload.format is not OffloadFormat.SEGMENT and offload.table is not None:
+        found |= {
+            "format": offload.format.value.lower(),
+            "table": offload.table.name,
+            "keyBuckets": offload.table.key_buckets,
+        }
+    return found | _free(OFFLOAD_JOB, offload.params)
+
+
+def _free(kind: str, params: dict[str, str]) -> dict[str, Parameter]:
+    """Parameters as a person gave them; what takes several values is cut at commas."""
+    lists = KINDS[kind].lists if kind in KINDS else frozenset()
+    return {
+        name: [one.strip() for one in value.split(",") if one.strip()] if name in lists else value
+        for name, value in sorted(params.items())
+    }
+
+
+def _of_analysis(analytics: Analytics, namespace: str) -> dict[str, Parameter]:
+    """All topics of the namespace, where nothing else is said; those without a namespace are of this one."""
+    takes_topics = analytics.kind in KINDS and "topics" in KINDS[analytics.kind].lists
+    found: dict[str, Parameter] = {"output": analytics.output, **_free(analytics.kind, analytics.params)}
+    topics = found.get("topics")
+    if isinstance(topics, list):
+        found["topics"] = [topic if "/" in topic else f"{namespace}/{topic}" for topic in topics]
+    elif takes_topics and "messages" not in found:
+        found["topics"] = [f"{namespace}/*"]
+    return found

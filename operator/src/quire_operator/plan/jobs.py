@@ -1,0 +1,309 @@
+"""One pass over the jobs of a ManagedLedger: which run begins, which are cleaned away, and what is said of them. Pure.
+
+One run at a time for each job. A slot (a time of the schedule, or of a wish) has one run, by name: who asks twice gets
+the same. Of slots that were missed, only the latest counts. What begins is on record when it is *seen*, not when it was
+asked for: an operator killed in between asks again, for the same object.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quire_operator.api.conditions import Finding, Truth
+from quire_operator.api.jobs_spec import JOBS_MAX, OFFLOAD_JOB, SparkLauncher
+from quire_operator.api.managed_ledger import JobRow, JobState
+from quire_operator.builders.job_access import job_access
+from quire_operator.builders.job_parameters import JobWanted, jobs_of
+from quire_operator.builders.job_runs import JobFacts, Slot, job_run, run_name
+from quire_operator.builders.naming import RUN_ANNOTATION
+from quire_operator.builders.spark_applications import application_run
+from quire_operator.plan.actions import Action, Apply, DeleteRun, Emit, StartRun
+from quire_operator.plan.job_checks import job_faults
+from quire_operator.plan.job_slots import Asked, asked, latest_slot_s, next_slot_s
+from quire_operator.plan.jobs_seen import ENDED, RunSeen
+from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.operations import rfc3339, seconds_of
+
+BUSY_S = 2.0
+STARTS_MAX = 5
+"""In one pass: after a long night not everything begins in the same second."""
+CLOCKS_APART_S = 600.0
+"""What a person asks for may be so much older than the job, by another clock; older wishes were for another job."""
+ENDING = "it is declared no more: its runs are being ended"
+VANISHED = "its Job or SparkApplication was deleted before it ended"
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPass:
+    """What one look leads to."""
+
+    actions: tuple[Action, ...] = ()
+    rows: tuple[JobRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    requeue_s: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One job with all that is known of it."""
+
+    wanted: JobWanted
+    former: JobRow | None
+    runs: tuple[RunSeen, ...]
+    """The latest slot first."""
+    faults: tuple[str, ...]
+
+    @property
+    def active(self) -> RunSeen | None:
+        return next((run for run in self.runs if not run.ended), None)
+
+    @property
+    def last_slot_s(self) -> float:
+        """Slots up to here are done; of none: before all times."""
+        known = [run.slot_s for run in self.runs]
+        if self.former is not None and self.former.slot is not None:
+            known.append(seconds_of(self.former.slot))
+        return max(known, default=float("-inf"))
+
+
+def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, ready: bool) -> JobsPass:
+    """The pass. `may_act`: neither paused nor wrong as a whole; `ready`: a broker answers, and has what is declared."""
+    jobs = _jobs(seen, default_image)
+    wishes = asked(
+        seen.resource.meta.annotations.get(RUN_ANNOTATION), frozenset(job.wanted.name for job in jobs), seen.now_s
+    )
+    due = {job.wanted.name: _due_s(job, wishes, seen.now_s) for job in jobs}
+    facts = [_facts(job, seen.now_s) for job in jobs]
+    rows = tuple(_shown(row, job, due[row.name], ready=ready) for row, job in zip(facts, jobs, strict=True))
+    findings = tuple(_findings(jobs, facts, rows, wishes))
+    actions: list[Action] = []
+    if may_act:
+        if jobs:
+            cluster_mode = _api_version(seen) is not None
+            actions += [Apply(child) for child in job_access(seen.resource, cluster_mode=cluster_mode)]
+        actions += _cleaned(seen, jobs)
+        actions += _started(seen, jobs, due, default_image) if ready else []
+    # What is said may be said of a paused resource too; it changes nothing.
+    actions += [event for job, row in zip(jobs, facts, strict=True) for event in _told(job, row)]
+    leaving = _leaving(seen, jobs)
+    requeue_s = BUSY_S if leaving else _requeue_s(seen, jobs, due)
+    return JobsPass(tuple(actions), (*rows, *leaving), findings, requeue_s)
+
+
+def _leaving(seen: LedgerSeen, jobs: list[_Job]) -> tuple[JobRow, ...]:
+    """Of jobs that are declared no more, until nothing of them is there: without rows the next look would see none of
+    it, and a run that could not be deleted at once would go on."""
+    known, there = {job.wanted.name for job in jobs}, {run.job for run in seen.jobs.runs}
+    drivers = not jobs and bool(seen.jobs.drivers)
+    former = [row for row in seen.resource.status.jobs if row.name not in known and (row.name in there or drivers)]
+    return tuple(row.model_copy(update={"reason": ENDING}) for row in former[: JOBS_MAX - len(jobs)])
+
+
+def ending(seen: LedgerSeen) -> tuple[tuple[Action, ...], str | None]:
+    """Have every run end, because the namespace goes; what is still there."""
+    going = tuple(_deleted(run) for run in seen.jobs.runs if not run.deleting)
+    left = [run.name for run in seen.jobs.runs if not run.ended] + list(seen.jobs.drivers)
+    return going, f"ending the runs of its jobs: {', '.join(left[:5])}" if left else None
+
+
+def _jobs(seen: LedgerSeen, default_image: str | None) -> list[_Job]:
+    image = seen.resource.spec.spark.image or default_image
+    former = {row.name: row for row in seen.resource.status.jobs}
+    found = []
+    for wanted in jobs_of(seen.resource):
+        runs = sorted((run for run in seen.jobs.runs if run.job == wanted.name), key=lambda run: -run.slot_s)
+        faults = job_faults(seen.resource, wanted, seen.jobs, image)
+        found.append(_Job(wanted, former.get(wanted.name), tuple(runs), tuple(faults)))
+    return found
+
+
+def _due_s(job: _Job, wishes: Asked, now_s: float) -> float | None:
+    """The slot that should have a run and has none; None: there is no such."""
+    wanted = job.wanted
+    if job.faults:
+        return None
+    since_s = now_s if job.former is None else seconds_of(job.former.since)
+    due_s = wishes.slots_s.get(wanted.name, float("-inf"))
+    if due_s < since_s - CLOCKS_APART_S:
+        due_s = float("-inf")  # the annotation stays, and the job was taken away since, or came out of a backup
+    if wanted.schedule is not None and not wanted.suspend:
+        latest_s = latest_slot_s(wanted.schedule, now_s)
+        if latest_s is not None and latest_s > since_s:
+            due_s = max(due_s, latest_s)
+    return due_s if due_s > job.last_slot_s else None
+
+
+def _api_version(seen: LedgerSeen) -> str | None:
+    """Of SparkApplications that runs are made as; None: as Jobs."""
+    spark = seen.resource.spec.spark
+    if spark.launcher is SparkLauncher.JOB or not spark.executors.replicas:
+        return None
+    return next(iter(seen.jobs.applications), None)
+
+
+def _started(
+    seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | None], default_image: str | None
+) -> list[Action]:
+    found: list[Action] = []
+    image, version = seen.resource.spec.spark.image or default_image, _api_version(seen)
+    for job in jobs:
+        due_s = due[job.wanted.name]
+        if due_s is None or job.active is not None or image is None or seen.pool is None:
+            continue
+        facts, slot = JobFacts(seen.pool, image, seen.jobs.token_key), Slot(due_s)
+        if version is None:
+            made = job_run(seen.resource, facts, job.wanted, slot)
+        else:
+            made = application_run(seen.resource, facts, job.wanted, slot, version)
+        name = run_name(seen.resource.meta.name, job.wanted.name, slot)
+        found += [StartRun(made), Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")]
+        if len(found) >= 2 * STARTS_MAX:
+            break
+    return found
+
+
+def _cleaned(seen: LedgerSeen, jobs: Iterable[_Job]) -> list[Action]:
+    """Ended runs above `runsKept`, and all of jobs that are declared no more."""
+    kept = seen.resource.spec.spark.runs_kept
+    going = []
+    for job in jobs:
+        going += [run for run in job.runs if run.ended][kept:]
+    known = {job.wanted.name for job in jobs}
+    going += [run for run in seen.jobs.runs if run.job not in known]
+    return [_deleted(run) for run in going if not run.deleting]
+
+
+def _deleted(run: RunSeen) -> DeleteRun:
+    return DeleteRun(run.api_version, run.kind, run.name, run.uid)
+
+
+# ---- what is said
+def _facts(job: _Job, now_s: float) -> JobRow:
+    """The job and its latest run, by what was seen now and by what the former status remembers."""
+    wanted = job.wanted
+    row = job.former or JobRow(name=wanted.name, kind=wanted.kind, state=JobState.PENDING, since=rfc3339(now_s))
+    following_s = None
+    if wanted.schedule is not None and not wanted.suspend and not job.faults:
+        following_s = next_slot_s(wanted.schedule, now_s)
+    successes = [run.ended_at for run in job.runs if run.state is JobState.SUCCEEDED and run.ended_at]
+    row = row.model_copy(
+        update={
+            "kind": wanted.kind,
+            "next_slot": None if following_s is None else rfc3339(following_s),
+            "last_success": max([*successes, *filter(None, [row.last_success])], default=None),
+        }
+    )
+    latest = next(iter(job.runs), None)
+    if latest is None or (row.slot is not None and latest.slot_s < seconds_of(row.slot)):
+        return _remembered(row, now_s)
+    ended_at = latest.ended_at
+    if latest.ended and ended_at is None:
+        ended_at = (row.ended_at if row.run_id == latest.name else None) or rfc3339(now_s)
+    changes = {
+        "state": latest.state,
+        "reason": latest.reason,
+        "run_id": latest.name,
+        "slot": rfc3339(latest.slot_s),
+        "pod": latest.pod,
+        "started_at": latest.started_at,
+        "ended_at": ended_at,
+        "outputs": latest.outputs,
+    }
+    return row.model_copy(update=changes)
+
+
+def _remembered(row: JobRow, now_s: float) -> JobRow:
+    """Its latest run is not there any more. One that was going on has failed; what is known of an ended one stays,
+    also where a suspension or a fault said something else in between."""
+    if row.slot is None:
+        return row
+    if row.ended_at is None:
+        return row.model_copy(update={"state": JobState.FAILED, "reason": VANISHED, "ended_at": rfc3339(now_s)})
+    if row.state in ENDED:
+        return row
+    good = row.last_success is not None and row.last_success >= row.ended_at
+    return row.model_copy(update={"state": JobState.SUCCEEDED if good else JobState.FAILED, "reason": ""})
+
+
+def _shown(row: JobRow, job: _Job, due_s: float | None, *, ready: bool) -> JobRow:
+    """What keeps the next run from beginning is more worth knowing than how the latest did; conditions have that."""
+    if job.active is not None:
+        return row
+    if job.faults:
+        return row.model_copy(update={"state": JobState.PENDING, "reason": "; ".join(job.faults)[:4096]})
+    if due_s is not None and not ready:
+        waits = f"the run of {rfc3339(due_s)} waits for a broker that answers and has what is declared"
+        return row.model_copy(update={"state": JobState.PENDING, "reason": waits})
+    if job.wanted.suspend:
+        return row.model_copy(update={"state": JobState.SUSPENDED, "reason": "suspend is set"})
+    if row.slot is None:
+        waits = "waits for its first time" if job.wanted.schedule is not None else "runs when it is asked for"
+        return row.model_copy(update={"state": JobState.PENDING, "reason": waits})
+    return row
+
+
+def _told(job: _Job, row: JobRow) -> list[Action]:
+    """The event of a run that ended since the status was written."""
+    former = job.former
+    known = former is not None and former.run_id == row.run_id and former.ended_at is not None
+    if row.ended_at is None or row.run_id is None or known:
+        return []
+    good = row.state is JobState.SUCCEEDED
+    message = f"{row.name}: {row.run_id}: {row.reason}".rstrip(": ")
+    return [Emit("RunSucceeded" if good else "RunFailed", message, warning=not good)]
+
+
+def _findings(jobs: list[_Job], facts: list[JobRow], rows: Iterable[JobRow], wishes: Asked) -> list[Finding]:
+    said = [(row.name, _verdict(job, fact, row.reason)) for job, fact, row in zip(jobs, facts, rows, strict=True)]
+    found = []
+    for kind, of_offload in (("OffloadHealthy", True), ("AnalyticsHealthy", False)):
+        mine = [(name, verdict) for name, verdict in said if (name == OFFLOAD_JOB) is of_offload]
+        if mine:
+            found.append(_summed(kind, mine))
+    if wishes.faults:
+        message = f"annotation {RUN_ANNOTATION}: " + "; ".join(wishes.faults)
+        found.append(Finding(type="RunRequest", status=Truth.FALSE, reason="NotUnderstood", message=message[:4096]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    status: Truth
+    reason: str
+    message: str
+
+
+def _verdict(job: _Job, row: JobRow, waits: str) -> _Verdict:
+    """Of one job: by its faults, else by how its latest run that ended did. `waits`: why there is none yet."""
+    if job.faults:
+        return _Verdict(Truth.FALSE, "CannotRun", "; ".join(job.faults))
+    if row.state is JobState.FAILED:
+        return _Verdict(Truth.FALSE, "RunFailed", f"{row.run_id}: {row.reason}".rstrip(": "))
+    ended = next((run for run in job.runs if run.ended), None)
+    if ended is not None and ended.state is JobState.FAILED:
+        return _Verdict(Truth.FALSE, "RunFailed", f"{ended.name}: {ended.reason}".rstrip(": "))
+    if ended is not None or row.last_success is not None:
+        return _Verdict(Truth.TRUE, "Succeeded", "")
+    return _Verdict(Truth.UNKNOWN, "NoRunYet", waits)
+
+
+def _summed(kind: str, verdicts: list[tuple[str, _Verdict]]) -> Finding:
+    """What is wrong with any of them first, then what is not known."""
+    for status in (Truth.FALSE, Truth.UNKNOWN, Truth.TRUE):
+        mine = [(name, verdict) for name, verdict in verdicts if verdict.status is status]
+        if mine:
+            message = "; ".join(f"{name}: {verdict.message}" for name, verdict in mine if verdict.message)
+            return Finding(type=kind, status=status, reason=mine[0][1].reason, message=message[:4096])
+    raise AssertionError("no job has no verdict")
+
+
+def _requeue_s(seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | None]) -> float:
+    """Soon while something goes on or is due; else at the next slot."""
+    found = float("inf")
+    for job in jobs:
+        if job.active is not None or due[job.wanted.name] is not None:
+            return BUSY_S
+        schedule = job.wanted.schedule
+        if schedule is not None and not job.wanted.suspend and not job.faults:
+            following_s = next_slot_s(schedule, seen.now_s)
+            found = min(found, float("inf") if following_s is None else following_s - seen.now_s)
+    return max(found, BUSY_S / 2)

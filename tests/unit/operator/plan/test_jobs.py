@@ -1,0 +1,299 @@
+"""Which runs begin, which are cleaned away, and what is said of them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from quire_jobs.analytics.parameters import AnalysisParameters
+from quire_jobs.errors import JobOptionsError
+from quire_jobs.job import parse_parameters
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.conditions import Finding
+from quire_operator.api.managed_ledger import JobState, ManagedLedger
+from quire_operator.builders.job_runs import Slot
+from quire_operator.plan import actions as act
+from quire_operator.plan.jobs import ENDING, VANISHED, JobsPass, ending, plan_jobs
+from quire_operator.plan.jobs_seen import JobsSeen, RunSeen, said
+from quire_operator.plan.ledger_seen import LedgerSeen
+from tests.support.kube_resources import bookie, managed_ledger
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp()
+OFFLOAD: dict[str, Any] = {"target": "s3://cold", "schedule": "17 * * * *"}
+RATES: dict[str, Any] = {"name": "rates", "kind": "throughput", "output": "file:///r", "schedule": "@daily"}
+
+
+def seen(now_s: float = NOON, jobs: JobsSeen | None = None, annotation: str | None = None, **spec: Any) -> LedgerSeen:
+    manifest = managed_ledger(**({"offload": OFFLOAD} | spec))
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
+    if annotation is not None:
+        manifest["metadata"]["annotations"] = {"quire.dev/run-job": annotation}
+    resource = ManagedLedger.model_validate(manifest)
+    return LedgerSeen(resource, now_s, Bookie.model_validate(bookie()), jobs=jobs or JobsSeen())
+
+
+def after(what: LedgerSeen, former: JobsPass, now_s: float, jobs: JobsSeen | None = None) -> LedgerSeen:
+    """A later look, at the status that the former pass wrote."""
+    status = what.resource.status.model_copy(update={"jobs": former.rows})
+    resource = what.resource.model_copy(update={"status": status})
+    return replace(what, resource=resource, now_s=now_s, jobs=what.jobs if jobs is None else jobs)
+
+
+def plan(what: LedgerSeen, *, may_act: bool = True, ready: bool = True, image: str | None = "jobs:1") -> JobsPass:
+    return plan_jobs(what, image, may_act=may_act, ready=ready)
+
+
+def run(state: JobState, at_s: float, job: str = "offload", **more: Any) -> RunSeen:
+    slot = Slot(at_s)
+    ended = {"ended_at": slot.rfc3339} if state in (JobState.SUCCEEDED, JobState.FAILED) else {}
+    name = f"orders-{job}-{slot.stamp}"
+    return RunSeen(name, f"uid-{name}", job, at_s, "batch/v1", "Job", state, **(ended | more))
+
+
+def begun(found: JobsPass) -> list[str]:
+    return [one.manifest["metadata"]["name"] for one in found.actions if isinstance(one, act.StartRun)]
+
+
+def gone(found: JobsPass) -> list[str]:
+    return [one.name for one in found.actions if isinstance(one, act.DeleteRun)]
+
+
+def events(found: JobsPass) -> list[str]:
+    return [one.reason for one in found.actions if isinstance(one, act.Emit)]
+
+
+def finding(found: JobsPass, kind: str) -> Finding:
+    return next(one for one in found.findings if one.type == kind)
+
+
+def test_a_new_job_waits_for_its_first_slot_and_makes_up_for_none_before_it() -> None:
+    first = plan(seen())
+    assert begun(first) == []
+    row = first.rows[0]
+    assert (row.state, row.next_slot, row.since) == ("Pending", "2026-01-31T12:17:00Z", "2026-01-31T12:00:00Z")
+    assert first.requeue_s == 17 * 60
+    assert finding(first, "OffloadHealthy").status == "Unknown"
+    due = plan(after(seen(), first, NOON + 17 * 60))
+    assert begun(due) == ["orders-offload-20260131t1217"]
+    assert events(due) == ["RunStarted"]
+
+
+def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None:
+    first = plan(seen())
+    due = plan(after(seen(), first, NOON + 1020))
+    again = plan(after(seen(), due, NOON + 1021))
+    assert begun(again) == begun(due), "the object may not have been made"
+    runs = JobsSeen((run(JobState.PENDING, NOON + 1020),))
+    known = plan(after(seen(), again, NOON + 1022, runs))
+    assert begun(known) == []
+    assert known.rows[0].run_id == "orders-offload-20260131t1217"
+    assert known.requeue_s == 2
+
+
+def test_of_slots_that_were_missed_only_the_latest_has_a_run() -> None:
+    found = plan(after(seen(), plan(seen()), NOON + 10 * 3600))
+    assert begun(found) == ["orders-offload-20260131t2117"]
+
+
+def test_one_run_at_a_time_and_the_slot_behind_it_waits_for_its_end() -> None:
+    first = plan(seen())
+    going = JobsSeen((run(JobState.RUNNING, NOON + 1020),))
+    busy = plan(after(seen(), first, NOON + 3 * 3600, going))
+    assert begun(busy) == []
+    assert busy.rows[0].state == "Running"
+    ended = JobsSeen((run(JobState.SUCCEEDED, NOON + 1020),))
+    assert begun(plan(after(seen(), busy, NOON + 3 * 3600, ended))) == ["orders-offload-20260131t1417"]
+
+
+def test_a_slot_whose_run_was_cleaned_away_has_no_other() -> None:
+    ended = JobsSeen((run(JobState.SUCCEEDED, NOON + 1020),))
+    known = plan(after(seen(), plan(seen()), NOON + 1800, ended))
+    later = plan(after(seen(), known, NOON + 1801, JobsSeen()))
+    assert begun(later) == []
+    assert (later.rows[0].state, later.rows[0].last_success) == ("Succeeded", "2026-01-31T12:17:00Z")
+
+
+def test_suspended_nothing_begins_by_the_schedule_but_what_a_person_asks_for_does() -> None:
+    suspended = OFFLOAD | {"suspend": True}
+    first = plan(seen(offload=suspended))
+    assert (first.rows[0].state, first.rows[0].next_slot) == ("Suspended", None)
+    assert begun(plan(after(seen(offload=suspended), first, NOON + 7200))) == []
+    wish = "offload@2026-01-31T13:59:58Z"
+    asked = plan(after(seen(offload=suspended, annotation=wish), first, NOON + 7200))
+    assert begun(asked) == ["orders-offload-20260131t135958"]
+    runs = JobsSeen((run(JobState.SUCCEEDED, NOON + 7198),))
+    assert begun(plan(after(seen(offload=suspended, annotation=wish), asked, NOON + 7300, runs))) == []
+
+
+def test_without_a_schedule_a_job_runs_when_it_is_asked_for() -> None:
+    found = plan(seen(offload={"target": "s3://cold"}))
+    assert (found.rows[0].reason, found.requeue_s) == ("runs when it is asked for", float("inf"))
+    wish = seen(offload={"target": "s3://cold"}, annotation="offload@2026-01-31T11:59:00Z")
+    assert begun(plan(wish)) == ["orders-offload-20260131t1159"]
+
+
+def test_a_wish_that_nobody_understands_is_a_condition() -> None:
+    found = plan(seen(annotation="ofload@2026-01-31T11:59:00Z"))
+    assert begun(found) == []
+    assert "there are: offload" in finding(found, "RunRequest").message
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///r", "s3://b/r", "s3a://b", "gs://b", "az://c", "abfss://c@a/r", "ftp://b", "r"]
+)
+def test_an_analysis_may_write_where_its_job_takes_it(place: str) -> None:
+    try:
+        parse_parameters(AnalysisParameters, {"output": place})
+        expected = "Unknown"
+    except JobOptionsError:
+        expected = "False"
+    found = plan(seen(analytics=[RATES | {"output": place}]))
+    assert finding(found, "AnalyticsHealthy").status == expected
+
+
+def test_old_runs_go_the_latest_stay_and_those_of_jobs_that_went_go_all() -> None:
+    ended = [run(JobState.SUCCEEDED, NOON - hours * 3600) for hours in range(5)]
+    others = [run(JobState.RUNNING, NOON, "gone"), run(JobState.FAILED, NOON - 60, "gone")]
+    found = plan(seen(jobs=JobsSeen((*ended, *others)), spark={"runsKept": 2}))
+    assert sorted(gone(found)) == sorted(one.name for one in (*ended[2:], *others))
+    assert gone(plan(seen(jobs=JobsSeen(tuple(replace(one, deleting=True) for one in ended))))) == []
+
+
+def test_a_job_that_went_is_looked_after_until_nothing_of_it_is_there() -> None:
+    known = plan(seen(jobs=JobsSeen((run(JobState.RUNNING, NOON),), ("driver",))))
+    without = seen(offload=None)
+    going = plan(after(without, known, NOON + 1, JobsSeen((run(JobState.RUNNING, NOON),), ("driver",))))
+    assert len(gone(going)) == 1
+    assert [(row.name, row.reason) for row in going.rows] == [("offload", ENDING)]
+    driver = plan(after(without, going, NOON + 2, JobsSeen((), ("driver",))))
+    assert [row.name for row in driver.rows] == ["offload"] and driver.requeue_s == 2
+    assert plan(after(without, driver, NOON + 3, JobsSeen())).rows == ()
+
+
+def test_what_was_asked_of_an_earlier_job_of_this_name_does_not_run_again() -> None:
+    wish = "offload@2026-01-31T11:49:59Z"
+    first = plan(seen(annotation=wish))
+    assert begun(first) == []
+    assert begun(plan(after(seen(annotation=wish), first, NOON + 60))) == []
+    assert begun(plan(seen(annotation="offload@2026-01-31T11:50:00Z"))) == ["orders-offload-20260131t1150"]
+
+
+def test_ended_runs_are_told_once_and_make_the_condition() -> None:
+    first = plan(seen())
+    failed = JobsSeen((run(JobState.FAILED, NOON + 1020, reason="bucket cold: access denied", pod="p"),))
+    told = plan(after(seen(), first, NOON + 1100, failed))
+    assert events(told) == ["RunFailed"]
+    assert told.rows[0].pod == "p"
+    assert finding(told, "OffloadHealthy").status == "False"
+    assert "access denied" in finding(told, "OffloadHealthy").message
+    again = plan(after(seen(), told, NOON + 1101, failed))
+    assert events(again) == []
+    going = JobsSeen((*failed.runs, run(JobState.RUNNING, NOON + 4620)))
+    running = plan(after(seen(), again, NOON + 4630, going))
+    assert finding(running, "OffloadHealthy").status == "False", "what ended last counts until the next has"
+    good = JobsSeen((*failed.runs, run(JobState.SUCCEEDED, NOON + 4620, outputs=("s3://cold",))))
+    well = plan(after(seen(), running, NOON + 4700, good))
+    assert events(well) == ["RunSucceeded"]
+    assert well.rows[0].outputs == ("s3://cold",)
+    assert finding(well, "OffloadHealthy").status == "True"
+
+
+def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
+    going = plan(after(seen(), plan(seen()), NOON + 1030, JobsSeen((run(JobState.RUNNING, NOON + 1020),))))
+    found = plan(after(seen(), going, NOON + 1060, JobsSeen()))
+    assert (found.rows[0].state, found.rows[0].reason) == ("Failed", VANISHED)
+    assert events(found) == ["RunFailed"]
+    again = plan(after(seen(), found, NOON + 1062, JobsSeen()))
+    assert (events(again), begun(again)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"offload": OFFLOAD | {"schedule": "61 * * * *"}}, "schedule '61 * * * *' is no cron expression (bad minute)"),
+        ({"offload": OFFLOAD | {"credentialsRef": {"name": "s3"}}}, "there is no Secret s3"),
+        ({"analytics": [RATES | {"kind": "thruput"}]}, "kind 'thruput' is none; did you mean throughput?"),
+        ({"offload": OFFLOAD | {"params": {"rate": "1"}}}, "params: rate is set by the operator"),
+        ({"offload": OFFLOAD | {"params": {"blocksize": "1"}}}, "did you mean blockSize?"),
+        ({"analytics": [RATES | {"kind": "offload"}]}, "declared as spec.offload"),
+        ({"analytics": [RATES | {"params": {"topic": "a"}}]}, "did you mean topics?"),
+        ({"analytics": [RATES | {"params": {"metadata": "a"}}]}, "metadata is set by the operator"),
+        ({"analytics": [RATES | {"output": "reports"}]}, "output 'reports' is no place"),
+        ({"spark": {"conf": {"spark.master": "local"}}}, "spark.master follows from another field"),
+        ({"spark": {"conf": {"log": "x"}}}, "they begin with spark."),
+        ({"spark": {"driver": {"resources": {"limits": {"memory": "512Mi"}}}}}, "memory 512Mi is too little"),
+        ({"spark": {"executors": {"resources": {"limits": {"memory": "1e9"}}}}}, "'1e9' is no quantity"),
+        ({"spark": {"launcher": "SparkApplication"}}, "no Spark operator is installed"),
+        ({"brokers": {"authentication": {"tokenKeySecret": "keys"}}}, "neither jobs.token nor operator.token"),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_a_condition_and_nothing_begins(spec: dict[str, Any], said: str) -> None:
+    wish = {"annotation": "offload@2026-01-31T11:59:00Z,rates@2026-01-31T11:59:00Z"}
+    offload = None if "analytics" in spec else OFFLOAD
+    found = plan(seen(**({"offload": offload} | spec | wish)))
+    assert begun(found) == []
+    kind = "AnalyticsHealthy" if "analytics" in spec else "OffloadHealthy"
+    assert (finding(found, kind).status, finding(found, kind).reason) == ("False", "CannotRun")
+    assert said in finding(found, kind).message
+    assert said in found.rows[0].reason
+
+
+def test_without_an_image_the_field_is_named() -> None:
+    found = plan(seen(), image=None)
+    assert "spark.image" in finding(found, "OffloadHealthy").message
+    assert finding(plan(seen(spark={"image": "mine:1"}), image=None), "OffloadHealthy").status == "Unknown"
+
+
+def test_one_faulty_job_keeps_no_other_from_running() -> None:
+    both = seen(analytics=[RATES, RATES | {"name": "bad", "kind": "x"}], annotation="rates@2026-01-31T11:59:00Z")
+    found = plan(both)
+    assert begun(found) == ["orders-rates-20260131t1159"]
+    assert finding(found, "AnalyticsHealthy").message.startswith("bad: kind 'x'")
+
+
+def test_nothing_begins_while_paused_or_while_no_broker_answers() -> None:
+    wish = seen(annotation="offload@2026-01-31T11:59:00Z")
+    assert plan(wish, may_act=False).actions == ()
+    waits = plan(wish, ready=False)
+    assert begun(waits) == []
+    assert "waits for a broker" in waits.rows[0].reason
+
+
+def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:
+    jobs = JobsSeen(applications=("spark.apache.org/v1",))
+    wish = "offload@2026-01-31T11:59:00Z"
+
+    def kinds(**spark: Any) -> list[str]:
+        found = plan(seen(jobs=jobs, annotation=wish, spark=spark))
+        return [one.manifest["apiVersion"] for one in found.actions if isinstance(one, act.StartRun)]
+
+    assert kinds() == kinds(launcher="SparkApplication") == ["spark.apache.org/v1"]
+    assert kinds(launcher="Job") == kinds(executors={"replicas": 0}) == ["batch/v1"]
+
+
+def test_when_the_namespace_goes_its_runs_end_first() -> None:
+    runs = (run(JobState.RUNNING, NOON), run(JobState.SUCCEEDED, NOON - 60))
+    actions, left = ending(seen(jobs=JobsSeen(runs, drivers=("d",))))
+    assert [one.name for one in actions if isinstance(one, act.DeleteRun)] == [one.name for one in runs]
+    assert left is not None
+    assert runs[0].name in left
+    assert ending(seen(jobs=JobsSeen(drivers=("d",))))[1] is not None
+    assert ending(seen())[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "outputs"),
+    [
+        ('{"kind": "offload", "outcome": "failed", "error": "no bucket"}', "no bucket", ()),
+        ('log\n{"outcome": "partly", "problems": [{"subject": "7", "reason": "open"}]}', "7: open", ()),
+        ('{"counts": {"ledgers_offloaded": 3}, "outputs": ["s3://a"]}', "ledgers offloaded 3", ("s3://a",)),
+        ("Traceback\nquire: etcd does not answer\n", "etcd does not answer", ()),
+        ('{"problems": [1, {"x": 2}], "outputs": "a", "counts": []}', "?: ?", ()),
+    ],
+)
+def test_the_last_words_of_a_driver_are_read(text: str, reason: str, outputs: tuple[str, ...]) -> None:
+    found = said(text)
+    assert found is not None
+    assert (found.reason, found.outputs) == (reason, outputs)
+    assert said("\n") is None
