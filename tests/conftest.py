@@ -1,4 +1,4 @@
-"""What holds for every test: how hypothesis behaves, and who runs together when several processes share the tests."""
+"""What holds for every test: how hypothesis behaves, and when and in which process it runs where several share them."""
 
 import pytest
 from hypothesis import settings
@@ -7,12 +7,22 @@ settings.register_profile("quire", deadline=None, print_blob=True)  # it prints 
 settings.load_profile("quire")
 
 
+LONGEST = ("upstream", "spark ")
+"""Beginnings of groups that take minutes: begun last, one would keep one process busy while the others have nothing."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who shares a cluster, a JVM or a standalone runs in one process: each process would start its own."""
     for item in items:
         shared = _shared_place(item)
         if shared and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=_takes_minutes, reverse=True)
+
+
+def _takes_minutes(item: pytest.Item) -> bool:
+    group = item.get_closest_marker("xdist_group")
+    return group is not None and group.args[0].startswith(LONGEST)
 
 
 def _shared_place(item: pytest.Item) -> str:

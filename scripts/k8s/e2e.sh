@@ -14,7 +14,8 @@ else
   "$here/up.sh"
   export QUIRE_E2E_KUBECONFIG="$QUIRE_K8S_CACHE/kubeconfig"
 fi
-images/build.sh bookie broker operator e2e etcd
-"$here/load_images.sh" $(images/build.sh --names bookie broker operator e2e etcd)
+images=(bookie broker operator jobs e2e etcd s3)
+images/build.sh "${images[@]}"
+"$here/load_images.sh" $(images/build.sh --names "${images[@]}")
 if [ $# -gt 0 ]; then arguments=("$@"); else arguments=(-m e2e); fi
 exec "$here/in_net.sh" .venv/bin/python -m pytest -p no:cacheprovider -s -v tests/e2e "${arguments[@]}"

@@ -7,12 +7,15 @@
 : "${KIND_VERSION:=v0.33.0}"
 : "${HELM_VERSION:=v3.22.0}"
 : "${KUBECONFORM_VERSION:=v0.8.0}"
+: "${VERSITYGW_VERSION:=v1.8.0}"   # as in scripts/s3/build.sh
 : "${CLUSTER_NAME:=e2e}"    # of kind
 : "${CLUSTER_NETNS:=e2e}"   # network namespace of the dockerd that scripts/k8s/dockerd.sh starts
 : "${WORKERS:=3}"
 : "${NODE_IMAGE:=local/node:$KUBE_VERSION}"
 : "${PYTHON_IMAGE:=local/python:3.11-slim-bookworm}"        # where no registry is reached: what python_base.sh makes
 : "${BUILD_IMAGE:=local/python-build:3.11-slim-bookworm}"   # the same with Rust
+: "${JAVA_IMAGE:=local/python-java:3.11-slim-bookworm}"     # the same with Java, for images/jobs
+: "${MAVEN_IMAGE:=local/maven:3}"                           # brings the jars of images/jobs
 K8S_BIN="$QUIRE_K8S_CACHE/bin"
 export PATH="$K8S_BIN:$PATH"
 log() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }

@@ -21,9 +21,10 @@ from tests.e2e.stack import Stack
 NAMESPACE_PREFIX = "quire-e2e-"
 READY_S = 120
 SCENARIO_TIMEOUT_S = 900
+SHELL, SHELL_FOLDER = "quire-shell", "/tmp/kept"
 FOLDER = Path(os.environ.get("QUIRE_E2E_EVIDENCE", "e2e-failures"))
 
-_stacks: list[Stack] = []
+stacks: list[Stack] = []
 _report: list[str] = []
 
 
@@ -41,11 +42,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Of a failure everything is kept, and the next scenario gets a fresh stack."""
     report: pytest.TestReport = yield
-    if report.failed and Path(__file__).parent in item.path.parents and _stacks:
+    if report.failed and Path(__file__).parent in item.path.parents and stacks:
         folder = FOLDER / re.sub(r"\W+", "-", item.name)
-        evidence.collect(folder, _stacks[-1].cluster)
+        evidence.collect(folder, stacks[-1].cluster)
         report.sections.append(("evidence", f"logs, events and resources are in {folder}"))
-        _stacks[-1].broken = True
+        stacks[-1].broken = True
     return report
 
 
@@ -92,24 +93,36 @@ def cluster() -> Cluster:
 @pytest.fixture
 def stack(cluster: Cluster) -> Iterator[Stack]:
     """The chart, three bookies, a ManagedLedger and a load, all well. Made anew when the scenario before failed."""
-    if not _stacks or _stacks[-1].broken:
-        if _stacks:
-            discard(_stacks[-1].cluster)
-        made = Stack(cluster.within(f"{NAMESPACE_PREFIX}{os.getpid()}-{len(_stacks) + 1}"), replicas=3)
-        _stacks.append(made)
+    if not stacks or stacks[-1].broken:
+        if stacks:
+            discard(stacks[-1].cluster)
+        made = Stack(cluster.within(f"{NAMESPACE_PREFIX}{os.getpid()}-{len(stacks) + 1}"), replicas=3)
+        stacks.append(made)
         made.create()
-    found = _stacks[-1]
+    found = stacks[-1]
     found.wait_until_well(READY_S)
     found.longest_pause_s()
     yield found
+
+
+@pytest.fixture
+def shell(stack: Stack) -> Iterator[Callable[..., str]]:
+    """`quire` with these words in the pod of the documents; what it prints. SHELL_FOLDER is there to write to."""
+    kubectl, example = release.kubectl, str(manifests.EXAMPLES / "shell.yaml")
+    kubectl(stack.cluster, "apply", "-f", example)
+    stack.wait_for_pods(f"app.kubernetes.io/name={SHELL}", 1, 120)
+    kubectl(stack.cluster, "exec", SHELL, "--", "mkdir", "-p", SHELL_FOLDER)
+    trusting = "SSL_CERT_FILE=/etc/quire/tls/ca.crt"
+    yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", trusting, "quire", *words)
+    kubectl(stack.cluster, "delete", "-f", example, "--wait=false")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cleared(cluster: Cluster) -> Iterator[None]:
     """Nothing is left on the cluster but the definitions of the resources."""
     yield
-    if _stacks and not os.environ.get("QUIRE_E2E_KEEP"):
-        discard(_stacks[-1].cluster)
+    if stacks and not os.environ.get("QUIRE_E2E_KEEP"):
+        discard(stacks[-1].cluster)
 
 
 def discard(cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ KINDS = (
     ("v1", "Service"),
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "Deployment"),
+    ("batch/v1", "Job"),
     ("policy/v1", "PodDisruptionBudget"),
     ("coordination.k8s.io/v1", "Lease"),
     ("quire.dev/v1alpha1", "Bookie"),

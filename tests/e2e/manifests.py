@@ -18,6 +18,8 @@ BROKER_CERTIFICATE = f"{LEDGER}-broker-tls"
 PULSAR_NAMESPACE = "shop/orders"
 ETCD_PORT, LOAD_PORT, BROKER_TLS_PORT = 2379, 8090, 6651
 SITE_PACKAGES = "/opt/quire/lib/python3.11/site-packages"
+CERTIFICATES_SEEN_S = "10"
+"""So many seconds after they changed, processes see certificates: minutes elsewhere."""
 ZONE, SINGLE_ZONE = "topology.kubernetes.io/zone", "zone-1"
 TOGETHER: dict[str, Any] = {
     "nodeAffinity": {
@@ -99,6 +101,7 @@ def bookie(where: str, replicas: int = 3, **spec: Any) -> Manifest:
                 "journalFileSize": "64Mi",
                 "entryLogSize": "64Mi",
                 "flushInterval": "10s",
+                "settings": {"tlsCertFilesRefreshDurationSeconds": CERTIFICATES_SEEN_S},
             },
             "autoRecovery": {"replicas": 2, "lostBookieDelay": "10s"},
             "podTemplate": {"spec": with_code({}, "quire", "bookie")},
@@ -117,7 +120,15 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
         "spec": {
             "bookieRef": {"name": POOL},
             "namespace": PULSAR_NAMESPACE,
-            "brokers": {"replicas": 1, "cache": "32Mi", "podTemplate": {"spec": broker_pods}},
+            "brokers": {
+                "replicas": 1,
+                "cache": "32Mi",
+                "settings": {
+                    "tlsCertRefreshCheckDurationSec": CERTIFICATES_SEEN_S,
+                    "bookkeeperTlsCertFilesRefreshDurationSeconds": CERTIFICATES_SEEN_S,
+                },
+                "podTemplate": {"spec": broker_pods},
+            },
             "replication": {"ensemble": 3, "writeQuorum": 3, "ackQuorum": 2},
             # New ledgers by size: a mark must not wait for the end of an open one.
             "rollover": {"maxEntries": 20000, "maxSize": "64Mi", "minTime": "0s", "maxTime": "1h"},

@@ -74,6 +74,10 @@ class Stack:
         """The Bookie as it is."""
         return self.cluster.get(manifests.API_VERSION, "Bookie", manifests.POOL) or {}
 
+    def ids(self) -> dict[str, str]:
+        """Of its bookies, by pod; without those that nobody knows yet."""
+        return {row["pod"]: row["id"] for row in self.pool()["status"]["bookies"] if "id" in row}
+
     def change_pool(self, **spec: Any) -> None:
         """Fields of its spec."""
         self.cluster.merge(manifests.API_VERSION, "Bookie", manifests.POOL, {"spec": spec})

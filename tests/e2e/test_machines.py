@@ -1,4 +1,4 @@
-"""Machines that die, are cut off, lose a volume; a metadata store that is away; twelve bookies. Under load."""
+"""Machines that die, are cut off, drained, lost for good; a metadata store that is away; twelve bookies. Under load."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,19 +6,29 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e import manifests, nodes
-from tests.e2e.kube import condition, until
+from tests.e2e.kube import condition, holds, until
+from tests.e2e.release import kubectl
 from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
+from tests.integration.operator.kube_api import Answer
 
 Measured = Callable[..., None]
 WELL_S = 300.0
 SEEN_DOWN_S = 120.0
+LOST_S = 600.0
+TOO_MANY_REQUESTS = 429
+AWAY_S = 35.0
+
+
+def singles(stack: Stack) -> set[str]:
+    """Machines with something that there is one of."""
+    parts = (BROKER_PODS, ETCD_PODS, OPERATOR_PODS, "app=load")
+    return {pod["spec"]["nodeName"] for each in parts for pod in stack.cluster.pods(each)}
 
 
 @pytest.fixture
 def victim(stack: Stack) -> Iterator[str]:
     """A machine with a bookie and without anything that there is one of: broker, etcd, load, operator."""
-    single = [pod for each in (BROKER_PODS, ETCD_PODS, OPERATOR_PODS, "app=load") for pod in stack.cluster.pods(each)]
-    taken = {pod["spec"]["nodeName"] for pod in single}
+    taken = singles(stack)
     free = sorted({pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)} - taken)
     if not free:
         pytest.skip(f"every machine has something that there is one of: {sorted(taken)}")
@@ -57,12 +67,69 @@ def test_a_machine_that_is_cut_off_and_joined_again(stack: Stack, victim: str, m
     stack.judge()
 
 
-def test_a_metadata_store_that_is_restarted_stops_nothing_for_good(stack: Stack, measured: Measured) -> None:
-    stack.cluster.delete("v1", "Pod", f"{manifests.ETCD}-0")
+def test_a_machine_that_is_drained_gives_its_bookie_up_and_no_second_one_goes(stack: Stack, measured: Measured) -> None:
+    before = stack.ids()
+    drained, victim = _alone(stack)
+    start_s = time.monotonic()
+    kubectl(stack.cluster, "drain", victim, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
+    try:
+        measured("drained after", time.monotonic() - start_s)
+        until("the pool knows", lambda: _truth(stack, "Degraded") == "True", SEEN_DOWN_S)
+        for name in before.keys() - {drained}:
+            answer = _evict(stack, name)
+            assert answer.status == TOO_MANY_REQUESTS, f"{name} may not be evicted as well: {answer}"
+        stack.goes_on()
+    finally:
+        kubectl(stack.cluster, "uncordon", victim)
+    stack.wait_until_well(WELL_S)
+    assert stack.ids() == before
+    measured("longest pause of acknowledgements", stack.longest_pause_s())
+    stack.judge()
+
+
+@pytest.mark.timeout(1500)
+def test_a_machine_that_is_lost_with_its_volumes_is_replaced_by_a_new_bookie(stack: Stack, measured: Measured) -> None:
+    stack.change_pool(replicas=4)  # somebody must be there to copy to
+    stack.wait_until_well(WELL_S, replicas=4)
+    before = stack.ids()
+    lost, victim = _alone(stack)
+    start_s = time.monotonic()
+    nodes.kill(victim)
+    stack.cluster.delete("v1", "Node", victim)
+    try:
+        until("a new bookie is in its place", lambda: stack.ids().get(lost) not in (None, before[lost]), LOST_S)
+        stack.wait_until_well(LOST_S, replicas=4)
+        measured("replaced, and everything copied, after", time.monotonic() - start_s)
+        after = stack.ids()
+        assert {name for name in before if after[name] != before[name]} == {lost}
+        assert victim not in {pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+        stack.goes_on()
+        measured("longest pause of acknowledgements", stack.longest_pause_s())
+    finally:
+        nodes.start(victim)
+    until("the machine is back, empty-handed", lambda: _is_up(stack, victim), SEEN_DOWN_S)
+    stack.change_pool(replicas=3)
+    stack.wait_until_well(LOST_S)
+    stack.judge_all()
+
+
+def test_a_metadata_store_that_is_away_stops_nothing_for_good(stack: Stack, measured: Measured) -> None:
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    etcd = f"statefulset/{manifests.ETCD}"
+    kubectl(stack.cluster, "scale", etcd, "--replicas=0")
+    try:
+        until("the pool knows", lambda: _truth(stack, "MetadataReachable") != "True", SEEN_DOWN_S)
+        assert _truth(stack, "FullyReplicated") == "Unknown", "what nobody can ask is not known"
+        # Longer than a broker's session: topics wait from then on, since they may be another broker's.
+        time.sleep(AWAY_S)
+    finally:
+        kubectl(stack.cluster, "scale", etcd, "--replicas=1")
     stack.wait_for_pods(ETCD_PODS, 1, 120)
     stack.wait_until_well(WELL_S)
     stack.goes_on()
     measured("longest pause of acknowledgements", stack.longest_pause_s())
+    after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    assert after == before, "nothing was taken away meanwhile"
     stack.judge()
 
 
@@ -70,7 +137,7 @@ def test_a_bookie_whose_volumes_were_wiped_is_a_new_bookie_with_everything_copie
     stack: Stack, measured: Measured
 ) -> None:
     pod = next(pod for pod in stack.cluster.pods(BOOKIE_PODS) if pod["metadata"]["name"] == "pool-bookie-2")
-    before = _ids(stack)["pool-bookie-2"]
+    before = stack.ids()["pool-bookie-2"]
     start_s = time.monotonic()
     for claim in stack.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS):
         if claim["metadata"]["name"].endswith("-pool-bookie-2"):
@@ -79,7 +146,7 @@ def test_a_bookie_whose_volumes_were_wiped_is_a_new_bookie_with_everything_copie
             folder = volume["spec"]["local"]["path"]
             nodes.shell(pod["spec"]["nodeName"], f"rm -rf {folder}/* {folder}/.[!.]*; ls -A {folder}")
     nodes.signal_processes(pod["spec"]["nodeName"], "pool-bookie-2", "KILL")
-    until("empty volumes are a new bookie", lambda: _ids(stack).get("pool-bookie-2") not in (None, before), WELL_S)
+    until("empty volumes are a new bookie", lambda: stack.ids().get("pool-bookie-2") not in (None, before), WELL_S)
     stack.wait_until_well(600)
     measured("everything copied back after", time.monotonic() - start_s)
     stack.goes_on()
@@ -93,7 +160,7 @@ def test_twelve_bookies(stack: Stack, measured: Measured) -> None:
     stack.wait_until_well(600, replicas=12)
     measured("from 3 to 12 bookies", time.monotonic() - start_s)
     stack.goes_on(2000)
-    assert len(set(_ids(stack).values())) == 12
+    assert len(set(stack.ids().values())) == 12
     start_s = time.monotonic()
     stack.change_pool(replicas=3)
     stack.wait_until_well(1800, replicas=3)
@@ -106,5 +173,23 @@ def _truth(stack: Stack, kind: str) -> str:
     return "" if found is None else str(found["status"])
 
 
-def _ids(stack: Stack) -> dict[str, str]:
-    return {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"] if "id" in row}
+def _evict(stack: Stack, pod: str) -> Answer:
+    path = stack.cluster.path("v1", "Pod", pod)
+    wanted = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": stack.where}}
+    return stack.cluster.api.create(f"{path}/eviction", wanted)
+
+
+def _alone(stack: Stack) -> tuple[str, str]:
+    """A bookie's pod that no other bookie shares its machine with, and the machine, which has nothing that there is one
+    of: two bookies that are lost at once may have been all that acknowledged an entry."""
+    on = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    taken = singles(stack)
+    for name, node in on.items():
+        if node not in taken and list(on.values()).count(node) == 1:
+            return name, node
+    pytest.skip(f"no bookie is alone on a machine without anything that there is one of: {on}")
+
+
+def _is_up(stack: Stack, node: str) -> bool:
+    found = stack.cluster.get("v1", "Node", node)
+    return found is not None and holds(found, "Ready")

@@ -33,11 +33,11 @@ def test_a_pod_that_is_killed_comes_back_and_nothing_is_lost(stack: Stack, measu
 
 @pytest.mark.e2e_short
 def test_a_bookie_pod_that_is_deleted_takes_its_volumes_and_its_id_up_again(stack: Stack) -> None:
-    before = {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"]}
+    before = stack.ids()
     stack.cluster.delete("v1", "Pod", "pool-bookie-1")
     stack.wait_until_well(WELL_S)
     stack.goes_on()
-    assert {row["pod"]: row["id"] for row in stack.pool()["status"]["bookies"]} == before
+    assert stack.ids() == before
     stack.judge()
 
 

@@ -3,34 +3,21 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.e2e import manifests
+from tests.e2e.conftest import SHELL_FOLDER
 from tests.e2e.kube import until
 from tests.e2e.release import kubectl
 from tests.e2e.stack import BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
 
 Measured = Callable[..., None]
 WELL_S = 400.0
-SHELL, SHELL_PODS = "quire-shell", "app.kubernetes.io/name=quire-shell"
-EXAMPLE = str(manifests.EXAMPLES / "shell.yaml")
-FOLDER = "/tmp/backups"  # of the pod
-PLACE = f"file://{FOLDER}"
-CERTIFICATES = "SSL_CERT_FILE=/etc/quire/tls/ca.crt"
+PLACE = f"file://{SHELL_FOLDER}"
 AUTO_RECOVERY_PODS = "app.kubernetes.io/name=quire-autorecovery"
-
-
-@pytest.fixture
-def shell(stack: Stack) -> Iterator[Callable[..., str]]:
-    """`quire` with these words in the pod of the documents; what it prints."""
-    kubectl(stack.cluster, "apply", "-f", EXAMPLE)
-    stack.wait_for_pods(SHELL_PODS, 1, 120)
-    kubectl(stack.cluster, "exec", SHELL, "--", "mkdir", FOLDER)
-    yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", CERTIFICATES, "quire", *words)
-    kubectl(stack.cluster, "delete", "-f", EXAMPLE, "--wait=false")
 
 
 @pytest.mark.timeout(1500)
