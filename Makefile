@@ -5,10 +5,10 @@ TOOLS := .tools
 UV := $(shell command -v uv 2>/dev/null || echo $(TOOLS)/bin/uv)
 PYTHON ?= python3
 SEEDS ?= 200
-# Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
+# Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger bench-spark clean peers model images e2e
+.PHONY: run test env bytecode lint sim sim-broken native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -66,6 +66,10 @@ bench-ledger: bytecode
 # The Spark source against raw files, in one run; ARGS="--quick" for a look. Needs Java.
 bench-spark: bytecode
 	$(UV) run --no-sync python -m benchmarks.spark_bench $(ARGS)
+
+# Offloading: objects against a plain upload, catch-up reads from the bucket, publishing meanwhile. Needs Java and Go.
+bench-offload: bytecode
+	$(UV) run --no-sync python -m benchmarks.offload_bench $(ARGS)
 
 # Container images (images/), and the tests on a real Kubernetes cluster, which they make first (docs/kubernetes/testing.md).
 images:
