@@ -24,7 +24,10 @@ from tests.support.etcd_server import EtcdServer, require_etcd
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
-BOOKIE = ("--set", "journalMaxSizeMB=32", "--set", "zkTimeout=3000", "--advertise", "127.0.0.1", "--port", "0")
+BOOKIE = (
+    *("--set", "journalMaxSizeMB=32", "--set", "zkTimeout=3000", "--set", "diskUsageThreshold=1"),
+    *("--advertise", "127.0.0.1", "--port", "0"),
+)
 
 
 @asynccontextmanager

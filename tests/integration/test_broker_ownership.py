@@ -23,6 +23,7 @@ from quire_broker.wire.frames import FrameDecoder, MessageFrame, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.support.roomy_disk import NEVER_FULL
 
 TOPIC = "persistent://public/default/owned"
 
@@ -40,7 +41,9 @@ class Pair:
 
     async def start(self, folder: Path) -> None:
         clock, chance = SystemClock(), SystemChance()
-        settings = BookieSettings(data_dir=str(folder), listen="127.0.0.1", advertise="127.0.0.1", port=0)
+        settings = BookieSettings(
+            data_dir=str(folder), listen="127.0.0.1", advertise="127.0.0.1", port=0, disk_usage_threshold=NEVER_FULL
+        )
         store = SimMetadataStore(self.server)
         self.bookie = await start_bookie(settings, metadata=store, disk=self.disk, clock=clock, chance=chance)
         ledger = with_quorums(ManagedLedgerSettings(), 1)

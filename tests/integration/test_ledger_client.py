@@ -19,6 +19,7 @@ from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerState
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.storage.settings import StorageSettings
+from tests.support.roomy_disk import NEVER_FULL
 
 _QUICK = ClientSettings(suspect_s=5.0)
 
@@ -37,6 +38,7 @@ class Cluster:
         """Start the bookie with that number, on its data if it has any."""
         settings = BookieSettings(
             data_dir=str(self.folder / f"bookie{number}"),
+            disk_usage_threshold=NEVER_FULL,
             listen="127.0.0.1",
             advertise="127.0.0.1",
             port=0,

@@ -24,6 +24,7 @@ from quire_broker.managed_ledger import (
     ManagedLedgerState,
     Position,
 )
+from tests.support.roomy_disk import NEVER_FULL
 
 NAME = "public/default/persistent/topic"
 _SETTINGS = ManagedLedgerSettings(
@@ -44,6 +45,7 @@ class Cluster:
     async def start_bookie(self, number: int, port: int = 0) -> RunningBookie:
         settings = BookieSettings(
             data_dir=str(self._folder / f"bookie{number}"),
+            disk_usage_threshold=NEVER_FULL,
             listen="127.0.0.1",
             advertise="127.0.0.1",
             port=port,

@@ -30,7 +30,16 @@ from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 OPTIONS = (
-    *("--set", "journalMaxSizeMB=32", "--set", "zkTimeout=2000", "--set", "gcWaitTime=3600000"),
+    *(
+        "--set",
+        "journalMaxSizeMB=32",
+        "--set",
+        "zkTimeout=2000",
+        "--set",
+        "gcWaitTime=3600000",
+        "--set",
+        "diskUsageThreshold=1",
+    ),
     *("--advertise", "127.0.0.1"),
 )
 

@@ -26,6 +26,7 @@ from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
+from tests.support.roomy_disk import NEVER_FULL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,6 +72,7 @@ async def serve(folder: str, *, is_busy: bool = False) -> None:
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
         data_dir=f"{folder}/bookie",
+        disk_usage_threshold=NEVER_FULL,
         listen="127.0.0.1",
         advertise="127.0.0.1",
         port=0,

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from tests.support.roomy_disk import NEVER_FULL
+
 
 class BrokerProcess:
     """One running standalone. Its log is `log`."""
@@ -88,6 +90,7 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     )
     pattern = BookieSettings(
         data_dir="",
+        disk_usage_threshold=NEVER_FULL,
         listen="127.0.0.1",
         advertise="127.0.0.1",
         journal=replace(JournalSettings(), file_bytes=64 << 20),

@@ -16,7 +16,12 @@ START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 90
 _RUN = "import sys; from quire_bookie.cli.main import main; sys.argv[0] = 'quire'; main()"
 _LISTENS = re.compile(r"bookie (\S+) listens on \S+:(\d+)")
-SMALL = {"journalMaxSizeMB": "32", "dbStorage_writeCacheMaxSizeMb": "24", "dbStorage_readAheadCacheMaxSizeMb": "8"}
+SMALL = {
+    "diskUsageThreshold": "1",
+    "journalMaxSizeMB": "32",
+    "dbStorage_writeCacheMaxSizeMb": "24",
+    "dbStorage_readAheadCacheMaxSizeMb": "8",
+}
 
 
 class Metadata(Protocol):

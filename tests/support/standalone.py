@@ -32,7 +32,7 @@ class StandaloneProcess:
         self._command += ["--broker-port", str(broker), "--http-port", str(http)]
         # Fixed ports, as a user has: a bookie that comes back under its old address takes its registration over.
         self._command += ["--bookie-port", str(free_port_range(bookies))]
-        self._command += ["--advertise", "127.0.0.1", "--set", "bindAddress=127.0.0.1"]
+        self._command += ["--advertise", "127.0.0.1", "--set", "bindAddress=127.0.0.1", "--set", "diskUsageThreshold=1"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._command += ["--metadata", metadata] if metadata else []
         self._process: subprocess.Popen[bytes] | None = None

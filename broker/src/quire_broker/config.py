@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from quire_bookie.config.bookie import Port, StorageConfig
+from quire_bookie.config.bookie import Fraction, Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
@@ -18,6 +18,7 @@ from quire_broker.limits import (
     CONNECTION_PUBLISH_BYTES_MAX,
     FRAME_PADDING_BYTES,
     PUBLISH_BYTES_MAX,
+    STANDALONE_DISK_USAGE_THRESHOLD,
 )
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.topic.backlog_quota import QuotaPolicy
@@ -227,6 +228,12 @@ class StandaloneConfig(
         True,
         alias="autoRecoveryDaemonEnabled",
         description="auditor and replication workers run in this process, too",
+    )
+
+    disk_usage_threshold: Fraction = Field(
+        STANDALONE_DISK_USAGE_THRESHOLD,
+        alias="diskUsageThreshold",
+        description="above this share of the disk no entries are taken; a bookie of its own stops at 0.95",
     )
 
     @model_validator(mode="after")

@@ -224,7 +224,8 @@ class StorageConfig(ProcessConfig):
     disk_usage_threshold: Fraction = Field(
         limits.DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",
-        description="a ledger folder above this share of its disk takes no new entry logs; all above: read-only",
+        description="a ledger folder above this share of its disk takes no new entry logs; all above: read-only "
+        "(a standalone's default: 0.99)",
     )
     disk_usage_warn_threshold: Fraction | None = Field(
         None,

@@ -16,7 +16,7 @@ from quire_bookie.model import Buffer
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the file system that holds a directory, as a user without privileges sees them."""
+    """Bytes of the file system that holds a directory, without those kept back for root: what `df` shows."""
 
     total_bytes: int
     free_bytes: int

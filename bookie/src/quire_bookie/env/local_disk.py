@@ -400,4 +400,5 @@ class LocalDisk:
 
 def _usage(path: str) -> DiskUsage:
     found = os.statvfs(path)
-    return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, os.stat(path).st_dev)
+    usable = found.f_blocks - found.f_bfree + found.f_bavail  # what is kept back for root is not ours, full or empty
+    return DiskUsage(usable * found.f_frsize, found.f_bavail * found.f_frsize, os.stat(path).st_dev)

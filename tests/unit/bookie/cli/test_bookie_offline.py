@@ -18,6 +18,7 @@ from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
+from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.storage.store import body_of, run_of
 
 KEY = b"k" * 20
@@ -30,6 +31,7 @@ async def fill(folder: Path) -> None:
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
         data_dir=f"{folder}/bookie",
+        disk_usage_threshold=NEVER_FULL,
         listen="127.0.0.1",
         port=0,
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),

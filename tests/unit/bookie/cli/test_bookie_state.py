@@ -17,6 +17,7 @@ from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.server.process import BookieState
 from quire_bookie.storage.limbo import LIMBO_NAME, Limbo, encode_limbo
+from tests.support.roomy_disk import NEVER_FULL
 
 
 async def run_once(folder: Path, during: object = None) -> tuple[str, BookieState]:
@@ -25,6 +26,7 @@ async def run_once(folder: Path, during: object = None) -> tuple[str, BookieStat
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
         data_dir=f"{folder}/bookie",
+        disk_usage_threshold=NEVER_FULL,
         listen="127.0.0.1",
         port=0,
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),

@@ -20,6 +20,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.start_steps import StartSteps
 from tests.support.bookie_world import RawPeer
+from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.server.scene import adds
 from tests.unit.bookie.server.test_opening import NO_JOURNAL, NO_SYNC, SYNC, Machine
 
@@ -78,6 +79,7 @@ async def test_what_a_bookie_took_while_it_waited_to_be_registered_outlives_its_
     disk, metadata = LocalDisk(), await LocalMetadataStore.open(tmp_path / "metadata")
     settings = BookieSettings(
         data_dir=f"{tmp_path}/bookie",
+        disk_usage_threshold=NEVER_FULL,
         listen="127.0.0.1",
         port=0,
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),

@@ -16,6 +16,7 @@ from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.server.process import RunningBookie
+from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.storage.store import body_of, run_of
 
 IDS = range(50)
@@ -29,6 +30,7 @@ class Machine:
         self.disk = LocalDisk()
         self.settings = BookieSettings(
             data_dir=f"{folder}/bookie",
+            disk_usage_threshold=NEVER_FULL,
             listen="127.0.0.1",
             port=0,
             journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
