@@ -5,21 +5,21 @@ of the table (`quire.mark.<key>`): in the same transaction, so both are there or
 that expire. The snapshot's own properties say it too (`quire.mark`, `quire.mark-value`), for people.
 
 PyIceberg repeats a commit by itself after somebody else's came first. Ours must look at the mark again before that,
-so its repeats are off for our commits, and only for those.
+so its repeats are off for our commits, and only for those. A commit that a catalog did not answer may have happened:
+the mark says so, a little later.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyiceberg.exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    CommitStateUnknownException,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationException,
@@ -31,11 +31,12 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as Opened
 from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import SQLAlchemyError
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import Buffer
-from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
+from quire_jobs.errors import QuireJobError, SourceUnavailableError
+from quire_jobs.tables import catalog_errors
+from quire_jobs.tables.catalog_errors import patiently, told
 from quire_jobs.tables.data_files import DataFile, FileStore
 from quire_jobs.tables.layout import BUCKET, Layout
 from quire_jobs.tables.marks import Mark, outdated
@@ -48,12 +49,6 @@ if TYPE_CHECKING:
 PREFIX = "quire.mark."
 COMMIT_TRIES = 20
 _OURS = {"commit.retry.num-retries": "0"}
-_FAILURES: tuple[type[Exception], ...] = (
-    *(each for each in vars(pyiceberg.exceptions).values() if isinstance(each, type) and issubclass(each, Exception)),
-    SQLAlchemyError,
-    OSError,
-    ValueError,
-)
 
 
 class IcebergTable:
@@ -64,47 +59,42 @@ class IcebergTable:
         self.shown = target.shown
         self._identifier = target.identifier
         self._clock = SystemClock()
-        with _told(self.shown):
-            self._catalog = _catalog(target.catalog)
+        self._catalog = patiently(self.shown, lambda: _catalog(target.catalog))
 
     @property
     def store(self) -> FileStore:
         """See `Table`. After `prepare`."""
-        with _told(self.shown):
-            found = self._existing()
+        found = patiently(self.shown, self._existing)
         return IcebergStore(found.io, found.location())
 
     @property
     def folder(self) -> str:
         """Below the table's location."""
-        with _told(self.shown):
-            return f"{self._existing().location().rstrip('/')}/data"
+        return f"{patiently(self.shown, self._existing).location().rstrip('/')}/data"
 
     # ---- reading
     def marks(self) -> Mapping[str, str]:
         """What its commits stand for."""
-        with _told(self.shown):
-            found = self._load()
+        found = patiently(self.shown, self._load)
         return {} if found is None else _marks(found)
 
     def schema(self) -> pa.Schema | None:
         """Its columns; None: there is no table."""
-        with _told(self.shown):
-            found = self._load()
-            return None if found is None else _plain(found.schema().as_arrow())
+        found = patiently(self.shown, self._load)
+        return None if found is None else _plain(found.schema().as_arrow())
 
     def files(self) -> list[DataFile]:
         """What is in it. QuireJobError where rows were deleted from files."""
-        with _told(self.shown):
-            tasks = list(self._existing().scan().plan_files())
+        tasks = patiently(self.shown, lambda: list(self._existing().scan().plan_files()))
         if any(task.delete_files for task in tasks):
             raise QuireJobError(f"{self.shown}: rows were deleted from its files; read it with an Iceberg engine")
         return [_file(task.file) for task in tasks]
 
     # ---- writing
     def prepare(self, schema: pa.Schema, layout: Layout) -> None:
-        """See `Table`."""
-        with _told(self.shown):
+        """See `Table`. What a lost answer leaves is found by the next try."""
+
+        def fit() -> None:
             found = self._load()
             if found is None:
                 self._make(schema, layout)
@@ -113,6 +103,8 @@ class IcebergTable:
             if united(columns, schema, self.shown) != columns:
                 with found.update_schema() as update:
                     update.union_by_name(schema)
+
+        patiently(self.shown, fit)
 
     def _make(self, schema: pa.Schema, layout: Layout) -> None:
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
@@ -139,11 +131,11 @@ class IcebergTable:
             if value is None:
                 return None
             transaction = table.transaction()
-            told = {"quire.mark": mark.key, "quire.mark-value": value}
+            said = {"quire.mark": mark.key, "quire.mark-value": value}
             if replace and table.current_snapshot() is not None:
-                transaction.delete(AlwaysTrue(), snapshot_properties=told)
+                transaction.delete(AlwaysTrue(), snapshot_properties=said)
             # A snapshot also where there are no files: its parent is what makes two commits at once exclude each other.
-            transaction.add_files([file.path for file in files], told, check_duplicate_files=False)
+            transaction.add_files([file.path for file in files], said, check_duplicate_files=False)
             transaction.set_properties({PREFIX + mark.key: value})
             for key in outdated(marks):
                 transaction.remove_properties(PREFIX + key)
@@ -177,22 +169,26 @@ class IcebergTable:
     ) -> str | None:
         """`change`: what to do, None for nothing. `landed`: whether one whose end is not known is in the table."""
         unknown = False
+        delays_s = iter(catalog_errors.RETRY_DELAYS_S)
         for _ in range(COMMIT_TRIES):
-            with _told(self.shown):
-                table = self._existing()
-                if unknown and landed(_marks(table)):
-                    return _snapshot(table)
-                metadata = table.metadata
-                table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_OURS}})
-                try:
+            try:
+                # Suppressed: somebody else's came first, so all is looked at again.
+                with told(self.shown), suppress(CommitFailedException, ValidationException):
+                    table = self._existing()
+                    if unknown and landed(_marks(table)):
+                        return _snapshot(table)
+                    metadata = table.metadata
+                    table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_OURS}})
                     transaction = change(table)
-                    if transaction is None:
-                        return None
-                    return _snapshot(transaction.commit_transaction())
-                except (CommitFailedException, ValidationException):
-                    continue
-                except CommitStateUnknownException:
-                    unknown = True
+                    return None if transaction is None else _snapshot(transaction.commit_transaction())
+            except SourceUnavailableError as error:
+                unknown = True
+                delay_s = next(delays_s, None)
+                if delay_s is None:
+                    raise SourceUnavailableError(
+                        f"{error}; whether its last commit happened is not known: the same again adds nothing twice"
+                    ) from error
+                time.sleep(delay_s)
         raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times somebody else committed first; try again later")
 
     def _existing(self) -> Opened:
@@ -220,12 +216,12 @@ class IcebergStore:
 
     def put(self, path: str, data: Buffer) -> None:
         """See `FileStore`."""
-        with _told(self.location), self.io.new_output(path).create() as stream:
+        with told(self.location), self.io.new_output(path).create() as stream:
             stream.write(bytes(data))
 
     def open(self, path: str, size_bytes: int) -> Any:
         """See `FileStore`."""
-        with _told(self.location):
+        with told(self.location):
             return self.io.new_input(path).open()
 
 
@@ -273,16 +269,3 @@ def _plain_kind(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(_plain_kind(kind.key_type), _plain_field(kind.item_field))
     return kind
-
-
-@contextmanager
-def _told(table: str) -> Iterator[None]:
-    """Errors of catalogs and file systems as those that a job shows its user."""
-    try:
-        yield
-    except _FAILURES as error:
-        line = str(error).strip().partition("\n")[0][:300]
-        text = f"table {table}: {line or type(error).__name__}"
-        if isinstance(error, (OSError, SQLAlchemyError)):
-            raise SourceUnavailableError(text) from error
-        raise JobOptionsError(text) from error
