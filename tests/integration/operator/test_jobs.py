@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire_operator.builders.job_runs import DRIVER_PORT
+from quire_operator.errors import RefusedError
 from tests.integration.operator import test_managed_ledger
 from tests.integration.operator.conftest import CRD_PATH
 from tests.integration.operator.kube_api import KubeApi
@@ -123,6 +124,22 @@ async def test_a_run_that_is_asked_for_is_made_once_watched_and_told(stack: Stac
     await stack.passes(2)
     assert stack.api.get(jobs(stack)).expect()["items"] == [], "what was asked for once is done once"
     assert row(stack)["state"] == "Succeeded"
+
+
+async def test_a_run_that_is_refused_is_told_and_keeps_no_other_back(stack: Stack, kube: KubeApi) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    namesake = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": pod}}}
+    kube.apply(f"{jobs(stack)}/{RUN}", namesake | {"metadata": {"name": RUN}}).expect()
+    rates = {"name": "rates", "kind": "throughput", "output": "file:///mnt/reports"}
+    await open_with(stack, offload=OFFLOAD | {"credentialsRef": None}, analytics=[rates])
+    ask(stack, f"offload@{ASKED},rates@{ASKED}")
+    with pytest.raises(RefusedError, match=f"a Job {RUN} that is not of this resource"):
+        await stack.passes(3)
+    made = [job["metadata"]["name"] for job in stack.api.get(jobs(stack)).expect()["items"]]
+    assert sorted(made) == [RUN, "orders-rates-20300317t1746"]
+    assert any("not of this resource" in one["message"] for one in stack.resource()["status"]["conditions"])
+    events = stack.api.get(f"/api/v1/namespaces/{stack.namespace}/events").expect()["items"]
+    assert [event["message"].split(":")[0] for event in events if event["reason"] == "RunStarted"] == ["rates"]
 
 
 async def test_where_a_spark_operator_is_runs_are_its_applications(stack: Stack, kube: KubeApi) -> None:

@@ -177,10 +177,14 @@ def spark_settings(resource: ManagedLedger, facts: JobFacts, name: str) -> dict[
 
 
 def executor_settings(resource: ManagedLedger) -> dict[str, str]:
-    """How many executors, and how large: Spark itself writes that into their pods."""
+    """How many executors, and how large: Spark itself writes that into their pods.
+
+    Who connects to a driver or to an executor proves that it is of the same run, by a secret that Spark makes for each.
+    """
     executors = resource.spec.spark.executors
     heap, rest = memory_mib(executors.resources, EXECUTOR_MEMORY)
     found = {
+        "spark.authenticate": "true",
         "spark.executor.instances": str(executors.replicas),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{heap}m",

@@ -10,7 +10,7 @@ from quire_operator.cluster.children import apply_child, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
-from quire_operator.errors import ConflictError, RefusedError, UnreachableError
+from quire_operator.errors import ConflictError, KubeError, OperatorError, RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.managed_ledger import FINALIZER
 
@@ -35,7 +35,12 @@ class LedgerActions:
         self._applied = applied
 
     async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> None:
-        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError."""
+        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError.
+
+        But for a run that is refused (by a quota, an admission webhook, a namesake): that keeps nothing else back, and
+        is raised when all else is done.
+        """
+        refused: list[OperatorError] = []
         for action in actions:
             if isinstance(action, act.Apply):
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
@@ -45,7 +50,12 @@ class LedgerActions:
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)
             elif isinstance(action, act.StartRun):
-                await self._start(action.manifest)
+                try:
+                    await self._start(action.manifest)
+                except (KubeError, RefusedError) as error:
+                    refused.append(error)
+                else:
+                    await emit(self._kube, "ManagedLedger", self._meta, action.told, self._now_s)
             elif isinstance(action, act.DeleteRun):
                 path = object_path(action.api_version, action.kind, self._meta.namespace, action.name)
                 await self._kube.delete(path, action.uid)
@@ -57,6 +67,8 @@ class LedgerActions:
                 await self._brokers.perform(self._door, action)
             else:
                 raise AssertionError(f"no action of a ManagedLedger: {action}")
+        if refused:
+            raise refused[0]
 
     async def _start(self, manifest: Manifest) -> None:
         """Once: what is there by this name is this run, unless it belongs to somebody else. RefusedError then."""

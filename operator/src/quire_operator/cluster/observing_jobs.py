@@ -46,8 +46,10 @@ _APACHE_RUNNING = frozenset(
     {
         *("DriverStarted", "DriverReady", "InitializedBelowThresholdExecutors", "RunningHealthy"),
         *("RunningWithPartialCapacity", "RunningWithBelowThresholdExecutors"),
+        *("Succeeded", *_APACHE_FAILURES),
     }
 )
+"""Those of ends too: pods are still there."""
 _APACHE_RELEASED = frozenset({"ResourceReleased", "TerminatedWithoutReleaseResources"})
 
 
@@ -207,25 +209,22 @@ def _kubeflow(status: dict[str, Any]) -> _Standing:
 
 
 def _apache(status: dict[str, Any]) -> _Standing:
-    """That something was released tells nothing of how it ended: that is in the history, by its number."""
+    """That something was released tells nothing of how it ended: that is in the history, by its number.
+
+    Until then nothing has ended: what failed may be scheduled once more.
+    """
     entries = (status.get("stateTransitionHistory") or {}).items()
     history = [one for _, one in sorted(entries, key=lambda item: int(item[0]))]
     deciding = status.get("currentState") or {}
     if deciding.get("currentStateSummary") in _APACHE_RELEASED:
         ends = [one for one in history if one.get("currentStateSummary") in {"Succeeded", *_APACHE_FAILURES}]
         deciding = ends[-1] if ends else deciding
-    state = _apache_state(deciding.get("currentStateSummary", ""))
+        state = JobState.SUCCEEDED if deciding.get("currentStateSummary") == "Succeeded" else JobState.FAILED
+    else:
+        state = JobState.RUNNING if deciding.get("currentStateSummary") in _APACHE_RUNNING else JobState.PENDING
     began = _whole_seconds(history[0].get("lastTransitionTime")) if history else None
     ended_at = _whole_seconds(deciding.get("lastTransitionTime")) if state in ENDED else None
     return _Standing(state, deciding.get("message") or "", began, ended_at)
-
-
-def _apache_state(summary: str) -> JobState:
-    if summary == "Succeeded":
-        return JobState.SUCCEEDED
-    if summary in _APACHE_FAILURES or summary in _APACHE_RELEASED:
-        return JobState.FAILED
-    return JobState.RUNNING if summary in _APACHE_RUNNING else JobState.PENDING
 
 
 def _whole_seconds(time: str | None) -> str | None:

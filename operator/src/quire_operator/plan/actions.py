@@ -116,6 +116,8 @@ class StartRun:
     """Make the object of a run; one that is there by this name already is this run."""
 
     manifest: Manifest
+    told: Emit
+    """Once it is made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,8 @@ def _started(
         else:
             made = application_run(seen.resource, facts, job.wanted, slot, version)
         name = run_name(seen.resource.meta.name, job.wanted.name, slot)
-        found += [StartRun(made), Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")]
-        if len(found) >= 2 * STARTS_MAX:
+        found.append(StartRun(made, Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")))
+        if len(found) >= STARTS_MAX:
             break
     return found
 

@@ -84,6 +84,7 @@ def test_the_driver_makes_executors_as_pods_and_has_the_only_token() -> None:
     assert made["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [2, EXIT_RETRY_USELESS]
     settings = dict(line.split(" ", 1) for line in told(made, "spark-defaults.conf").splitlines())
     assert settings["spark.executor.instances"] == "3"
+    assert settings["spark.authenticate"] == "true"
     assert settings["spark.executor.memory"] == settings["spark.executor.memoryOverhead"] == "1536m"
     assert settings["spark.kubernetes.executor.podNamePrefix"] == made["metadata"]["name"]
     assert made["spec"]["template"]["spec"]["automountServiceAccountToken"] is True

@@ -97,7 +97,9 @@ def history(*states: str) -> dict[str, Any]:
             history("Failed", "ScheduledToRestart", "Succeeded", "TerminatedWithoutReleaseResources"),
             JobState.SUCCEEDED,
         ),
-        ("spark.apache.org/v1", history(*["Submitted"] * 10, "DriverEvicted"), JobState.FAILED),
+        ("spark.apache.org/v1", history(*["Submitted"] * 10, "DriverEvicted", "ResourceReleased"), JobState.FAILED),
+        ("spark.apache.org/v1", history("RunningHealthy", "Failed"), JobState.RUNNING),
+        ("spark.apache.org/v1", history("RunningHealthy", "Failed", "ScheduledToRestart"), JobState.PENDING),
     ],
 )
 def test_applications_of_both_spark_operators_are_read(version: str, status: dict[str, Any], state: JobState) -> None:
