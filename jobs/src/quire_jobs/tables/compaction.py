@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from quire_bookie.env.clock import SystemClock
 from quire_jobs.errors import QuireJobError
 from quire_jobs.tables.data_files import DataFile
 from quire_jobs.tables.layout import Layout
@@ -38,7 +39,8 @@ def compact(
     files_min: int = FILES_MIN,
     sweep_after_s: float = SWEEP_AFTER_S,
 ) -> Compacted:
-    """Merge what is small, sweep what is old. Errors as `Table`."""
+    """Merge what is small, sweep what is old. Errors as `Table`; what was merged until then stays merged."""
+    began_ms = SystemClock().now_ms()
     table = open_table(target, sweep_after_s=sweep_after_s)
     schema = table.schema()
     if schema is None:
@@ -67,7 +69,7 @@ def compact(
             raise QuireJobError(
                 f"{table.shown}: merging {groups[number][0].path} and others lost rows; nothing is changed"
             )
-        if table.merge(groups[number], files):
+        if table.merge(groups[number], files, began_ms=began_ms):
             merged += len(groups[number])
             made += len(files)
     return Compacted(merged, made, table.sweep())

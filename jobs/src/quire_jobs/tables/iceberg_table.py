@@ -143,8 +143,8 @@ class IcebergTable:
 
         return self._commit(change, lambda marks: mark.merged(marks.get(mark.key), 0) is None)
 
-    def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
-        """See `Table`."""
+    def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile], *, began_ms: int) -> bool:
+        """See `Table`. `began_ms` says nothing here, as in `commit`."""
 
         def change(table: Opened) -> "Transaction | None":
             here = {task.file.file_path: task for task in table.scan().plan_files()}

@@ -98,12 +98,10 @@ class ParquetTable:
         """List these files, once for what `mark` stands for. The snapshot's name; None: it was done before."""
 
         def change(state: State) -> Change | None:
-            now_ms = self._clock.now_ms()
-            value = mark.merged(state.marks.get(mark.key), now_ms)
+            value = mark.merged(state.marks.get(mark.key), self._clock.now_ms())
             if value is None:
                 return None
-            if now_ms - began_ms > self._sweep_after_ms // 2:  # a sweep may have taken the first files by now
-                raise QuireJobError(f"{self.shown}: this commit took longer than half of what a sweep leaves files")
+            self._require_unswept(began_ms, "this commit")
             columns = united(state.schema, schema, self.shown)
             removed = tuple(state.files) if replace else ()
             marks: dict[str, str | None] = dict.fromkeys(outdated(state.marks)) | {mark.key: value}
@@ -112,14 +110,25 @@ class ParquetTable:
         version = self._commit(change)
         return None if version is None else str(version)
 
-    def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
+    def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile], *, began_ms: int) -> bool:
         """Files in place of others with the same rows. False: some of these are not in the table any more."""
 
         def change(state: State) -> Change | None:
-            gone = any(file.path not in state.files for file in removed)
-            return None if gone else Change(tuple(added), tuple(file.path for file in removed))
+            if any(file.path not in state.files for file in removed):
+                return None
+            self._require_unswept(began_ms, "this merge of small files")
+            return Change(tuple(added), tuple(file.path for file in removed))
 
         return self._commit(change) is not None
+
+    def _require_unswept(self, began_ms: int, what: str) -> None:
+        """QuireJobError where somebody's sweep may have taken the first of the files by now: nobody names them yet."""
+        took_ms = self._clock.now_ms() - began_ms
+        if took_ms > self._sweep_after_ms // 2:
+            raise QuireJobError(
+                f"{self.shown}: {what} took longer than half of what a sweep leaves files, {took_ms // 1000} s of "
+                f"{self._sweep_after_ms // 1000} s; write less at a time, or with more executors"
+            )
 
     def sweep(self) -> int:
         """Remove files that commits took out, or never named, so long ago that nobody reads or writes them."""

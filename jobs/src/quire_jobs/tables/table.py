@@ -59,8 +59,11 @@ class Table(Protocol):
         """
         ...
 
-    def merge(self, removed: "Sequence[DataFile]", added: "Sequence[DataFile]") -> bool:
-        """Files in place of others with the same rows. False: some of these are not in the table any more."""
+    def merge(self, removed: "Sequence[DataFile]", added: "Sequence[DataFile]", *, began_ms: int) -> bool:
+        """Files in place of others with the same rows. False: some of these are not in the table any more.
+
+        `began_ms`: as for `commit`.
+        """
         ...
 
     def sweep(self) -> int:

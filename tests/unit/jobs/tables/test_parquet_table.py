@@ -82,6 +82,34 @@ def test_a_commit_that_took_too_long_is_refused(target: TableTarget) -> None:
     began_ms = int(time.time() * 1000) - OLD_S * 1000 // 2 - 1000
     with pytest.raises(QuireJobError, match="took longer"):
         table.commit(write(table, [1]), SCHEMA, once_per_run("a"), began_ms=began_ms)
+    assert ids_of(target) == []
+
+
+def test_a_merge_that_took_too_long_is_refused_and_the_table_stays_as_it_is(target: TableTarget) -> None:
+    for number in range(2):
+        put(target, [number], once_per_run(str(number)))
+    table = ParquetTable(target, sweep_after_s=OLD_S)
+    began_ms = int(time.time() * 1000) - OLD_S * 1000 // 2 - 1000
+    with pytest.raises(QuireJobError, match=r"this merge of small files took longer .*, 4320\d\d s of 864000 s; write"):
+        table.merge(table.files(), write(table, [0, 1]), began_ms=began_ms)
+    assert ids_of(target) == [0, 1] and len(table.files()) == 2
+
+
+def test_a_sweep_leaves_young_snapshots_and_those_that_a_reader_needs(target: TableTarget, tmp_path: Path) -> None:
+    """A commit that stalled could find the name of a young version free again, and be in no reader's log."""
+    for number in range(55):
+        put(target, [number], once_per_batch("query", number))
+    folder = tmp_path / "table/_quire/snapshots"
+    for path in folder.iterdir():
+        if int(path.stem) != 7:
+            os.utime(path, (time.time() - 2 * OLD_S,) * 2)
+    ParquetTable(target, sweep_after_s=OLD_S).sweep()
+    versions = sorted(int(path.stem) for path in folder.iterdir())
+    assert versions == [7, *range(32, 57)], "56 versions: 48 has the whole state, and one before it stays"
+    assert ids_of(target) == list(range(55))
+    os.utime(folder / f"{7:020d}.json", (time.time() - 2 * OLD_S,) * 2)
+    ParquetTable(target, sweep_after_s=OLD_S).sweep()
+    assert sorted(int(path.stem) for path in folder.iterdir()) == list(range(32, 57))
 
 
 def test_the_format_of_a_snapshot() -> None:
