@@ -6,10 +6,12 @@ offloaded before there was a table come into it as well, and of two runs at once
 Ledgers are closed, so what is read for a ledger is the same in each attempt.
 
 Rows are read through the data source, from the objects that brokers will serve, under a cursor that keeps the ledgers
-from being trimmed meanwhile. A message in chunks belongs to the ledger of its last one.
+from being trimmed meanwhile. What is due is looked at once more under that cursor: a ledger that retention took before
+would be read as nothing, and be noted as one that is in the table. A message in chunks belongs to the ledger of its
+last one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,7 +93,8 @@ def add_messages(
     spark: "SparkSession",
     where: Mapping[str, str],
     job: str,
-    listed: Mapping[TopicName, Sequence[LedgerRecord]],
+    topics: Sequence[TopicName],
+    listed: Callable[[Sequence[TopicName]], Mapping[TopicName, Sequence[LedgerRecord]]],
     target: TableTarget,
     layout: Layout,
     progress: Progress,
@@ -100,13 +103,14 @@ def add_messages(
     compacted: bool = True,
     commit_bytes: int = COMMIT_BYTES,
 ) -> TableOutcome:
-    """Bring the table up to what is offloaded. `where`: options of the source for the cluster. JobOptionsError.
+    """Bring the table up to what is offloaded. JobOptionsError.
 
-    A topic that cannot be read is a problem of the outcome; the others go on.
+    `where`: options of the source for the cluster. `listed`: the ledgers of topics as the metadata have them when it is
+    called. A topic that cannot be read is a problem of the outcome; the others go on.
     """
     register(spark)
     marks = open_table(target).marks()
-    runs = {topic: due(topic, records, marks, ids, commit_bytes) for topic, records in listed.items()}
+    runs = {topic: due(topic, records, marks, ids, commit_bytes) for topic, records in listed(topics).items()}
     outcome = TableOutcome()
     progress.begin("table", sum(each.size_bytes for found in runs.values() for each in found), "bytes")
     for topic, found in runs.items():
@@ -114,15 +118,21 @@ def add_messages(
             continue
         try:
             with held({**where, "topic": str(topic), "jobId": job}) as options:
-                for each in found:
+                for each in due(topic, listed([topic])[topic], marks, ids, commit_bytes):
                     _add(spark, options, each, target, layout, outcome)
                     progress.advance(each.size_bytes)
         except QuireJobError as error:
-            helps = isinstance(error, SourceUnavailableError)
-            outcome.problems.append(Problem(subject=f"table rows of {topic}", reason=str(error), retry_helps=helps))
+            outcome.problems.append(_problem(f"table rows of {topic}", error))
     if compacted and not outcome.problems:
-        outcome.files_merged = compact(spark, target, layout=layout).merged
+        try:
+            outcome.files_merged = compact(spark, target, layout=layout).merged
+        except QuireJobError as error:  # the rows are there, in small files
+            outcome.problems.append(_problem(f"small files of {target.shown}", error))
     return outcome
+
+
+def _problem(subject: str, error: QuireJobError) -> Problem:
+    return Problem(subject=subject, reason=str(error), retry_helps=isinstance(error, SourceUnavailableError))
 
 
 def _add(

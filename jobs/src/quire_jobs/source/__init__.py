@@ -23,7 +23,7 @@ def register(spark: "SparkSession") -> None:
 
 @contextmanager
 def held(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Options of a read whose data stays until the block ends, by the cursor `quire.job.<id>` on each topic.
+    """Options of a read whose data stays from now until the block ends, by the cursor `quire.job.<id>` on each topic.
 
     `options` are those of the read, `http` among them; `jobId` is made up where it is missing. What is given back are
     the options for `spark.read`. JobOptionsError, NotFoundError, SourceUnavailableError: the cursor may be left behind,
@@ -31,12 +31,13 @@ def held(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """
     from quire_jobs.source.loop_thread import shared_loop
     from quire_jobs.source.options import parse_options
-    from quire_jobs.source.planning import release_job
+    from quire_jobs.source.planning import hold_job, release_job
 
     if not any(name.lower() == "jobid" for name in options):
         options = {**options, "jobId": uuid4().hex[:12]}
     parsed = parse_options(options)
     try:
+        shared_loop().run(lambda: hold_job(parsed))
         yield dict(options)
     finally:
         shared_loop().run(lambda: release_job(parsed))

@@ -76,6 +76,18 @@ async def plan_columns(options: SourceOptions) -> TablePlan | None:
             return plan_table(await fetch_schemas(registry, [topic for topic in topics if topic is not None]))
 
 
+async def hold_job(options: SourceOptions) -> None:
+    """Make the cursors of `jobId`, before anything is planned: from now on nothing of the topics is trimmed.
+
+    JobOptionsError, NotFoundError, SourceUnavailableError: some may have been made, which `release_job` removes.
+    """
+    async with open_cluster(options) as cluster, BrokerHttp(options.http) as brokers:
+        for name in await logs_named(cluster, options):
+            topic = topic_of_log(name)
+            if topic is not None:
+                await hold(brokers, topic, job_cursor(options.job_id), EARLIEST)
+
+
 async def release_job(options: SourceOptions) -> None:
     """Remove the cursors that planning has made for `jobId`; one that cannot be removed does not keep the others."""
     failure: QuireJobError | None = None

@@ -1,11 +1,23 @@
 """Which ledgers a table still needs: offloaded, not in it, consecutive ones together."""
 
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offload_context import OffloadContext
-from quire_broker.topic.topic_names import parse_topic
-from quire_jobs.offload.message_table import Due, due
+from quire_broker.topic.topic_names import TopicName, parse_topic
+from quire_jobs.errors import QuireJobError, SourceUnavailableError
+from quire_jobs.job import Problem
+from quire_jobs.main.shown_progress import LineProgress
+from quire_jobs.offload import message_table
+from quire_jobs.offload.message_table import Due, TableOutcome, add_messages, due, message_layout
+from quire_jobs.tables import TableTarget
 from quire_jobs.tables.marks import LedgerRange
 
 TOPIC = parse_topic("t")
@@ -48,3 +60,83 @@ def test_empty_ledgers_join_and_are_nothing_alone() -> None:
     records = [offloaded_record(1, entries=1, size_bytes=1), empty, offloaded_record(3, entries=1, size_bytes=1)]
     assert ranges(plan(records)) == [(1, 3, None)]
     assert plan([empty]) == []
+
+
+class Steps:
+    """What is done for a table, in order, without Spark; retention takes ledgers before a cursor is there."""
+
+    def __init__(self, records: list[LedgerRecord], taken: int = 0) -> None:
+        self.done: list[str] = []
+        self.added: list[Due] = []
+        self.failure: QuireJobError | None = None
+        self._records = records
+        self._taken = taken
+
+    def listed(self, topics: Sequence[TopicName]) -> Mapping[TopicName, Sequence[LedgerRecord]]:
+        """As the metadata have them."""
+        self.done.append("list")
+        return dict.fromkeys(topics, tuple(self._records))
+
+    @contextmanager
+    def held(self, options: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """In place of the cursor."""
+        del self._records[: self._taken]
+        self.done.append("hold")
+        yield dict(options)
+        self.done.append("release")
+
+    def add(self, _spark: Any, _options: Any, each: Due, *_: Any) -> None:
+        """In place of Spark's read and write."""
+        self.added.append(each)
+
+    def compact(self, *_: Any, **__: Any) -> Any:
+        """In place of Spark's merge."""
+        assert self.failure is not None
+        raise self.failure
+
+
+def brought_up(steps: Steps, monkeypatch: pytest.MonkeyPatch, folder: Path, *, compacted: bool = False) -> TableOutcome:
+    for name, there in (("held", steps.held), ("_add", steps.add), ("compact", steps.compact), ("register", id)):
+        monkeypatch.setattr(message_table, name, there)
+    target = TableTarget.parse("parquet", f"file://{folder}/t")
+    layout = message_layout(4, 1 << 20)
+    return add_messages(
+        None,  # type: ignore[arg-type]  # nothing of Spark is called
+        {},
+        "job",
+        [TOPIC],
+        steps.listed,
+        target,
+        layout,
+        LineProgress(io.StringIO()),
+        compacted=compacted,
+    )
+
+
+def test_a_ledger_that_retention_took_before_the_cursor_was_there_is_not_noted_as_covered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps([offloaded_record(number, entries=10, size_bytes=1) for number in (3, 5, 8)], taken=2)
+    assert brought_up(steps, monkeypatch, tmp_path).problems == []
+    assert steps.done == ["list", "hold", "list", "release"]
+    assert ranges(steps.added) == [(8, 8, None)]
+
+
+def test_a_topic_that_has_nothing_for_the_table_gets_no_cursor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    steps = Steps([])
+    brought_up(steps, monkeypatch, tmp_path)
+    assert steps.done == ["list"] and steps.added == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "helps"), [(QuireJobError("this merge took longer"), False), (SourceUnavailableError("away"), True)]
+)
+def test_small_files_that_cannot_be_merged_are_a_problem_and_the_rows_stay(
+    failure: QuireJobError, helps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps([offloaded_record(3, entries=10, size_bytes=1)])
+    steps.failure = failure
+    outcome = brought_up(steps, monkeypatch, tmp_path, compacted=True)
+    subject = f"small files of file://{tmp_path}/t"
+    assert outcome.problems == [Problem(subject=subject, reason=str(failure), retry_helps=helps)]
+    assert len(steps.added) == 1
