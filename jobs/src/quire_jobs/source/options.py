@@ -60,6 +60,12 @@ class SourceOptions(BaseModel):
     time_tolerance_s: int = Field(
         3600, ge=0, description="clocks of producers and brokers differ by no more, in s: which ledgers a filter skips"
     )
+    connection_idle_s: float = Field(
+        20.0, ge=0, le=3600, description="an executor's Python closes its connections so many s after its last task"
+    )
+    connection_age_max_s: float = Field(
+        300.0, ge=0, le=86_400, description="connections older than so many s are left, as credentials are renewed"
+    )
     read_priority: Literal["tiered-storage-first", "bookkeeper-first"] = Field(
         "tiered-storage-first", description="where a ledger is read that is in both places"
     )

@@ -2,27 +2,42 @@
 
 Opening costs as much as reading many megabytes, and a worker of Spark runs hundreds of tasks. What failed somebody is
 not used again, nor what is older than a few minutes (certificates and tokens are renewed); it is closed when nobody
-uses it, at the latest some seconds after the last task. A fork has none: it is kept by the loop, which a fork lacks.
+uses it, at the latest some seconds after the last task. An opening that nobody waits for any more is given up at once.
+A fork has none: it is kept by the loop, which a fork lacks.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from quire_jobs.source.cluster import Cluster, ClusterAddress, open_cluster
 
-IDLE_S = 20.0
-AGE_MAX_S = 300.0
-_Address = tuple[str, str]
+
+class SharedAddress(ClusterAddress, Protocol):
+    """Where the cluster is, and how long a process keeps it open."""
+
+    @property
+    def connection_idle_s(self) -> float:
+        """After its last task."""
+        ...
+
+    @property
+    def connection_age_max_s(self) -> float:
+        """No task takes one that is older."""
+        ...
+
+
+_Address = tuple[str, str, float, float]
 
 
 class _Shared:
     """Open until it is given up and nobody uses it. A task of its own holds it: contexts end where they began."""
 
-    def __init__(self, where: ClusterAddress) -> None:
+    def __init__(self, where: SharedAddress) -> None:
         self._where = where
         self._loop = asyncio.get_running_loop()
-        self._until_s = self._loop.time() + AGE_MAX_S
+        self._until_s = self._loop.time() + where.connection_age_max_s
         self._opened: asyncio.Future[Cluster] = self._loop.create_future()
         self._over = asyncio.Event()
         self._users = 0
@@ -62,10 +77,13 @@ class _Shared:
         self._is_given_up = self._is_given_up or failed
         if self._users:
             return
-        if not self.is_fit:
+        if not self._opened.done():
+            self._is_given_up = True
+            self._holding.cancel()  # whoever waited was cancelled: a store that is away must not be asked on and on
+        elif not self.is_fit:
             self._end()
         else:
-            self._idle = self._loop.call_later(IDLE_S, self._end)
+            self._idle = self._loop.call_later(self._where.connection_idle_s, self._end)
 
     def _end(self) -> None:
         self._is_given_up = True
@@ -82,12 +100,12 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, _Address], _Shared] = {}
 
 
 @asynccontextmanager
-async def task_cluster(where: ClusterAddress) -> AsyncIterator[Cluster]:
+async def task_cluster(where: SharedAddress) -> AsyncIterator[Cluster]:
     """The cluster that options name, as `open_cluster` does; open already where a task before used the same."""
     loop = asyncio.get_running_loop()
     for gone in [key for key in _shared if key[0].is_closed()]:
         del _shared[gone]
-    key = (loop, (where.metadata, where.config))
+    key = (loop, (where.metadata, where.config, where.connection_idle_s, where.connection_age_max_s))
     shared = _shared.get(key)
     if shared is None or not shared.is_fit:
         if shared is not None:

@@ -57,6 +57,7 @@ def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
             {"topic": "x", "batchBytes": "2g"},
             "batchBytes = 2147483648: Input should be less than or equal to 1073741824",
         ),
+        ({"topic": "x", "connectionIdleS": "-1"}, "connectionIdleS = '-1': Input should be greater than or equal to 0"),
         ({"topic": "x", "startPosition": "12"}, "startPosition = '12': expected ledger:entry"),
         ({"topic": "x", "startTime": "yesterday"}, "startTime = 'yesterday': expected a time such as"),
         ({"topic": "x", "endPosition": "1:2", "startPosition": "2:0"}, "startPosition 2:0 is behind endPosition 1:2"),

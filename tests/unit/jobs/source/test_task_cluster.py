@@ -12,7 +12,7 @@ from quire_jobs.source import task_cluster as module
 from quire_jobs.source.options import SourceOptions, parse_options
 from quire_jobs.source.task_cluster import task_cluster
 
-HERE = parse_options({"metadata": "etcd://here:1", "ledgers": "1"})
+HERE = parse_options({"metadata": "etcd://here:1", "ledgers": "1", "connectionIdleS": "0"})
 
 
 class Opened:
@@ -22,6 +22,9 @@ class Opened:
         self.count = 0
         self.closed: list[int] = []
         self.failure: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.given_up = 0
 
     @asynccontextmanager
     async def open(self, _where: Any) -> AsyncIterator[Any]:
@@ -29,6 +32,11 @@ class Opened:
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
+        try:
+            await self.answers.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
         number = self.count
         self.count += 1
         try:
@@ -41,7 +49,6 @@ class Opened:
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     found = Opened()
     monkeypatch.setattr(module, "open_cluster", found.open)
-    monkeypatch.setattr(module, "IDLE_S", 0.0)
     return found
 
 
@@ -101,10 +108,37 @@ async def test_one_that_cannot_be_opened_is_told_to_all_and_tried_again(opened: 
     assert await use() == 0
 
 
-async def test_an_old_one_is_closed_when_its_last_task_is_done(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGE_MAX_S", 0.0)
-    async with task_cluster(HERE):
-        assert await use() == 1
+async def test_an_old_one_is_closed_when_its_last_task_is_done(opened: Opened) -> None:
+    old = HERE.model_copy(update={"connection_age_max_s": 0.0})
+    async with task_cluster(old):
+        assert await use(old) == 1
         assert 0 not in opened.closed
     await settle()
     assert sorted(opened.closed) == [0, 1]
+
+
+async def test_one_that_is_idle_stays_as_long_as_the_options_say(opened: Opened) -> None:
+    patient = HERE.model_copy(update={"connection_idle_s": 3600.0})
+    assert [await use(patient), await use(), await use(patient)] == [0, 1, 0]
+    await settle()
+    assert 0 not in opened.closed
+
+
+async def test_an_opening_whose_tasks_were_all_cancelled_is_cancelled_and_the_next_task_opens_anew(
+    opened: Opened,
+) -> None:
+    opened.answers.clear()
+    first, second = asyncio.create_task(use()), asyncio.create_task(use())
+    await settle()
+    first.cancel()
+    await settle()
+    assert opened.given_up == 0, "somebody still waits for it"
+    second.cancel()
+    after = asyncio.create_task(use())
+    await settle()
+    assert opened.given_up == 1
+    assert [type(each) for each in await asyncio.gather(first, second, return_exceptions=True)] == [
+        asyncio.CancelledError
+    ] * 2
+    opened.answers.set()
+    assert await after == 0
