@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The end-to-end tests by one command: cluster, images, loading, pytest. Each step is passed over when its result is there.
-#   scripts/k8s/e2e.sh [arguments of pytest]      without any: the whole suite
+#   scripts/k8s/e2e.sh [arguments of pytest]      without any: the whole suite, with a million messages (QUIRE_E2E_MESSAGES)
 #   scripts/k8s/e2e.sh -m e2e_short               a short selection
 # QUIRE_E2E_KUBECONFIG names a cluster of one's own; then IMAGE_LOADER is a command that brings docker's images named in its
 # arguments onto its nodes. Exit code 3: a prerequisite is missing, the message says which.
@@ -14,8 +14,14 @@ else
   "$here/up.sh"
   export QUIRE_E2E_KUBECONFIG="$QUIRE_K8S_CACHE/kubeconfig"
 fi
-images=(bookie broker operator jobs e2e etcd s3)
+if [ $# -gt 0 ]; then arguments=("$@"); else
+  arguments=(-m e2e)
+  export QUIRE_E2E_MESSAGES=${QUIRE_E2E_MESSAGES:-1000000}
+fi
+images=(bookie broker operator e2e etcd)
+[[ " ${arguments[*]} " = *e2e_short* ]] || images+=(jobs s3)
 images/build.sh "${images[@]}"
-"$here/load_images.sh" $(images/build.sh --names "${images[@]}")
-if [ $# -gt 0 ]; then arguments=("$@"); else arguments=(-m e2e); fi
+bookie=$(images/build.sh --names bookie)
+docker tag "$bookie" "$bookie-next" # for the update to another image
+"$here/load_images.sh" "$bookie-next" $(images/build.sh --names "${images[@]}")
 exec "$here/in_net.sh" .venv/bin/python -m pytest -p no:cacheprovider -s -v tests/e2e "${arguments[@]}"

@@ -5,11 +5,12 @@ from typing import Any
 
 from tests.e2e.kube import Cluster
 from tests.e2e.release import kubectl
+from tests.e2e.stack import Stack
 
 Manifest = dict[str, Any]
 NAME, PORT = "s3", 7070
 CREDENTIALS, WRONG_CREDENTIALS = "bucket-access", "bucket-wrong"
-LEDGERS, REPORTS = "quire-ledgers", "quire-reports"
+LEDGERS, REPORTS, BACKUPS = "quire-ledgers", "quire-reports", "quire-backups"
 REGION = "us-east-1"
 _KEY, _SECRET = "quire", "only-of-this-test"
 _DATA, _STATE = "/data/buckets", "/data/state"
@@ -23,6 +24,18 @@ def image() -> str:
 def endpoint(where: str) -> str:
     """As pods reach it. `where`: its namespace."""
     return f"http://{NAME}.{where}.svc:{PORT}"
+
+
+def access(where: str) -> dict[str, str]:
+    """Variables for a process that is to reach it."""
+    keys = {"AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _SECRET}
+    return keys | {"AWS_ENDPOINT_URL": endpoint(where), "AWS_REGION": REGION}
+
+
+def serve(stack: Stack) -> None:
+    """Have it run in the stack's namespace, with what it had when it runs already."""
+    stack.cluster.apply(*objects())
+    stack.wait_for_pods(f"app={NAME}", 1, 180)
 
 
 def objects() -> list[Manifest]:
@@ -44,7 +57,7 @@ def objects() -> list[Manifest]:
             {
                 **looking,
                 "name": "folders",
-                "command": ["mkdir", "-p", _STATE, f"{_DATA}/{LEDGERS}", f"{_DATA}/{REPORTS}"],
+                "command": ["mkdir", "-p", _STATE, *(f"{_DATA}/{name}" for name in (LEDGERS, REPORTS, BACKUPS))],
             }
         ],
         "containers": [server, {**looking, "name": "look", "command": ["sleep", "infinity"]}],

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import evidence, manifests, release
+from tests.e2e import bucket, evidence, manifests, release
 from tests.e2e.kube import Cluster
 from tests.e2e.stack import Stack
 
 NAMESPACE_PREFIX = "quire-e2e-"
+LAST = "test_jobs.py"
 READY_S = 120
 SCENARIO_TIMEOUT_S = 900
-SHELL, SHELL_FOLDER = "quire-shell", "/tmp/kept"
+SHELL = "quire-shell"
 FOLDER = Path(os.environ.get("QUIRE_E2E_EVIDENCE", "e2e-failures"))
 
 stacks: list[Stack] = []
@@ -29,11 +30,12 @@ _report: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is end to end, and takes its time."""
+    """Everything in this folder is end to end, and takes its time. Jobs come last: they move messages to a bucket."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(SCENARIO_TIMEOUT_S))
+    items.sort(key=lambda item: item.path.name == LAST)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,13 +109,13 @@ def stack(cluster: Cluster) -> Iterator[Stack]:
 
 @pytest.fixture
 def shell(stack: Stack) -> Iterator[Callable[..., str]]:
-    """`quire` with these words in the pod of the documents; what it prints. SHELL_FOLDER is there to write to."""
+    """`quire` with these words in the pod of the documents, with the keys of the bucket; what it prints."""
     kubectl, example = release.kubectl, str(manifests.EXAMPLES / "shell.yaml")
     kubectl(stack.cluster, "apply", "-f", example)
     stack.wait_for_pods(f"app.kubernetes.io/name={SHELL}", 1, 120)
-    kubectl(stack.cluster, "exec", SHELL, "--", "mkdir", "-p", SHELL_FOLDER)
-    trusting = "SSL_CERT_FILE=/etc/quire/tls/ca.crt"
-    yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", trusting, "quire", *words)
+    settings = {"SSL_CERT_FILE": "/etc/quire/tls/ca.crt"} | bucket.access(stack.where)
+    environment = [f"{name}={value}" for name, value in settings.items()]
+    yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", *environment, "quire", *words)
     kubectl(stack.cluster, "delete", "-f", example, "--wait=false")
 
 

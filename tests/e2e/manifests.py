@@ -40,6 +40,11 @@ def image(name: str) -> str:
     return f"quire-{name}:{project['version']}"
 
 
+def next_image(name: str) -> str:
+    """The same under another tag, as scripts/k8s/e2e.sh tags it: what an update to another release looks like."""
+    return f"{image(name)}-next"
+
+
 def etcd_image() -> str:
     """As images/build.sh tags it."""
     return "quire-e2e-etcd:" + os.environ.get("ETCD_VERSION", "v3.6.16")

@@ -22,11 +22,13 @@ def helm(cluster: Cluster, *words: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def install(cluster: Cluster) -> None:
-    """Operator, definitions and etcd, all ready."""
+def install(cluster: Cluster, **changes: manifests.Manifest) -> None:
+    """Operator, definitions and etcd, all ready. Of a release that is there: the upgrade to `changes` of its values."""
     labels = [node["metadata"]["labels"] for node in cluster.items("v1", "Node")]
     values = manifests.chart_values({str(one[manifests.ZONE]) for one in labels if manifests.ZONE in one})
-    words = ["install", manifests.RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", PATIENCE]
+    for part, more in changes.items():
+        values[part] = values.get(part, {}) | more
+    words = ["upgrade", "--install", manifests.RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", PATIENCE]
     # The definitions of a release that is gone stay, and say whose they were.
     helm(cluster, *words, "--take-ownership", stdin=json.dumps(values))
     if os.environ.get("QUIRE_E2E_CODE"):

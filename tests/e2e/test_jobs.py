@@ -1,20 +1,20 @@
 """Jobs on Spark as a ManagedLedger declares them.
 
 Ledgers go to a bucket by the schedule, bookies' copies are deleted, and everything is read back from the earliest
-message; an analysis leaves its report; wrong keys are said.
+message; an analysis leaves its report; wrong keys are said. These run last: what is in the bucket is part of the topics
+from then on.
 """
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.e2e import bucket, conftest, manifests
+from tests.e2e import bucket, manifests
 from tests.e2e.kube import Manifest, condition, until
+from tests.e2e.quire_plugin import kubectl_quire
 from tests.e2e.stack import Stack
 
 Measured = Callable[[str, float], None]
@@ -22,19 +22,10 @@ RUN_S = 600.0
 TOPICS = [f"{manifests.PULSAR_NAMESPACE}/load-{number}" for number in range(4)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _last_of_its_stack() -> Iterator[None]:
-    """What is in the bucket is part of the topics from now on: the next scenarios get a stack of their own."""
-    yield
-    for each in conftest.stacks:
-        each.broken = True
-
-
 @pytest.fixture
 def jobs(stack: Stack) -> Stack:
     """The stack with a bucket and jobs."""
-    stack.cluster.apply(*bucket.objects())
-    stack.wait_for_pods(f"app={bucket.NAME}", 1, 180)
+    bucket.serve(stack)
     stack.cluster.merge(manifests.API_VERSION, "ManagedLedger", manifests.LEDGER, {"spec": _spec(stack.where)})
     return stack
 
@@ -84,17 +75,17 @@ def test_ledgers_go_to_the_bucket_and_every_message_comes_back_from_there(
     measured("messages that a stock client read back from the earliest on", float(jobs.judge_all()))
     healthy = condition(_ledger(jobs), "OffloadHealthy")
     assert healthy is not None and healthy["status"] == "True", healthy
-    assert "offloaded" in _quire(jobs, "job", "logs", "offload")
+    assert "offloaded" in kubectl_quire(jobs, "job", "logs", "offload")
 
 
 @pytest.mark.timeout(1200)
 def test_an_analysis_that_is_asked_for_leaves_its_report_and_its_summary(jobs: Stack, measured: Measured) -> None:
     start_s = time.monotonic()
-    _quire(jobs, "job", "run", f"{manifests.LEDGER}/hours")
+    kubectl_quire(jobs, "job", "run", f"{manifests.LEDGER}/hours")
     row = until("it has ended well", lambda: _job(jobs, "hours", "lastSuccess"), RUN_S)
     measured("from the wish to the report", time.monotonic() - start_s)
     assert any(url.startswith(f"s3://{bucket.REPORTS}/reports") for url in row["outputs"]), row
-    assert "Succeeded" in _quire(jobs, "jobs", manifests.LEDGER)
+    assert "Succeeded" in kubectl_quire(jobs, "jobs", manifests.LEDGER)
     summary = json.loads(bucket.content(jobs.cluster, bucket.REPORTS, "reports/throughput/summary.json"))
     assert summary["counts"]["topics"] == len(TOPICS) and summary["counts"]["messages"] > 0, summary
     page = bucket.content(jobs.cluster, bucket.REPORTS, "reports/throughput/report.html")
@@ -103,12 +94,12 @@ def test_an_analysis_that_is_asked_for_leaves_its_report_and_its_summary(jobs: S
 
 @pytest.mark.timeout(1200)
 def test_wrong_keys_are_a_condition_with_the_reason(jobs: Stack) -> None:
-    _quire(jobs, "job", "run", "denied")
+    kubectl_quire(jobs, "job", "run", "denied")
     row = until("it has failed", lambda: _failed(jobs, "denied"), RUN_S)
     assert bucket.REPORTS in row["reason"], row
     said = until("the condition says so", lambda: _unhealthy(jobs, "AnalyticsHealthy"), 60)
     assert "denied" in said["message"] and "only-of-this-test" not in json.dumps(_ledger(jobs))
-    assert "AnalyticsHealthy is False" in _quire(jobs, "explain", f"managedledger/{manifests.LEDGER}")
+    assert "AnalyticsHealthy is False" in kubectl_quire(jobs, "explain", f"managedledger/{manifests.LEDGER}")
 
 
 def _ledger(stack: Stack) -> Manifest:
@@ -157,12 +148,3 @@ def _is_on_bookies(shell: Callable[..., str], ledger: int) -> bool:
         assert f"{ledger}" in str(error), error
         return False
     return True
-
-
-def _quire(stack: Stack, *words: str) -> str:
-    """What `kubectl quire` prints."""
-    place = ["--kubeconfig", str(stack.cluster.api.kubeconfig), "--namespace", stack.where]
-    command = [sys.executable, "-m", "quire_operator.kubectl.main", *words, *place]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout

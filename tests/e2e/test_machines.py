@@ -7,8 +7,10 @@ import pytest
 
 from tests.e2e import manifests, nodes
 from tests.e2e.kube import condition, holds, until
+from tests.e2e.quire_plugin import asked
 from tests.e2e.release import kubectl
 from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
+from tests.e2e.test_pods_and_operator import kill_operator
 from tests.integration.operator.kube_api import Answer
 
 Measured = Callable[..., None]
@@ -17,6 +19,7 @@ SEEN_DOWN_S = 120.0
 LOST_S = 600.0
 TOO_MANY_REQUESTS = 429
 AWAY_S = 35.0
+ZONES = 3
 
 
 def singles(stack: Stack) -> set[str]:
@@ -97,6 +100,8 @@ def test_a_machine_that_is_lost_with_its_volumes_is_replaced_by_a_new_bookie(sta
     nodes.kill(victim)
     stack.cluster.delete("v1", "Node", victim)
     try:
+        until("it is being replaced", lambda: stack.operation().get("type") == "Replace", LOST_S, poll_s=0.3)
+        kill_operator(stack)
         until("a new bookie is in its place", lambda: stack.ids().get(lost) not in (None, before[lost]), LOST_S)
         stack.wait_until_well(LOST_S, replicas=4)
         measured("replaced, and everything copied, after", time.monotonic() - start_s)
@@ -161,6 +166,11 @@ def test_twelve_bookies(stack: Stack, measured: Measured) -> None:
     measured("from 3 to 12 bookies", time.monotonic() - start_s)
     stack.goes_on(2000)
     assert len(set(stack.ids().values())) == 12
+    zones = {row["id"]: row["zone"] for row in stack.pool()["status"]["bookies"]}
+    assert len(set(zones.values())) == ZONES
+    newest = asked(stack, "ledgers", "--limit", "100000")[-stack.topics :]
+    ensembles = [one["segments"][-1]["ensemble"] for one in newest]
+    assert all(len({zones[bookie] for bookie in ensemble}) > 1 for ensemble in ensembles), (zones, ensembles)
     start_s = time.monotonic()
     stack.change_pool(replicas=3)
     stack.wait_until_well(1800, replicas=3)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.e2e import manifests, nodes
 from tests.e2e.kube import until
+from tests.e2e.quire_plugin import kubectl_quire
 from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, OPERATOR_PODS, Stack
 
 Measured = Callable[..., None]
@@ -14,6 +15,7 @@ WELL_S = 240.0
 ROLL_S = 420.0
 DRAIN_S = 420.0
 SEEN_ANEW_S = 120.0
+LEFT_ALONE_S = 20.0
 
 
 @pytest.mark.e2e_short
@@ -50,6 +52,10 @@ def test_five_bookies_and_three_again_with_the_operator_killed_in_the_middle_of_
     stack.wait_until_well(WELL_S, replicas=5)
     measured("from 3 to 5 bookies", time.monotonic() - start_s)
     stack.goes_on(2000)
+    kubectl_quire(stack, "drain", "pool-bookie-4", "--no-wait")
+    until("it takes no more", lambda: _state(stack, "pool-bookie-4") != "Writable", SEEN_ANEW_S)
+    kubectl_quire(stack, "undrain", "pool-bookie-4")
+    stack.wait_until_well(DRAIN_S, replicas=5)
     start_s = time.monotonic()
     stack.change_pool(replicas=3)
     for step in ("Copying", "Verifying"):
@@ -69,11 +75,12 @@ def test_five_bookies_and_three_again_with_the_operator_killed_in_the_middle_of_
     stack.judge_all()
 
 
-def test_a_rolling_update_takes_one_bookie_at_a_time_and_waits_for_replicas(stack: Stack, measured: Measured) -> None:
+def test_another_image_takes_one_bookie_at_a_time_and_waits_for_replicas(stack: Stack, measured: Measured) -> None:
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
     start_s = time.monotonic()
-    # Another name for the same image would do as well; an annotation needs no second image.
-    stack.change_pool(podTemplate={"metadata": {"annotations": {"quire.dev/e2e": f"{start_s}"}}})
+    stack.change_pool(image=manifests.next_image("bookie"))
+    until("the first pod is replaced", lambda: _replaced(stack, before), ROLL_S)
+    kill_operator(stack)
     fewest = len(before)
     deadline_s = time.monotonic() + ROLL_S
     while time.monotonic() < deadline_s:
@@ -88,6 +95,7 @@ def test_a_rolling_update_takes_one_bookie_at_a_time_and_waits_for_replicas(stac
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values()), "every pod was replaced"
     assert fewest >= len(before) - 1, "never more than one at a time"
+    assert {_image(pod) for pod in stack.cluster.pods(BOOKIE_PODS)} == {manifests.next_image("bookie")}
     measured("all three replaced in", time.monotonic() - start_s)
     stack.goes_on()
     measured("longest pause of acknowledgements", stack.longest_pause_s())
@@ -95,6 +103,7 @@ def test_a_rolling_update_takes_one_bookie_at_a_time_and_waits_for_replicas(stac
 
 
 def test_an_image_that_does_not_exist_takes_one_bookie_only_and_is_taken_back(stack: Stack) -> None:
+    good = stack.pool()["spec"].get("image")
     stack.change_pool(image="quire-bookie:not-there")
     until(
         "a pod waits for its image",
@@ -105,8 +114,23 @@ def test_an_image_that_does_not_exist_takes_one_bookie_only_and_is_taken_back(st
     broken = [pod for pod in stack.cluster.pods(BOOKIE_PODS) if _waiting(pod)]
     assert len(broken) == 1
     stack.goes_on()
-    stack.change_pool(image=manifests.image("bookie"))
+    stack.change_pool(image=good)
     stack.wait_until_well(ROLL_S)
+    stack.judge()
+
+
+def test_fewer_bookies_than_an_ensemble_needs_are_refused_with_the_reason(stack: Stack) -> None:
+    before = stack.ids()
+    stack.change_pool(replicas=2)
+    said = stack.wait_for_condition("ScaleDownBlocked", "True", SEEN_ANEW_S)
+    assert said["reason"] == "BelowEnsemble" and manifests.LEDGER in said["message"], said
+    deadline_s = time.monotonic() + LEFT_ALONE_S
+    while time.monotonic() < deadline_s:
+        assert stack.ids() == before and {row["state"] for row in stack.pool()["status"]["bookies"]} == {"Writable"}
+        time.sleep(1)
+    stack.goes_on()
+    stack.change_pool(replicas=3)
+    stack.wait_until_well(WELL_S)
     stack.judge()
 
 
@@ -119,6 +143,20 @@ def kill_operator(stack: Stack) -> None:
         "the operator was started anew", lambda: _restarts(stack.cluster.pods(OPERATOR_PODS)[0]) > restarts, SEEN_ANEW_S
     )
     stack.wait_for_pods(OPERATOR_PODS, 1, SEEN_ANEW_S)
+
+
+def _state(stack: Stack, pod: str) -> str:
+    return next((str(row["state"]) for row in stack.pool()["status"]["bookies"] if row["pod"] == pod), "")
+
+
+def _replaced(stack: Stack, before: dict[str, str]) -> bool:
+    """One pod is not the one that it was."""
+    now = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
+    return any(name in now and now[name] != uid for name, uid in before.items())
+
+
+def _image(pod: dict) -> str:  # type: ignore[type-arg]
+    return str(pod["spec"]["containers"][0]["image"])
 
 
 def _restarts(pod: dict) -> int:  # type: ignore[type-arg]

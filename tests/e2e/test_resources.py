@@ -1,8 +1,10 @@
 """What people do to resources: hands on children, a pause, other certificates, a deletion. Under load."""
 
 import base64
+import tarfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -12,6 +14,7 @@ from quire_operator.certificates.deciding import AUTHORITY_LIFE_S, TRUST_FIRST_S
 from quire_operator.certificates.keeping import AUTHORITY
 from tests.e2e import manifests, nodes
 from tests.e2e.kube import Manifest, condition, until
+from tests.e2e.quire_plugin import asked, kubectl_quire
 from tests.e2e.release import kubectl
 from tests.e2e.stack import APPS, BOOKIE_PODS, BROKER_PODS, Stack
 
@@ -45,6 +48,32 @@ def test_what_was_changed_by_hand_is_put_back(stack: Stack, measured: Measured) 
     assert stack.ids() == before
     stack.goes_on()
     stack.judge()
+
+
+def test_kubectl_quire_tells_how_everything_is(stack: Stack, tmp_path: Path) -> None:
+    status = asked(stack, "status")
+    assert [one["findings"] for one in (*status["bookies"], *status["managedLedgers"])] == [[], []], status
+    for pod in stack.ids():
+        assert "nothing is known to be wrong" in kubectl_quire(stack, "explain", pod)
+    assert asked(stack, "under-replicated") == {"underReplicated": {}, "unrecoverable": []}
+    ledger = asked(stack, "ledgers", "--limit", "1")[0]
+    assert set(ledger["segments"][-1]["ensemble"]) <= set(stack.ids().values())
+    assert str(ledger["ledgerId"]) in kubectl_quire(stack, "explain", str(ledger["ledgerId"]))
+    topic = f"persistent://{manifests.PULSAR_NAMESPACE}/load-0"
+    assert topic in kubectl_quire(stack, "explain", topic)
+    assert "reader" in kubectl_quire(stack, "cursors", topic)
+    bundle = tmp_path / "report.tar.gz"
+    kubectl_quire(stack, "report", "--to", str(bundle))
+    with tarfile.open(bundle) as files:
+        names = files.getnames()
+        problems = next(name for name in names if name.endswith("problems.txt"))
+        said = files.extractfile(problems)
+        assert said is not None and said.read() == b"none\n", names
+        private = [pair["data"]["tls.key"] for pair in stack.cluster.items("v1", "Secret") if "tls.key" in pair["data"]]
+        for name in names:
+            content = files.extractfile(name)
+            text = b"" if content is None else content.read()
+            assert b"PRIVATE KEY" not in text and not any(key.encode() in text for key in private), name
 
 
 def test_a_paused_pool_is_left_as_it_is_until_it_goes_on(stack: Stack) -> None:

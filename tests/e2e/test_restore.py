@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import manifests
-from tests.e2e.conftest import SHELL_FOLDER
-from tests.e2e.kube import until
+from tests.e2e import bucket, manifests, release
+from tests.e2e.kube import condition, until
 from tests.e2e.release import kubectl
 from tests.e2e.stack import BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
 
 Measured = Callable[..., None]
 WELL_S = 400.0
-PLACE = f"file://{SHELL_FOLDER}"
+PLACE = f"s3://{bucket.BACKUPS}/prod"
+BACKUP = f"{manifests.ETCD}-backup"
 AUTO_RECOVERY_PODS = "app.kubernetes.io/name=quire-autorecovery"
 
 
@@ -24,7 +24,8 @@ AUTO_RECOVERY_PODS = "app.kubernetes.io/name=quire-autorecovery"
 def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_on_the_bookies(
     stack: Stack, shell: Callable[..., str], measured: Measured
 ) -> None:
-    shell("metadata", "backup", "--to", PLACE)
+    _back_up(stack)
+    shell("metadata", "verify", "--from", PLACE)
     # Topics close their ledgers and go on in others, which the backup does not know.
     (broker,) = stack.cluster.pods(BROKER_PODS)
     stack.cluster.delete("v1", "Pod", broker["metadata"]["name"])
@@ -47,8 +48,35 @@ def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_
     stack.wait_until_well(WELL_S)
     stack.goes_on()
     measured("from the loss of etcd to a pool that is well", time.monotonic() - start_s)
+    release.helm(stack.cluster, "rollback", manifests.RELEASE, "--wait", "--timeout", release.PATIENCE)
     measured("longest pause of acknowledgements", stack.longest_pause_s())
     stack.judge_all()
+
+
+def _back_up(stack: Stack) -> None:
+    """By the CronJob of the chart, which an upgrade of the release brings: into the bucket."""
+    bucket.serve(stack)
+    keys = bucket.access(stack.where)
+    env = {name: value for name, value in keys.items() if name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
+    backup = {
+        "enabled": True,
+        "to": PLACE,
+        "schedule": "0 0 1 1 *",
+        "credentialsSecret": bucket.CREDENTIALS,
+        "env": env,
+    }
+    release.install(stack.cluster, etcd={"backup": backup})
+    kubectl(stack.cluster, "create", "job", "first-backup", f"--from=cronjob/{BACKUP}")
+    until("the backup is made", lambda: _has_ended(stack, "first-backup"), WELL_S)
+    kubectl(stack.cluster, "patch", "cronjob", BACKUP, "--patch", '{"spec": {"suspend": true}}')
+
+
+def _has_ended(stack: Stack, job: str) -> bool:
+    found = stack.cluster.get("batch/v1", "Job", job) or {}
+    failed = condition(found, "Failed")
+    assert failed is None or failed["status"] != "True", failed
+    done = condition(found, "Complete")
+    return done is not None and done["status"] == "True"
 
 
 def _uid(stack: Stack) -> str | None:

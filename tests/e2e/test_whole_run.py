@@ -1,4 +1,4 @@
-"""After all other scenarios (files run in the order of their names): everything that the run ever sent."""
+"""After all other scenarios (files run in the order of their names, jobs last): everything that the run ever sent."""
 
 import os
 from collections.abc import Callable
