@@ -24,7 +24,7 @@ from quire_operator.plan.actions import (
 )
 from quire_operator.plan.bookie_conditions import Standing
 from quire_operator.plan.bookie_status import capacity, render_status
-from quire_operator.plan.deletion import FINALIZER, plan_deletion
+from quire_operator.plan.deletion import FINALIZER, needed_by_others, plan_deletion
 from quire_operator.plan.operations import Move, seconds_of
 from quire_operator.plan.replicas import allowed_replicas
 from quire_operator.plan.seen import PoolSeen
@@ -50,14 +50,15 @@ class Pass:
 def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     """The pass."""
     spec, operation = seen.resource.spec, seen.resource.status.operation
-    if seen.resource.meta.deletion_timestamp is not None:
+    held = needed_by_others(seen)
+    if seen.resource.meta.deletion_timestamp is not None and held is None:
         leaving = plan_deletion(seen)
         at = Standing(leaving.operation, deletion_held=leaving.held)
         return Pass(leaving.actions, render_status(seen, at), BUSY_REQUEUE_S)
     faults, not_served = tuple(bookie_faults(seen.resource)), tuple(not_served_by_bookies(seen.resource))
     faults += tuple(filter(None, [seen.certificate_fault]))
     if faults or spec.paused:
-        at = Standing(operation, faults, not_served)
+        at = Standing(operation, faults, not_served, deletion_held=held)
         return Pass((), render_status(seen, at), IDLE_REQUEUE_S)
     wanted = volume_claims(seen.resource, _facts(seen, default_image, 0))
     move, blocker, cannot_grow = _operate(seen, wanted)
@@ -65,13 +66,13 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     actions: list[Action] = [] if FINALIZER in seen.resource.meta.finalizers else [SetFinalizer(True)]
     actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
     actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
-    actions += _events(seen, operation, move.operation)
+    actions += [*_events(seen, operation, move.operation), *_holding(seen, held)]
     # What is wanted next begins in the next pass: a pool of many bookies that shrinks is not quiet between two of them.
     work_left = _work_left(seen) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
     actions += [*autoscale.growing_claims(seen), *autoscale.replicas(seen, capacity(seen), idle=idle)]
     cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
-    at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left)
+    at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
     if work_left or move.operation is not None:
         requeue_s = BUSY_REQUEUE_S
     else:
@@ -232,6 +233,12 @@ def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -
         deadline = seen.resource.spec.scale_down.deadline
         found.append(Emit(f"{after.type.value}Late", f"{_about(after)} takes longer than {deadline}; it goes on", True))
     return found
+
+
+def _holding(seen: PoolSeen, held: str | None) -> list[Action]:
+    """An event when a deletion begins to be held; the condition goes on to say it."""
+    said = any(one.type == "Ready" and one.reason == "DeletionHeld" for one in seen.resource.status.conditions)
+    return [] if held is None or said else [Emit("DeletionHeld", held, True)]
 
 
 def _with_deadline(seen: PoolSeen, move: Move) -> Move:

@@ -3,6 +3,9 @@
 By default the claims stay, and so does the data: a Bookie of the same name takes them up again. So an operation that is
 under way is brought to where that works: a bookie that was to leave stays, one that was found empty or was lost leaves
 nothing behind. Kubernetes collects the other children. There is one finalizer, and while it stays the status says why.
+
+Ledgers of every namespace of the cluster lie on the bookies of all its pools. While namespaces of other pools are there
+a deleted pool serves on as any other does, so that it can be drained: `needed_by_others`.
 """
 
 from dataclasses import dataclass
@@ -47,6 +50,28 @@ def plan_deletion(seen: PoolSeen) -> Leaving:
         return Leaving((), why, operation)
     actions, held = _going(seen, operation)
     return Leaving(actions, held, operation)
+
+
+def needed_by_others(seen: PoolSeen) -> str | None:
+    """Why a pool that is deleted is looked after as before: namespaces of other pools have ledgers on its bookies.
+
+    None: it is not deleted; or ManagedLedgers of its own hold it, which are said first; or no bookie of it is known to
+    the cluster, or to nobody else's harm. Where the metadata cannot be asked, what was known last counts.
+    """
+    if seen.resource.meta.deletion_timestamp is None or FINALIZER not in seen.resource.meta.finalizers:
+        return None
+    if any(namespace.uses_this_pool for namespace in seen.namespaces):
+        return None
+    ours = {bookie.id for bookie in seen.bookies.values()} | set(seen.known_ids.values())
+    left = sorted(ours if seen.cluster is None else ours & seen.cluster.known)
+    others = sorted(namespace.name for namespace in seen.namespaces)
+    if not left or not others:
+        return None
+    named = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+    return (
+        f"{len(left)} bookies of this pool may hold ledgers of ManagedLedger {named}, which are on other pools of the "
+        "same etcd: set replicas to 0, which drains them, or delete these ManagedLedgers first"
+    )
 
 
 def _leaves_nothing_yet(operation: Operation | None) -> bool:

@@ -282,6 +282,89 @@ def test_a_pool_that_is_deleted_while_its_set_is_made_anew_ends_its_pods() -> No
     assert world.resource["metadata"]["finalizers"] == []
 
 
+ELSEWHERE = (NamespaceSeen("billing", 2, uses_this_pool=False),)
+
+
+def deleted_with_another_pool(policy: str = "Delete") -> World:
+    """One of two pools of an etcd is deleted: three bookies of it, and three of another one that go on."""
+    world = running(3)
+    world.change(storage={"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi"}, "reclaimPolicy": policy})
+    world.namespaces = ELSEWHERE
+    observe = world.observe
+
+    def with_the_other_pool() -> PoolSeen:
+        seen = observe()
+        if seen.cluster is None:
+            return seen
+        theirs = {"other-0", "other-1", "other-2"}
+        cluster = replace(seen.cluster, writable=seen.cluster.writable | theirs, known=seen.cluster.known | theirs)
+        return replace(seen, cluster=cluster)
+
+    world.observe = with_the_other_pool  # type: ignore[method-assign]
+    deleting(world)
+    return world
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+@pytest.mark.parametrize("etcd_away", [False, True])
+def test_a_pool_whose_bookies_hold_ledgers_of_other_pools_namespaces_is_not_taken_away(
+    policy: str, etcd_away: bool
+) -> None:
+    world = deleted_with_another_pool(policy)
+    world.etcd_away = etcd_away
+    passes(world)
+    assert world.resource["metadata"]["finalizers"] == ["quire.dev/bookie"]
+    assert (len(world.pods), len(world.claims)) == (3, 6)
+    assert world.status()["phase"] == "Deleting"
+    ready = world.condition("Ready")
+    assert ready["reason"] == "DeletionHeld"
+    assert "billing" in ready["message"] and "set replicas to 0" in ready["message"]
+    assert reasons(world).count("DeletionHeld") == 1
+
+
+def test_a_deleted_pool_that_is_drained_goes_once_the_cluster_knows_none_of_its_bookies() -> None:
+    world = deleted_with_another_pool()
+    world.run()
+    world.change(replicas=0)
+    world.run()
+    assert reasons(world).count("DrainStarted") == 3, "no pod goes without one: the small world would refuse it"
+    assert world.resource["metadata"]["finalizers"] == []
+    assert not world.claims
+    assert not world.cookies
+
+
+@pytest.mark.slow
+def test_a_deleted_pool_that_is_killed_anywhere_on_its_way_to_none_comes_to_the_same_end() -> None:
+    whole = deleted_with_another_pool()
+    whole.done = 0
+    whole.change(replicas=0)
+    whole.run()
+    assert whole.resource["metadata"]["finalizers"] == []
+    for step in range(1, whole.done + 1):
+        world = deleted_with_another_pool()
+        world.done, world.kill_at = 0, step
+        world.change(replicas=0)
+        world.run()
+        assert world.resource["metadata"]["finalizers"] == [], f"killed before step {step}"
+        assert not world.cookies, f"killed before step {step}"
+
+
+def test_a_deleted_pool_goes_when_the_other_namespaces_have_and_when_it_is_the_last_one() -> None:
+    world = deleted_with_another_pool()
+    passes(world, 5)
+    world.namespaces = ()
+    world.run()
+    assert world.resource["metadata"]["finalizers"] == []
+    assert not world.claims
+
+
+def test_a_pool_of_which_the_cluster_knows_no_bookie_is_held_by_nobody_elses_ledgers() -> None:
+    world = deleted_with_another_pool()
+    world.cookies.clear()
+    world.run()
+    assert world.resource["metadata"]["finalizers"] == []
+
+
 def test_a_pause_holds_every_operation_where_it_is() -> None:
     world = draining()
     world.change(paused=True)
