@@ -47,7 +47,11 @@ def not_served_by_bookies(resource: Bookie) -> list[str]:
 def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
     """Fields of the spec that are taken and that the brokers do not act on yet."""
     spec = resource.spec
+    tls = spec.brokers.tls
     served_later = {
+        # Probes and the operator's own questions have no certificate: brokers are never told to ask for one.
+        "spec.brokers.tls.clientAuthentication": tls is not None and tls.client_authentication,
+        "spec.brokers.tls.authorizedRoles": tls is not None and bool(tls.authorized_roles),
         "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
     }
     return [name for name, given in served_later.items() if given]

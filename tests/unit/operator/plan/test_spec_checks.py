@@ -92,3 +92,21 @@ def test_what_has_no_effect_yet_is_named() -> None:
 def test_roles_count_where_brokers_ask_for_them_by_whatever_way(brokers: dict[str, Any], expected: list[str]) -> None:
     spec = {"brokers": brokers, "access": [{"role": "r", "actions": ["Produce"]}]}
     assert not_served_by_brokers(ManagedLedger.model_validate(managed_ledger(**spec))) == expected
+
+
+@pytest.mark.parametrize(
+    ("tls", "expected"),
+    [
+        ({"secretName": "own"}, []),
+        ({"clientAuthentication": True}, ["spec.brokers.tls.clientAuthentication"]),
+        (
+            {"clientAuthentication": True, "authorizedRoles": ["shop"]},
+            ["spec.brokers.tls.clientAuthentication", "spec.brokers.tls.authorizedRoles"],
+        ),
+    ],
+)
+def test_client_certificates_that_brokers_are_not_told_to_ask_for_are_named(
+    tls: dict[str, Any], expected: list[str]
+) -> None:
+    ledger = ManagedLedger.model_validate(managed_ledger(brokers={"tls": tls}))
+    assert not_served_by_brokers(ledger) == expected
