@@ -30,6 +30,7 @@ from quire_operator.cluster.judges import Judge, trust_of, trusting_nobody
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.lost_volumes import last_words, volumes_gone
 from quire_operator.cluster.memory import Cache, Memory
+from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.errors import KubeError, UnreachableError
 from quire_operator.plan.seen import (
@@ -187,12 +188,8 @@ def namespaces_on(
 
     Read as they are, without defaults but the ensemble's: there may be hundreds, and this is done in every pass.
     """
-    mine = set(resource.spec.metadata.endpoints)
-    cluster = {
-        (pool["metadata"]["namespace"], pool["metadata"]["name"])
-        for pool in pools
-        if mine & set(pool["spec"]["metadata"]["endpoints"])
-    }
+    mine = members(resource.spec.metadata.endpoints, resource.meta.namespace)
+    cluster = pools_on(mine, pools)
     found = []
     for item in ledgers:
         metadata, spec = item["metadata"], item["spec"]
@@ -202,6 +199,15 @@ def namespaces_on(
             ensemble = spec.get("replication", {}).get("ensemble", ENSEMBLE)
             found.append(NamespaceSeen(metadata["name"], ensemble, own))
     return tuple(found)
+
+
+def pools_on(ours: frozenset[str], pools: Iterable[Manifest]) -> set[tuple[str, str]]:
+    """Namespace and name of the pools on an etcd, given by its `members`."""
+    return {
+        (pool["metadata"]["namespace"], pool["metadata"]["name"])
+        for pool in pools
+        if is_one(ours, pool["spec"]["metadata"]["endpoints"], pool["metadata"]["namespace"])
+    }
 
 
 async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float) -> dict[str, str]:

@@ -19,10 +19,12 @@ from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
     knows_pod_monitors,
     pod_seen,
+    pools_on,
     stateful_set_seen,
     unwanted_monitors,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
+from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState
@@ -109,9 +111,9 @@ async def _bookies(kube: Kube, resource: ManagedLedger, pool: Bookie, writable: 
     count = max(pool.spec.replicas, pool.status.replicas, writable or 0)
     if count >= resource.spec.replication.ensemble:
         return count
-    mine = set(pool.spec.metadata.endpoints)
+    mine = members(pool.spec.metadata.endpoints, pool.meta.namespace)
     found = [Bookie.model_validate(item) for item in await memory.all(kube, "Bookie")]
-    ours = [one for one in found if mine & set(one.spec.metadata.endpoints)]
+    ours = [one for one in found if is_one(mine, one.spec.metadata.endpoints, one.meta.namespace)]
     return max(count, sum(max(one.spec.replicas, one.status.replicas) for one in ours))
 
 
@@ -128,12 +130,8 @@ async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memo
     ]
     if not same:
         return None
-    mine = set(pool.spec.metadata.endpoints)
-    pools = {
-        (one["metadata"]["namespace"], one["metadata"]["name"])
-        for one in await memory.all(kube, "Bookie", for_certain=certain)
-        if mine & set(one["spec"]["metadata"]["endpoints"])
-    }
+    mine = members(pool.spec.metadata.endpoints, pool.meta.namespace)
+    pools = pools_on(mine, await memory.all(kube, "Bookie", for_certain=certain))
     age = (resource.metadata["creationTimestamp"], resource.meta.namespace, resource.meta.name)
     for item in same:
         metadata = item["metadata"]
