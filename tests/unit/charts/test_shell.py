@@ -1,5 +1,7 @@
 """The chart for people: the shell of docs/kubernetes/examples reaches what it is for, backups say what they did."""
 
+from ipaddress import ip_address, ip_network
+
 import pytest
 import yaml
 
@@ -8,20 +10,26 @@ from tests.unit.charts.rendering import ROOT, Manifest, objects
 SHELL = ROOT / "docs" / "kubernetes" / "examples" / "shell.yaml"
 
 
-def lets_in(policy: Manifest, labels: dict[str, str], port: str) -> bool:
-    """A pod with these labels, of any namespace, may come to the port."""
+def lets_in(policy: Manifest, who: dict[str, str] | str, port: str) -> bool:
+    """A pod with these labels, of any namespace, or somebody at this address may come to the port."""
     for rule in policy["spec"]["ingress"]:
         if port not in [each["port"] for each in rule.get("ports", [{"port": port}])]:
             continue
-        for peer in rule["from"]:
-            selector = peer.get("podSelector", {})
-            fits = selector.get("matchLabels", {}).items() <= labels.items()
-            for each in selector.get("matchExpressions", ()):
-                assert each["operator"] == "In"
-                fits = fits and labels.get(each["key"]) in each["values"]
-            if peer.get("namespaceSelector") == {} and fits:
-                return True
+        if "from" not in rule or any(_is_peer(peer, who) for peer in rule["from"]):
+            return True
     return False
+
+
+def _is_peer(peer: Manifest, who: dict[str, str] | str) -> bool:
+    if isinstance(who, str):
+        block = peer.get("ipBlock")
+        return block is not None and ip_address(who) in ip_network(block["cidr"])
+    selector = peer.get("podSelector", {})
+    fits = selector.get("matchLabels", {}).items() <= who.items()
+    for each in selector.get("matchExpressions", ()):
+        assert each["operator"] == "In"
+        fits = fits and who.get(each["key"]) in each["values"]
+    return bool(peer.get("namespaceSelector") == {} and fits)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,37 @@ def test_a_broker_reaches_the_data_of_bookies_and_not_the_port_that_can_delete_i
     assert lets_in(found, labels, "bookie")
     assert not lets_in(found, labels, "http")
     assert lets_in(found, labels | {"app.kubernetes.io/name": "quire-jobs"}, "http"), "analyses ask what bookies hold"
+
+
+OUTSIDE = "203.0.113.7"
+SHOP = {"app.kubernetes.io/name": "shop"}
+
+
+def test_everybody_reaches_the_brokers_also_from_outside_of_the_cluster() -> None:
+    found = objects({})["NetworkPolicy/quire-brokers"]
+    for port in ("pulsar-tls", "https"):
+        assert lets_in(found, SHOP, port)
+        assert lets_in(found, OUTSIDE, port), "a load balancer's clients are no pods"
+
+
+def test_brokers_are_kept_to_some_and_quires_own() -> None:
+    values: Manifest = {"networkPolicies": {"brokerClients": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}}
+    found = objects(values)["NetworkPolicy/quire-brokers"]
+    assert lets_in(found, OUTSIDE, "pulsar-tls")
+    assert not lets_in(found, "198.51.100.1", "pulsar-tls")
+    assert not lets_in(found, SHOP, "pulsar-tls")
+    assert lets_in(found, {"app.kubernetes.io/part-of": "quire"}, "https")
+
+
+def test_the_api_server_reaches_the_http_of_bookies_where_it_is_named_and_nothing_else_of_them() -> None:
+    assert not lets_in(objects({})["NetworkPolicy/quire-bookies"], "10.0.0.5", "http")
+    narrow = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
+    found = objects({"networkPolicies": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.5/32"}}], "brokerClients": narrow}})
+    assert lets_in(found["NetworkPolicy/quire-bookies"], "10.0.0.5", "http")
+    assert not lets_in(found["NetworkPolicy/quire-bookies"], "10.0.0.6", "http")
+    assert not lets_in(found["NetworkPolicy/quire-bookies"], "10.0.0.5", "bookie")
+    assert not lets_in(found["NetworkPolicy/quire-etcd"], "10.0.0.5", "client")
+    assert lets_in(found["NetworkPolicy/quire-brokers"], "10.0.0.5", "https")
 
 
 def test_backups_say_what_they_did_in_a_line_for_programs() -> None:
