@@ -211,7 +211,11 @@ class WaitFor(StrEnum):
 class Update(ApiModel):
     """How a changed pod template reaches the pods."""
 
-    max_unavailable: Annotated[int, Field(ge=1, le=10)] = Field(1, description="Pods that are replaced together.")
+    max_unavailable: Annotated[int, Field(ge=1, le=10)] = Field(
+        1,
+        description="Pods are replaced one after the other. A pod that serves is taken only while fewer than this are "
+        "away for whatever reason: 2 goes on beside one that is away.",
+    )
     wait_for: WaitFor = Field(
         WaitFor.FULLY_REPLICATED, description="Before the next pod: nothing is under-replicated, or merely writable."
     )
@@ -279,6 +283,10 @@ class BookieSpec(ApiModel):
     autoscale: Autoscale | None = Field(None, description="Let the number of bookies follow the space. Default: never.")
     resources: Resources = section(Resources, RESOURCES_HELP)
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
-    tls: Tls | None = Field(None, description="TLS of the BookKeeper port. Default: none.")
+    tls: Tls | None = Field(
+        None,
+        description="TLS of the BookKeeper port, and of the HTTP port where mode is Required. Default: with "
+        "certificates that the operator makes, where it runs with --tls generated (the chart's default); else none.",
+    )
     monitoring: Monitoring = section(Monitoring, "Scraping by Prometheus.")
     paused: bool = Field(False, description="The operator looks and reports, and changes nothing.")

@@ -107,7 +107,8 @@ class Storage(ApiModel):
     index: IndexVolume | None = Field(None, description="Block index. Default: in the first ledger folder.")
     reclaim_policy: ReclaimPolicy = Field(
         ReclaimPolicy.RETAIN,
-        description="Retain keeps the claims of a drained bookie and of a deleted pool; Delete removes them.",
+        description="Retain keeps the volumes of a drained bookie, released: its claims go. Of a deleted pool it keeps "
+        "claims and volumes. Delete removes all of them.",
     )
     lost_volume_policy: LostVolumePolicy = Field(
         LostVolumePolicy.AFTER_REPLICATION,

@@ -93,8 +93,12 @@ class ManagedLedgerStatus(ApiModel):
     service_url: Label | None = Field(default=None, description="Where clients connect, pulsar://host:port.")
     replicas: Whole = Field(default=0, description="Broker pods that exist.")
     ready: Whole = Field(default=0, description="Brokers that answer.")
-    topic_count: Whole = Field(default=0, description="Topics of the namespace, declared or not.")
-    backlog: Whole = Field(default=0, description="Entries of the largest backlog.")
+    topic_count: Whole | None = Field(
+        default=None, description="Topics of the namespace, declared or not. Absent while no broker answers."
+    )
+    backlog: Whole | None = Field(
+        default=None, description="Entries of the largest backlog that is known. Absent while none is."
+    )
     under_replicated: Whole | None = Field(default=None, description="Ledgers of the cluster that lack a replica.")
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "Each broker.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")

@@ -187,7 +187,11 @@ class Retention(ApiModel):
 
     time: Forever | None = Field(None, description="Keep what was consumed so long, or `forever`.")
     size: Unbounded | None = Field(None, description="Keep so much of it per topic, or `unbounded`.")
-    ttl: Duration | None = Field(None, description="Acknowledge by itself what was not consumed after so long.")
+    ttl: Duration | None = Field(
+        None,
+        description="Acknowledge by itself what was not consumed after so long. Taken out of the spec the policy "
+        "of the namespace stays: 0s ends it.",
+    )
 
 
 class BacklogPolicy(StrEnum):
@@ -301,7 +305,11 @@ class ManagedLedgerSpec(ApiModel):
     replication: Replication = section(Replication, "On how many bookies an entry is.")
     rollover: Rollover = section(Rollover, "When a topic begins a new ledger.")
     retention: Retention = section(Retention, "What is kept.")
-    backlog_quota: BacklogQuota | None = Field(None, description="How far behind a cursor may be. Default: no bound.")
+    backlog_quota: BacklogQuota | None = Field(
+        None,
+        description="How far behind a cursor may be. Default: nothing is set. Taken out of the spec the policies of "
+        "the namespace stay, until somebody removes them by the brokers' admin REST.",
+    )
     topics: tuple[Topic, ...] = keyed("name", TOPICS_MAX, "Topics that are kept there; others are left alone.")
     access: tuple[Access, ...] = keyed("role", 256, "Roles and what they may do. Empty: nobody is asked.")
     offload: Offload | None = Field(None, description="Copies in object storage. Default: none.")

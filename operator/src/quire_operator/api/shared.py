@@ -47,7 +47,8 @@ class MetadataStore(ApiModel):
     endpoints: tuple[Endpoint, ...] = Field(
         min_length=1,
         max_length=9,
-        description="etcd members as host:port.",
+        description="etcd members as host:port. All resources with the same are one cluster; a Service's short name "
+        "is that of its own namespace.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     tls: MetadataTls | None = Field(None, description="Secret with ca.crt, tls.crt and tls.key. Default: in clear.")
@@ -104,9 +105,16 @@ class Tls(ApiModel):
     mode: TlsMode = Field(
         TlsMode.REQUIRED, description="Disabled: no TLS. Offered: clients choose. Required: nothing in clear."
     )
-    client_authentication: bool = Field(False, description="Only clients with a certificate that ca.crt vouches for.")
+    client_authentication: bool = Field(
+        False,
+        description="Only clients with a certificate that ca.crt vouches for, on the BookKeeper port of bookies. HTTP "
+        "ports ask nobody for one; brokers do not ask yet (condition NotYetServed).",
+    )
     authorized_roles: tuple[Label, ...] = Field(
-        (), max_length=64, description="Roles (OU of the certificate) that may connect. Empty: every trusted one."
+        (),
+        max_length=64,
+        description="Roles (OU of the certificate) that may connect to the BookKeeper port of bookies. Empty: every "
+        "trusted one. Brokers have no use for it yet.",
     )
 
 

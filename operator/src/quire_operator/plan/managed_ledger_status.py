@@ -1,5 +1,6 @@
 """The status of a `ManagedLedger` from what was seen and decided. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quire_operator.api.conditions import Finding, Truth, moved_on
@@ -45,14 +46,21 @@ def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
         service_url=service_url(resource),
         replicas=len(seen.pods),
         ready=sum(pod.ready for pod in seen.pods),
-        topic_count=len(topics),
-        backlog=max((backlog for topic in topics.values() for backlog in topic.cursors.values() if backlog), default=0),
+        topic_count=None if seen.namespace is None else len(topics),
+        backlog=None if seen.namespace is None else largest_backlog(topics.values()),
         under_replicated=seen.under_replicated,
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in seen.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         jobs=at.jobs.rows,
         conditions=moved_on(resource.status.conditions, _conditions(seen, at), rfc3339(seen.now_s), generation),
     )
+
+
+def largest_backlog(topics: Iterable[TopicSeen]) -> int | None:
+    """In entries, of those that are known; None: all known ones are 0, and some are not known."""
+    all_of_them = [backlog for topic in topics for backlog in topic.cursors.values()]
+    largest = max((backlog for backlog in all_of_them if backlog is not None), default=0)
+    return None if not largest and None in all_of_them else largest
 
 
 def _row(name: str, topic: TopicSeen) -> TopicRow:

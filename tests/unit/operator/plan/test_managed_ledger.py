@@ -89,6 +89,22 @@ def test_the_status_has_declared_topics_and_the_largest_backlog_of_all() -> None
     assert (found.topic_count, found.backlog) == (3, 99)
 
 
+def test_what_nobody_could_be_asked_is_absent_and_never_0() -> None:
+    found = plan(replace(seen(), namespace=None)).status
+    assert (found.topic_count, found.backlog) == (None, None)
+    assert not {"topicCount", "backlog"} & found.plain().keys()
+
+
+@pytest.mark.parametrize(
+    ("cursors", "expected"),
+    [({}, 0), ({"a": 0}, 0), ({"a": None}, None), ({"a": 0, "b": None}, None), ({"a": 3, "b": None}, 3)],
+)
+def test_the_largest_backlog_is_one_that_is_known(cursors: dict[str, int | None], expected: int | None) -> None:
+    there = replace(THERE, topics={"placed": TopicSeen(0, cursors=cursors)})
+    found = plan(seen(there)).status
+    assert (found.topic_count, found.backlog) == (1, expected)
+
+
 def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
     found = plan(seen(NamespaceState(exists=False)))
     assert asked(found) == [
