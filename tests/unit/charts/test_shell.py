@@ -83,6 +83,11 @@ def test_the_api_server_reaches_the_http_of_bookies_where_it_is_named_and_nothin
     assert lets_in(found["NetworkPolicy/quire-brokers"], "10.0.0.5", "https")
 
 
+def test_values_of_a_release_from_before_the_api_server_had_one_render() -> None:
+    found = objects({"networkPolicies": {"apiServer": None}})["NetworkPolicy/quire-bookies"]
+    assert not lets_in(found, OUTSIDE, "http")
+
+
 def test_backups_say_what_they_did_in_a_line_for_programs() -> None:
     job = objects({"etcd": {"backup": {"enabled": True, "to": "s3://b/f"}}})["CronJob/quire-etcd-backup"]
     arguments = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
