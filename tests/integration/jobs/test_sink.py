@@ -17,6 +17,7 @@ from pyspark.sql import functions as f  # noqa: E402
 
 from quire_jobs.errors import JobOptionsError  # noqa: E402
 from quire_jobs.sink.options import parse_sink_options  # noqa: E402
+from quire_jobs.source import register  # noqa: E402
 from tests.integration.jobs.conftest import Cluster  # noqa: E402
 
 _names = itertools.count()
@@ -177,6 +178,20 @@ def test_an_incompatible_schema_is_refused_and_named(spark: SparkSession, cluste
     write(spark.createDataFrame([(1,)], ["a"]), sink_options(cluster, topic, schema="avro"))
     with pytest.raises(PySparkException, match="do not go with the schema"):
         write(spark.createDataFrame([("x",)], ["a"]), sink_options(cluster, topic, schema="avro"))
+
+
+def test_a_session_that_only_writes_knows_the_source(
+    spark: SparkSession, cluster: Cluster, read: Read, topic: str
+) -> None:
+    """Neither reads nor makes frames of Python's rows, which would make it the active one of the thread."""
+    for number in range(2):
+        other = spark.newSession()
+        register(other)
+        rows = other.range(3).selectExpr(f"concat('{number}-', id) as value")
+        write(rows, sink_options(cluster, topic))
+    register(spark)
+    found = sorted(bytes(row.payload).decode() for row in read(topic).collect())
+    assert found == [f"{number}-{row}" for number in range(2) for row in range(3)]
 
 
 def test_without_deduplication_it_needs_no_http(spark: SparkSession, cluster: Cluster, read: Read) -> None:

@@ -14,11 +14,15 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("quire")` known to this session, and let Spark hand filters to it."""
+    """Make `format("quire")` known to this session, and let Spark hand filters to it.
+
+    The session becomes the active one of this thread: there Spark looks for sources that are written.
+    """
     from quire_jobs.source.data_source import QuireDataSource
+    from quire_jobs.source.known_sources import make_known
 
     spark.conf.set(_PUSH_DOWN, "true")
-    spark.dataSource.register(QuireDataSource)
+    make_known(spark, QuireDataSource)
 
 
 @contextmanager

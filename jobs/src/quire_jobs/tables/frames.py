@@ -67,9 +67,10 @@ def read_frame(spark: "SparkSession", target: TableTarget) -> "DataFrame":
     table = open_table(target)
     if table.schema() is None:
         raise NotFoundError(f"there is no table {table.shown}")
+    from quire_jobs.source.known_sources import make_known
     from quire_jobs.tables.task_files import NAME, TableFiles, target_options
 
-    spark.dataSource.register(TableFiles)
+    make_known(spark, TableFiles)
     return spark.read.format(NAME).options(**target_options(target)).load()
 
 
@@ -123,14 +124,12 @@ def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: Tabl
     """Have Spark write the files; what its tasks wrote that it then did not need is left to a sweep."""
     from pyspark.errors import PySparkException
 
+    from quire_jobs.source.known_sources import make_known
     from quire_jobs.tables.data_files import DataFile
     from quire_jobs.tables.task_files import NAME, TableFiles, write_options
 
     session = frame.sparkSession
-    session.dataSource.register(TableFiles)
-    # Spark looks for sources of Python in the session that is active in this thread: not every thread has one.
-    assert session._jvm is not None
-    type(session)._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    make_known(session, TableFiles)  # here: a micro-batch comes in a thread of its own
     with tempfile.TemporaryDirectory(prefix="quire-table-") as folder:
         report = Path(folder) / "files.json"
         options = write_options(target, layout, schema, str(report))
