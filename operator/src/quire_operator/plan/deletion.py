@@ -2,7 +2,9 @@
 
 By default the claims stay, and so does the data: a Bookie of the same name takes them up again. So an operation that is
 under way is brought to where that works: a bookie that was to leave stays, one that was found empty or was lost leaves
-nothing behind. Kubernetes collects the other children. There is one finalizer, and while it stays the status says why.
+nothing behind. The auditor is told to forget the lost ones, since who comes after us knows nothing of them; it does so
+once no ledger names them. Kubernetes collects the other children. There is one finalizer, and while it stays the status
+says why.
 
 Ledgers of every namespace of the cluster lie on the bookies of all its pools. While namespaces of other pools are there
 a deleted pool serves on as any other does, so that it can be drained: `needed_by_others`.
@@ -14,7 +16,16 @@ from quire_operator.api import GROUP
 from quire_operator.api.bookie_storage import ReclaimPolicy
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.plan import drain, replace
-from quire_operator.plan.actions import Action, CancelDrain, DeletePod, DeleteStatefulSet, ReleaseClaim, SetFinalizer
+from quire_operator.plan.actions import (
+    Action,
+    CancelDrain,
+    Decommission,
+    DeletePod,
+    DeleteStatefulSet,
+    ReleaseClaim,
+    SetFinalizer,
+)
+from quire_operator.plan.bookie_status import lost_bookies
 from quire_operator.plan.operations import seconds_of
 from quire_operator.plan.seen import PoolSeen
 
@@ -41,9 +52,9 @@ def plan_deletion(seen: PoolSeen) -> Leaving:
     if operation is not None and stays and seen.cluster is not None:
         why = f"{operation.bookie} stays: calling off what was under way"
         return Leaving((CancelDrain(operation.bookie or ""),), why)
-    if stays and seen.now_s - seconds_of(seen.resource.meta.deletion_timestamp or "") < PATIENCE_S:
-        why = "a bookie was to leave and stays now: waiting for the metadata store, so that it is told"
-        return Leaving((), why, operation)
+    untold = _untold(seen, operation)
+    if untold is not None and seen.now_s - seconds_of(seen.resource.meta.deletion_timestamp or "") < PATIENCE_S:
+        return Leaving((), f"{untold}: waiting for the metadata store, so that it is told", operation)
     users = sorted(namespace.name for namespace in seen.namespaces if namespace.uses_this_pool)
     if users:
         why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
@@ -74,6 +85,26 @@ def needed_by_others(seen: PoolSeen) -> str | None:
     )
 
 
+def _untold(seen: PoolSeen, operation: Operation | None) -> str | None:
+    """What the metadata must still be told, which is away: whoever makes the pool anew does not know it."""
+    if seen.cluster is not None:
+        return None
+    if _leaves_nothing_yet(operation):
+        return "a bookie was to leave and stays now"
+    lost = _lost(seen, operation)
+    return f"{', '.join(lost)} was replaced and is to be forgotten" if lost else None
+
+
+def _lost(seen: PoolSeen, operation: Operation | None) -> tuple[str, ...]:
+    """Ids whose volumes were given up; where the metadata was asked, only those that it still knows."""
+    found = {lost.id for lost in lost_bookies(seen)}
+    gives_up = operation is not None and operation.type is OperationType.REPLACE and operation.step is not Step.COPYING
+    if operation is not None and gives_up and operation.bookie is not None:
+        found.add(operation.bookie)
+    found -= {bookie.id for bookie in seen.bookies.values()}  # volumes that turned up again with all that was on them
+    return tuple(sorted(found if seen.cluster is None else found & seen.cluster.known))
+
+
 def _leaves_nothing_yet(operation: Operation | None) -> bool:
     """A bookie is to leave, or to be replaced, and nothing of it has been given up."""
     return operation is not None and (drain.takes_nothing_yet(operation) or operation.step is Step.COPYING)
@@ -88,7 +119,8 @@ def _going(seen: PoolSeen, operation: Operation | None) -> tuple[tuple[Action, .
         orphaning = operation is not None and operation.step is Step.ORPHANING
         if (seen.pods and there is None) or (there is not None and there.deleting and orphaning):
             return orphans, f"waiting for {len(seen.pods)} pods to end, whose StatefulSet is gone"
-        return (*_released(seen, operation), SetFinalizer(False)), None
+        forgotten = () if seen.cluster is None else tuple(map(Decommission, _lost(seen, operation)))
+        return (*forgotten, *_released(seen, operation), SetFinalizer(False)), None
     if there is not None:
         stop = () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=False),)
         return stop, "stopping its pods"

@@ -7,6 +7,7 @@ import pytest
 
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.bookie_status import oldest_mark_age_s
+from quire_operator.plan.operations import rfc3339
 from quire_operator.plan.seen import DrainSeen, NamespaceSeen, PoolSeen
 from tests.unit.operator.plan.small_world import Killed, World
 from tests.unit.operator.plan.test_bookie import MORE_VOLUMES, deleting, pods_asked_for, reasons, running
@@ -267,6 +268,61 @@ def test_a_pool_that_is_deleted_behind_a_drain_leaves_no_claims_of_a_bookie_that
     assert pods
     assert world.resource["metadata"]["finalizers"] == []
     assert len(world.claims) == 8
+
+
+@pytest.mark.parametrize("step", ["Unbinding", "Rejoining", "RemovingCookie"])
+def test_a_pool_that_is_deleted_while_a_lost_bookie_is_replaced_has_the_auditor_forget_it(step: str) -> None:
+    world = running(4)
+    old = lose(world)
+    until(world, step)
+    deleting(world)
+    world.namespaces = ()
+    world.drains.clear()  # the pass of this step is the one that sees the deletion
+    world.one_pass()
+    assert world.resource["metadata"]["finalizers"] == []
+    assert old in world.drains, "a pool of this name would never learn of it"
+
+
+def test_a_lost_bookie_that_no_operation_is_about_is_forgotten_with_the_pool() -> None:
+    world = running(4)
+    old = world.disks[LOST].bookie
+    world.audited = False
+    world.wipe(LOST)
+    until(world, "RemovingCookie")
+    world.resource["status"]["operation"] = None
+    deleting(world)
+    world.namespaces = ()
+    world.drains.clear()
+    world.one_pass()
+    assert old in world.drains
+
+
+def test_volumes_that_turned_up_again_keep_their_bookie_when_the_pool_is_deleted() -> None:
+    world = running(4)
+    old = lose(world)
+    until(world, "Rejoining")
+    world.pods[LOST] = replace(world.pods[LOST], ready=True)
+    world.disks[LOST] = world.lost.pop(old)
+    deleting(world)
+    world.namespaces = ()
+    world.drains.clear()
+    world.one_pass()
+    assert world.resource["metadata"]["finalizers"] == []
+    assert not world.drains
+
+
+def test_the_deletion_waits_a_while_for_the_metadata_store_so_that_a_lost_bookie_is_forgotten() -> None:
+    world = running(4)
+    old = lose(world)
+    until(world, "Unbinding")
+    world.namespaces, world.etcd_away = (), True
+    world.resource["metadata"]["deletionTimestamp"] = rfc3339(world.now_s)
+    world.one_pass()
+    assert f"{old} was replaced" in world.condition("Ready")["message"]
+    assert world.status()["operation"]["step"] == "Unbinding"
+    world.now_s += 301
+    world.one_pass()
+    assert world.resource["metadata"]["finalizers"] == []
 
 
 def test_a_pool_that_is_deleted_while_its_set_is_made_anew_ends_its_pods() -> None:
