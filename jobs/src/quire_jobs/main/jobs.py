@@ -6,9 +6,10 @@ help; 2 wrong usage, parameters among it; 3 something is not done and a retry wo
 
 import contextlib
 import json
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from quire_jobs.main.kinds import Kind
 
 EXIT_RETRY_USELESS = 3
+IN_ENVIRONMENT = "rather set it in the environment (AWS_SECRET_ACCESS_KEY, ...) or in spark-defaults.conf"
 T = TypeVar("T")
+P = TypeVar("P", bound="JobParameters")
 AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON on standard output, also of a failure.")]
 
 
@@ -78,7 +81,8 @@ def register(commands: Commands) -> None:
             given = {} if file is None else read_file(file)
             given |= {name: value for name, value in (("metadata", metadata), ("http", http)) if value is not None}
             given |= assigned(chosen.parameters, parameters or [])
-            return _run(chosen, given, _master(local, master), slot_of(slot), pairs(conf or [], "--conf"), as_json)
+            moment, settings = moment_of(slot), pairs(conf or [], "--conf")
+            return _run(chosen, given, _master(local, master), moment, settings, as_json)
 
         return _told(kind, as_json, termination_log, work)
 
@@ -158,7 +162,8 @@ def pairs(given: list[str], where: str) -> dict[str, str]:
     for text in given:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise ConfigError(f"{where} {text}: expected {'KEY' if where.startswith('-') else 'NAME'}=VALUE")
+            shown = re.split(r"[\s:=]", text, maxsplit=1)[0]  # what stands behind may be a secret
+            raise ConfigError(f"{where} {shown}: expected {'KEY' if where.startswith('-') else 'NAME'}=VALUE")
         found[key.strip()] = value.strip()
     return found
 
@@ -173,18 +178,37 @@ def assigned(model: "type[JobParameters]", given: list[str]) -> dict[str, Any]:
     }
 
 
-def slot_of(text: str | None) -> str:
-    """A slot as it stands in names of runs, in UTC to the second. ConfigError."""
-    if text is None:
-        moment = datetime.now(UTC)
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise ConfigError(f"--slot {text}: expected a time, e.g. 2026-01-31T04:00:00Z") from error
-        if moment.tzinfo is None:
-            raise ConfigError(f"--slot {text}: say the time zone, e.g. {text}Z")
-    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+def moment_of(slot: str | None) -> datetime | None:
+    """Of `--slot`, in UTC. ConfigError."""
+    if slot is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(slot)
+    except ValueError as error:
+        raise ConfigError(f"--slot {slot}: expected a time, e.g. 2026-01-31T04:00:00Z") from error
+    if moment.tzinfo is None:
+        raise ConfigError(f"--slot {slot}: say the time zone, e.g. {slot}Z")
+    return moment.astimezone(UTC)
+
+
+def slot_of(moment: datetime | None) -> str:
+    """A slot as it stands in names of runs, in UTC to the second; now where none was given."""
+    return (moment or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+
+
+def of_slot(parameters: P, kind: str, moment: datetime | None) -> P:
+    """With the run's name, and judging as of the slot: whoever repeats it an hour later judges by the same time.
+
+    The name follows from what was given alone: with the slot's time in it no two slots would be of one job.
+    """
+    from quire_jobs.job import run_id_of
+
+    added: dict[str, Any] = {}
+    if not parameters.run_id:
+        added["run_id"] = run_id_of(kind, parameters, slot_of(moment))
+    if moment is not None and "as_of" in type(parameters).model_fields and getattr(parameters, "as_of", None) is None:
+        added["as_of"] = moment
+    return parameters.model_copy(update=added)
 
 
 def _master(local: bool, master: str | None) -> str | None:
@@ -200,19 +224,25 @@ def _master(local: bool, master: str | None) -> str | None:
 
 # ---- doing
 def _run(
-    kind: "Kind", given: Mapping[str, Any], master: str | None, slot: str, conf: Mapping[str, str], as_json: bool
+    kind: "Kind",
+    given: Mapping[str, Any],
+    master: str | None,
+    slot: datetime | None,
+    conf: Mapping[str, str],
+    as_json: bool,
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code, and the outcome for programs."""
-    from quire_jobs.job import parse_parameters, run_id_of
+    """Exit code, and the outcome for programs. Neither shows a secret out of `conf`."""
+    from quire_jobs.job import parse_parameters
+    from quire_jobs.main.secret_settings import holds_secret, secrets_of
     from quire_jobs.main.shown_progress import progress_on
     from quire_jobs.main.spark_session import spark_faults, spark_reason, start_spark
 
     def work() -> "Summary":
-        parameters = parse_parameters(kind.parameters, given)
-        if not parameters.run_id:
-            parameters = parameters.model_copy(update={"run_id": run_id_of(kind.name, parameters, slot)})
+        parameters = of_slot(parse_parameters(kind.parameters, given), kind.name, slot)
         with _terminable(), progress_on(sys.stderr) as progress:
             progress.note(f"run {parameters.run_id}")
+            for key in sorted(filter(holds_secret, conf)):
+                progress.note(f"--conf {key}: its value stands in the list of processes; {IN_ENVIRONMENT}")
             spark = start_spark(parameters.run_id, master, conf)
             try:
                 return kind.run(spark, parameters, progress).model_copy(update={"run_id": parameters.run_id})
@@ -222,11 +252,26 @@ def _run(
                 spark.stop()
 
     began = datetime.now(UTC)
-    summary = _asked(work)
+    summary = _hidden(lambda: _asked(work), secrets_of(conf))
     seconds = (datetime.now(UTC) - began).total_seconds()
     row = {"outcome": summary.outcome.value, "seconds": round(seconds, 3)} | summary.model_dump(mode="json")
     _show(summary, seconds, row if as_json else None)
     return exit_code(summary), row
+
+
+def _hidden(ask: Callable[[], "Summary"], secrets: Sequence[str]) -> "Summary":
+    """A summary, or an error, without these. Spark quotes a setting that it does not like."""
+    from quire_jobs.main.secret_settings import without
+
+    if not secrets:
+        return ask()
+    try:
+        summary = ask()
+    except QuireError as error:
+        kind = next(each for each in (ConfigError, _FinalError, QuireError) if isinstance(error, each))
+        raise kind(without(str(error), secrets)) from None  # the cause would be shown with it
+    shown: dict[str, Any] = without(summary.model_dump(mode="json"), secrets)
+    return type(summary).model_validate(shown | {"done": summary.done})
 
 
 def exit_code(summary: "Summary") -> int:

@@ -9,11 +9,12 @@ import pytest
 from pyspark import SparkContext
 
 from quire_bookie.cli.main import run
-from quire_bookie.errors import ConfigError
+from quire_bookie.errors import ConfigError, QuireError
+from quire_jobs.analytics.parameters import AnalysisParameters
 from quire_jobs.errors import DataLossError, NotFoundError, QuireJobError, SourceUnavailableError
-from quire_jobs.job import JobParameters, Problem, Progress, Summary
+from quire_jobs.job import JobParameters, Problem, Progress, Summary, job_name, parse_parameters
 from quire_jobs.main import kinds, spark_session
-from quire_jobs.main.jobs import assigned, exit_code, pairs, read_file, slot_of
+from quire_jobs.main.jobs import assigned, exit_code, moment_of, of_slot, pairs, read_file, slot_of
 from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
 from quire_jobs.offload.job import Parameters
 
@@ -169,9 +170,69 @@ def test_parameters_come_from_files_and_arguments(tmp_path: Path) -> None:
 
 
 def test_a_slot_is_the_same_in_every_time_zone() -> None:
-    assert slot_of("2026-01-31T04:00:00Z") == slot_of("2026-01-31T05:00:00+01:00") == "20260131T040000Z"
+    given = [moment_of("2026-01-31T04:00:00Z"), moment_of("2026-01-31T05:00:00+01:00")]
+    assert [slot_of(moment) for moment in given] == ["20260131T040000Z"] * 2
     with pytest.raises(ConfigError, match="say the time zone"):
-        slot_of("2026-01-31T04:00:00")
+        moment_of("2026-01-31T04:00:00")
+
+
+def test_a_run_of_a_slot_judges_by_the_slot_s_time_whenever_it_is_tried() -> None:
+    given: dict[str, Any] = {"output": "file:///r", "metadata": "etcd://h:1"}
+    parameters = parse_parameters(load_kind("backlog").parameters, given)
+    noon, hour_later = moment_of("2026-01-31T12:00:00Z"), moment_of("2026-01-31T14:00:00+01:00")
+    first, again, next_slot = (of_slot(parameters, "backlog", slot) for slot in (noon, noon, hour_later))
+    assert isinstance(first, AnalysisParameters) and noon is not None
+    assert first == again and first.now_s == noon.timestamp()
+    assert first.run_id == f"{job_name('backlog', parameters)}-20260131T120000Z"
+    assert next_slot.run_id.rpartition("-")[0] == first.run_id.rpartition("-")[0], "both are runs of one job"
+
+
+def test_a_time_that_was_asked_for_counts_more_than_the_slot_s_and_without_a_slot_it_is_now() -> None:
+    given: dict[str, Any] = {"output": "file:///r", "metadata": "etcd://h:1", "runId": "mine"}
+    asked = parse_parameters(AnalysisParameters, given | {"asOf": "2026-01-01T00:00:00Z"})
+    slot = moment_of("2026-01-31T12:00:00Z")
+    assert of_slot(asked, "backlog", slot) == asked
+    plain = parse_parameters(AnalysisParameters, given)
+    assert of_slot(plain, "backlog", None).as_of is None
+    assert of_slot(plain, "backlog", slot).run_id == "mine"
+    offload = parse_parameters(Parameters, {"target": "s3://b", "topics": ["a"], "metadata": "m", "http": "h"})
+    assert not hasattr(of_slot(offload, "offload", slot), "as_of"), "a kind that judges nothing has no such parameter"
+
+
+SECRET = "not-for-the-log"
+CONF = ("--conf", f"spark.hadoop.fs.s3a.secret.key={SECRET}", "--conf", "spark.ui.port=4041")
+
+
+@pytest.mark.parametrize("ends", [None, ConfigError, NotFoundError, QuireJobError, QuireError])
+def test_a_secret_among_spark_s_settings_is_in_nothing_that_a_run_prints(
+    ends: type[Exception] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"fs.s3a.secret.key should be an ARN, but was {SECRET}"
+
+    def run_job(_spark: object, _parameters: JobParameters, _progress: Progress) -> Summary:
+        if ends is not None:
+            raise ends(text)
+        found = Problem(subject=SECRET, reason=text, retry_helps=True)
+        return Summary(kind="audit", problems=[found], notes=[text], outputs=[SECRET], details={"a": [text]}, done=0)
+
+    monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_: NoSpark())
+    log = tmp_path / "log"
+    expected = 1 if ends not in (ConfigError, NotFoundError) else 2 if ends is ConfigError else 3
+    for more in ([], ["--json"]):
+        assert run(["jobs", "run", "audit", "--local", "--termination-log", str(log), *CONF, *more]) == expected
+        captured = capsys.readouterr()
+        assert SECRET not in captured.out + captured.err + log.read_text()
+        assert "but was REDACTED" in captured.out + captured.err and "but was REDACTED" in log.read_text()
+        assert "--conf spark.hadoop.fs.s3a.secret.key: its value stands in the list of processes" in captured.err
+        assert json.loads(log.read_text())["outcome"] == "failed", "without anything done it stays a failure"
+
+
+@pytest.mark.parametrize("wrong", [f"spark.x.password {SECRET}", f"spark.x.password:{SECRET}", f"={SECRET}"])
+def test_a_setting_that_is_mistyped_is_named_without_what_may_be_its_value(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="expected KEY=VALUE") as refused:
+        pairs([wrong], "--conf")
+    assert SECRET not in str(refused.value)
 
 
 def test_a_value_may_hold_the_sign_that_separates_it() -> None:
