@@ -239,9 +239,11 @@ class Pool:
         self.kube.touch(POOL, there | {"spec": there["spec"] | spec, "metadata": metadata})
 
     def annotate(self, pod: str, key: str) -> None:
-        """An annotation on a pod."""
+        """An annotation on a pod; one that is not there cannot be annotated."""
         path = object_path("v1", "Pod", NAMESPACE, pod)
-        there = self.kube.objects[path]
+        there = self.kube.objects.get(path)
+        if there is None:
+            return
         annotations = there["metadata"].get("annotations", {}) | {key: "yes"}
         self.kube.touch(path, there | {"metadata": there["metadata"] | {"annotations": annotations}})
 
@@ -273,8 +275,11 @@ class Pool:
         self.apply(replicas)
 
     def lose_node(self, pod: str) -> None:
-        """Of a pod, with its volumes."""
-        node = self.kube.objects[object_path("v1", "Pod", NAMESPACE, pod)]["spec"]["nodeName"]
+        """Of a pod, with its volumes; nothing when it is on none yet."""
+        there = self.kube.objects.get(object_path("v1", "Pod", NAMESPACE, pod), {"spec": {}})
+        node = there["spec"].get("nodeName")
+        if node is None:
+            return
         for _, one in self.kube.of_kind("pods"):
             host = host_of(one["metadata"]["name"])
             place = self.world.bookies.get(host)
@@ -283,6 +288,9 @@ class Pool:
                     self.promises.lost.add(place.running.bookie_id)
                 self.world.crash_bookie(host, "none")
                 del self.world.bookies[host]
+        for _, claim in self.kube.of_kind("persistentvolumeclaims"):
+            if self.controllers.node_of(claim) == node:  # also of one that does not run at this moment
+                self.promises.lost.add(self.promises.bookies_on.get(claim["spec"]["volumeName"], ""))
         self.controllers.remove_node(node)
 
     @property

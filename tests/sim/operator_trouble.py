@@ -48,7 +48,7 @@ class Trouble:
         elif what == "replace a living one":
             pool.annotate(pod, REPLACE_ANNOTATION)
         elif what == "crash":
-            world.crash_bookie(host_of(pod), "random")
+            self._crash(host_of(pod))
         elif what == "unmended":
             await self._unmended(pod)
         elif what == "full, and fewer":
@@ -56,6 +56,11 @@ class Trouble:
         else:
             await self._reach(step)
             await self._for_a_while(what)
+
+    def _crash(self, host: str) -> None:
+        """The power of one bookie; nothing when its pod is only being made."""
+        if host in self.pool.world.bookies:
+            self.pool.world.crash_bookie(host, "random")
 
     @property
     def _replicas(self) -> int:
@@ -114,7 +119,7 @@ class Trouble:
         """A bookie is away until its ledgers are marked; when it is back, nobody is there for a while to mend them."""
         pool, loop, host = self.pool, self.pool.world.loop, host_of(pod)
         pool.held.add(host)
-        pool.world.crash_bookie(host, "random")
+        self._crash(host)
         end_s = loop.time() + 120.0
         while loop.time() < end_s and not any(key in pool.world.metadata.nodes for key in pool.promises.marked_s):  # noqa: ASYNC110  virtual
             await asyncio.sleep(0.1)
