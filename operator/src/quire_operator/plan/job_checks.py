@@ -17,6 +17,22 @@ MEMORY_MIB_MIN = 1024
 """Half of it is the JVM's, and Spark does not start in less than 450 MiB."""
 _PLACE = re.compile(r"^(file:///|(s3a?|gs|abfss?|hdfs)://[^/\s])\S*$")
 """Where an analysis may write: what the jobs take."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_SECRETS = frozenset(
+    {
+        *(("secret", "key"), ("access", "key"), ("account", "key"), ("private", "key"), ("api", "key")),
+        *(("secret",), ("password",), ("passwd",), ("passphrase",), ("token",), ("credential",), ("credentials",)),
+        *(("sas", "token"), ("sas",), ("jaas",)),
+    }
+)
+"""Words for secrets in the key of a setting, which is cut at dots, dashes, underscores and humps."""
+_ABOUT = frozenset(
+    {
+        *("file", "path", "provider", "providers", "class", "type", "mechanism", "ref", "enabled", "endpoint"),
+        *("url", "uri", "ms", "interval", "ratio", "wait", "length"),
+    }
+)
+"""Behind such a word, or at the key's end: the value is about a secret and none. `quire jobs run` has the same rule."""
 
 
 def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
@@ -77,6 +93,12 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
             found.append(f"spark.conf: {key} follows from another field of the spec: leave it out")
         elif not key.startswith("spark."):
             found.append(f"spark.conf: {key} is no setting of Spark: they begin with spark.")
+        elif holds_secret(key):
+            found.append(
+                f"spark.conf: {key} is a secret, which whoever may read the spec or a run's pods would know: leave it "
+                "out, and put it into the Secret of credentialsRef (AWS_SECRET_ACCESS_KEY, ...), whose keys become "
+                "variables of driver and executors"
+            )
     sizes = [("driver", spark.driver.resources, DRIVER_MEMORY)]
     sizes += [("executors", spark.executors.resources, EXECUTOR_MEMORY)] if spark.executors.replicas else []
     for name, resources, default in sizes:
@@ -96,6 +118,16 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
             "operator.token: add a token of a role that may administer the namespace"
         )
     return found
+
+
+def holds_secret(key: str) -> bool:
+    """Whether a setting of Spark is one that a spec may not hold."""
+    words = [word.lower() for word in _WORD.findall(key)]
+    if not words or words[-1] in _ABOUT:
+        return False
+    ends = (at + size for size in (2, 1) for at in range(len(words)) if tuple(words[at : at + size]) in _SECRETS)
+    end = next(ends, None)  # of `secret key` the longer one counts: what it is about stands behind both
+    return end is not None and not (end < len(words) and words[end] in _ABOUT)
 
 
 def _memory(field: str, resources: Resources, default: str) -> list[str]:

@@ -1,0 +1,63 @@
+"""Settings of Spark that a spec may not hold: the keys alone say so, and no message shows a value."""
+
+from typing import Any
+
+import pytest
+
+from quire_jobs.main import secret_settings
+from quire_operator.api.bookie import Bookie
+from quire_operator.api.conditions import Finding
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.job_parameters import jobs_of
+from quire_operator.plan import actions as act
+from quire_operator.plan import job_checks
+from quire_operator.plan.job_checks import holds_secret, job_faults
+from quire_operator.plan.jobs import plan_jobs
+from quire_operator.plan.jobs_seen import JobsSeen
+from quire_operator.plan.ledger_seen import LedgerSeen
+from tests.support.kube_resources import bookie, managed_ledger
+from tests.unit.jobs.main.test_secret_settings import OPEN, SECRET
+
+VALUE = "not-for-the-spec"
+ASKED_S = 1_900_000_000.0
+ASKED = "2030-03-17T17:46:40Z"
+
+
+def resource(conf: dict[str, str], **metadata: Any) -> ManagedLedger:
+    manifest = managed_ledger(offload={"target": "s3://cold"}, spark={"conf": conf})
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u"} | metadata
+    return ManagedLedger.model_validate(manifest)
+
+
+def faults(conf: dict[str, str]) -> list[str]:
+    wanted = resource(conf)
+    return job_faults(wanted, jobs_of(wanted)[0], JobsSeen(), "quire-jobs:1")
+
+
+@pytest.mark.parametrize("key", SECRET)
+def test_a_secret_among_spark_s_settings_is_refused_with_where_it_belongs(key: str) -> None:
+    (fault,) = faults({key: VALUE})
+    assert fault.startswith(f"spark.conf: {key} is a secret") and "credentialsRef" in fault
+    assert VALUE not in fault
+
+
+@pytest.mark.parametrize("key", [key for key in OPEN if key])
+def test_settings_that_only_name_a_class_a_file_or_a_switch_are_taken(key: str) -> None:
+    assert faults({key: "x"}) == []
+
+
+def test_the_jobs_tell_secrets_by_the_same_rule() -> None:
+    for key in (*SECRET, *OPEN, "spark.x.token.file.token", "spark.ACCESSKEY", "Password", "..."):
+        assert holds_secret(key) == secret_settings.holds_secret(key), key
+    assert (job_checks._SECRETS, job_checks._ABOUT) == (secret_settings._SECRETS, secret_settings._ABOUT)
+
+
+def test_no_run_begins_with_a_secret_in_its_arguments_and_the_condition_says_what_to_do() -> None:
+    wish = {"annotations": {"quire.dev/run-job": f"offload@{ASKED}"}}
+    for conf, runs in (({}, 1), ({"spark.hadoop.fs.s3a.secret.key": VALUE}, 0)):
+        seen = LedgerSeen(resource(conf, **wish), ASKED_S, Bookie.model_validate(bookie()), jobs=JobsSeen())
+        found = plan_jobs(seen, "quire-jobs:1", may_act=True, ready=True)
+        assert len([one for one in found.actions if isinstance(one, act.StartRun)]) == runs
+    (said,) = [one for one in found.findings if isinstance(one, Finding) and one.type == "OffloadHealthy"]
+    assert (said.status, said.reason) == ("False", "CannotRun")
+    assert "spark.hadoop.fs.s3a.secret.key is a secret" in said.message and VALUE not in said.message
