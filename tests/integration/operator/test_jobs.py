@@ -142,6 +142,38 @@ async def test_a_run_that_is_refused_is_told_and_keeps_no_other_back(stack: Stac
     assert [event["message"].split(":")[0] for event in events if event["reason"] == "RunStarted"] == ["rates"]
 
 
+async def test_of_ended_runs_only_as_many_stay_as_the_spec_says(stack: Stack) -> None:
+    await open_with(stack, offload=OFFLOAD | {"credentialsRef": None}, spark={"image": "quire-jobs:1", "runsKept": 1})
+    begun: list[str] = []
+    for minute in (40, 42, 44):
+        ask(stack, f"offload@2030-03-17T17:{minute}:00Z")
+        await stack.passes(3)
+        begun.append(f"orders-offload-20300317t17{minute}")
+        made = [job["metadata"]["name"] for job in stack.api.get(jobs(stack)).expect()["items"]]
+        assert sorted(made) == begun[-2:], "beside the one that runs the latest that ended"
+        end(stack, begun[-1], "Failed" if minute == 44 else "Complete")
+        await stack.passes(3)
+        made = [job["metadata"]["name"] for job in stack.api.get(jobs(stack)).expect()["items"]]
+        assert made == begun[-1:], "the API server has no other"
+    assert (row(stack)["state"], row(stack)["runId"]) == ("Failed", begun[-1])
+    assert row(stack)["lastSuccess"], "of a run that is no more"
+    await stack.passes(2)
+    made = [job["metadata"]["name"] for job in stack.api.get(jobs(stack)).expect()["items"]]
+    assert made == begun[-1:], "what was cleaned away does not run again"
+
+
+def end(stack: Stack, name: str, kind: str) -> None:
+    """As the controller of Jobs says it: `Complete` or `Failed`."""
+    times = {"lastTransitionTime": "2030-03-17T17:46:30Z", "lastProbeTime": "2030-03-17T17:46:30Z"}
+    before = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+    status = {
+        "startTime": ASKED,
+        "conditions": [{"type": one, "status": "True", **times} for one in (before, kind)],
+        **({"completionTime": "2030-03-17T17:46:30Z", "succeeded": 1} if kind == "Complete" else {"failed": 1}),
+    }
+    stack.api.merge(f"{jobs(stack)}/{name}/status", {"status": status}).expect()
+
+
 async def test_where_a_spark_operator_is_runs_are_its_applications(stack: Stack, kube: KubeApi) -> None:
     for group, version in GROUPS.items():
         kube.apply(f"{CRD_PATH}/sparkapplications.{group}", minimal_crd(group, version)).expect()
