@@ -19,7 +19,14 @@ _KINDS = (
     *(("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"), ("v1", "Pod"), ("v1", "Service"), ("v1", "ConfigMap")),
     *(("v1", "PersistentVolumeClaim"), ("policy/v1", "PodDisruptionBudget"), ("batch/v1", "Job"), ("v1", "Event")),
 )
-_OWN = (API_VERSION,)
+_SELECTORS = {
+    "Bookie": "",
+    "ManagedLedger": "",
+    "Event": "",
+    # A StatefulSet's claims have the labels of its template alone, which cannot be changed any more.
+    "PersistentVolumeClaim": "app.kubernetes.io/name in (quire-bookie, quire-etcd)",
+}
+"""Of what is not found by who manages it."""
 _ASKED = {
     "state": "/api/v1/bookie/state",
     "gc": "/api/v1/bookie/gc_details",
@@ -36,7 +43,7 @@ async def collect(cluster: Cluster, say: Callable[[str], None], *, log_lines: in
     pods: list[Any] = []
     for version, kind in _KINDS:
         try:
-            selector = "" if version in _OWN or kind == "Event" else finding.OURS
+            selector = _SELECTORS.get(kind, finding.OURS)
             found = await cluster.list(collection(version, kind, cluster.namespace), selector)
         except OperatorError as error:
             problems.append(f"{kind}: {error}")
