@@ -34,6 +34,8 @@ _ABOUT = frozenset(
 )
 """Behind such a word, or at the key's end: the value is about a secret and none. `quire jobs run` has the same rule."""
 
+_PASSWORD_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+
 
 def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
     """Sentences, each with the value and what to do; empty: it can run."""
@@ -47,7 +49,24 @@ def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: s
             f"credentialsRef: there is no Secret {job.credentials} in this namespace: make it, with AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY or what else the store asks for"
         )
-    return found + _of_spark(resource, seen, image)
+    return found + _passwords(resource, job) + _of_spark(resource, seen, image)
+
+
+def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
+    """URLs with a user and a password in them; the value is not repeated."""
+    fields = {f"params: {name}": value for name, value in job.of.params.items()}
+    fields |= {f"spark.conf: {key}": value for key, value in resource.spec.spark.conf.items()}
+    if isinstance(job.of, Analytics):
+        fields["output"] = job.of.output
+    else:
+        table = "" if job.of.table is None else job.of.table.name
+        fields |= {"target": job.of.target, "endpoint": job.of.endpoint or "", "table.name": table}
+    return [
+        f"{name} is a URL with a password in it: leave user and password out, and put them into the Secret of "
+        "credentialsRef"
+        for name, value in sorted(fields.items())
+        if _PASSWORD_IN_URL.search(value)
+    ]
 
 
 def _of_analysis(analytics: Analytics) -> list[str]:
@@ -57,7 +76,7 @@ def _of_analysis(analytics: Analytics) -> list[str]:
     if analytics.kind not in KINDS:
         return [f"kind {analytics.kind!r} is none{_close(analytics.kind, others)}; there are: {', '.join(others)}"]
     found = _parameters(analytics.kind, analytics.params, SET_FOR_ANALYSES)
-    if not _PLACE.match(analytics.output):
+    if not _PLACE.match(analytics.output) and not _PASSWORD_IN_URL.search(analytics.output):
         found.append(
             f"output {analytics.output!r} is no place: write s3://bucket/folder, gs://..., abfss://... or file:///folder"
         )

@@ -1,4 +1,4 @@
-"""Settings of Spark that a spec may not hold: the keys alone say so, and no message shows a value."""
+"""Secrets that a spec may not hold, among Spark's settings and in URLs; no message shows one."""
 
 from typing import Any
 
@@ -50,6 +50,41 @@ def test_the_jobs_tell_secrets_by_the_same_rule() -> None:
     for key in (*SECRET, *OPEN, "spark.x.token.file.token", "spark.ACCESSKEY", "Password", "..."):
         assert holds_secret(key) == secret_settings.holds_secret(key), key
     assert (job_checks._SECRETS, job_checks._ABOUT) == (secret_settings._SECRETS, secret_settings._ABOUT)
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        ("target", {"offload": {"target": f"s3://me:{VALUE}@cold"}}),
+        ("endpoint", {"offload": {"target": "s3://cold", "endpoint": f"https://me:{VALUE}@minio:9000"}}),
+        ("table.name", {"offload": {"target": "s3://cold", "table": {"name": f"s3://me:{VALUE}@rows/x"}}}),
+        ("output", {"analytics": [{"name": "a", "kind": "cost", "output": f"s3://me:{VALUE}@reports"}]}),
+        ("output", {"analytics": [{"name": "a", "kind": "cost", "output": f"https://me:{VALUE}@reports"}]}),
+        ("spark.conf: spark.jars.repositories", {"spark": {"conf": {"spark.jars.repositories": f"h://:{VALUE}@n"}}}),
+        (
+            "params: messages",
+            {
+                "analytics": [
+                    {"name": "a", "kind": "keys", "output": "s3://r", "params": {"messages": f"s3://me:{VALUE}@m/x"}}
+                ]
+            },
+        ),
+    ],
+)
+def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, spec: dict[str, Any]) -> None:
+    manifest = managed_ledger(**({"offload": {"target": "s3://cold"}} | spec))
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
+    wanted = ManagedLedger.model_validate(manifest)
+    (fault,) = job_faults(wanted, jobs_of(wanted)[-1], JobsSeen(), "quire-jobs:1")
+    assert fault.startswith(f"{field} is a URL with a password in it: ") and VALUE not in fault
+
+
+def test_an_account_in_a_url_is_no_password() -> None:
+    report = {"name": "a", "kind": "cost", "output": "abfss://reports@account.dfs.core.windows.net/orders"}
+    manifest = managed_ledger(analytics=[report], spark={"conf": {"spark.jars.repositories": "https://nexus:8443/a@b"}})
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
+    wanted = ManagedLedger.model_validate(manifest)
+    assert job_faults(wanted, jobs_of(wanted)[0], JobsSeen(), "quire-jobs:1") == []
 
 
 def test_no_run_begins_with_a_secret_in_its_arguments_and_the_condition_says_what_to_do() -> None:
