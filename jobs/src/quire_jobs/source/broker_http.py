@@ -1,19 +1,21 @@
 """Requests to the brokers' HTTP, sent on to whoever is responsible. Owns redirects and what answers mean.
 
 The token goes along, but never from TLS to a port in clear. Credentials are those of `quire_bookie.cli.client_access`.
+The HTTP client is imported where it is used: Spark starts many Pythons, and most of them ask no broker.
 """
 
 import json
 import ssl
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urljoin
-
-import aiohttp
 
 from quire_bookie.cli.client_access import ClientAccess, client_access
 from quire_broker.topic.topic_names import TopicName
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 REDIRECTS_MAX = 5
 TIMEOUT_S = 60.0
@@ -33,6 +35,8 @@ class BrokerHttp:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        import aiohttp
+
         context: ssl.SSLContext | bool = True
         if self._base.startswith("https://"):
             context = self._access.context()
@@ -49,6 +53,8 @@ class BrokerHttp:
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and decoded body (text where it is no JSON) of the broker that is responsible."""
+        import aiohttp
+
         assert self._session is not None
         url = self._base + path
         for _ in range(REDIRECTS_MAX):

@@ -1,16 +1,20 @@
 """Which columns a row has, by mode, in Arrow's words and in Spark's. Pure."""
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire_jobs.decode.columns import ENTRY_SCHEMA, MESSAGE_SCHEMA
-from quire_jobs.decode.table import TablePlan
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.options import Mode, SourceOptions
 
+if TYPE_CHECKING:
+    from quire_jobs.decode.table import TablePlan
 
-def arrow_schema(options: SourceOptions, table: TablePlan | None = None) -> pa.Schema:
+
+def arrow_schema(options: SourceOptions, table: "TablePlan | None" = None) -> pa.Schema:
     """The columns asked for, in the order asked for; `table` in mode table. JobOptionsError for an unknown one."""
     schema = ENTRY_SCHEMA if options.mode is Mode.ENTRIES else MESSAGE_SCHEMA
     if options.mode is Mode.TABLE:
@@ -28,6 +32,6 @@ def arrow_schema(options: SourceOptions, table: TablePlan | None = None) -> pa.S
     return pa.schema([schema.field(name) for name in options.columns])
 
 
-def spark_schema(options: SourceOptions, table: TablePlan | None = None) -> StructType:
+def spark_schema(options: SourceOptions, table: "TablePlan | None" = None) -> StructType:
     """The same as Spark knows it."""
     return from_arrow_schema(arrow_schema(options, table))

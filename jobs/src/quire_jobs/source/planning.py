@@ -1,14 +1,10 @@
 """Plans a batch read on the driver: names, snapshots, bounds, hold, tasks. Reads metadata and a few entries."""
 
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
-from quire_bookie.env.chance import SystemChance
-from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import NoSuchLedgerError
 from quire_broker.managed_ledger.position import EARLIEST
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.schemas.registry import SchemaRegistry
-from quire_jobs.decode.table import TablePlan, fetch_schemas, plan_table
 from quire_jobs.errors import QuireJobError
 from quire_jobs.source.bounds import bounded
 from quire_jobs.source.broker_http import BrokerHttp
@@ -19,6 +15,9 @@ from quire_jobs.source.filters import Filters
 from quire_jobs.source.options import Mode, SourceOptions
 from quire_jobs.source.spans import Log, Split, splits
 from quire_jobs.source.topic_cursors import hold, job_cursor, release
+
+if TYPE_CHECKING:
+    from quire_jobs.decode.table import TablePlan
 
 _PLANS_MAX = 3
 
@@ -64,10 +63,16 @@ async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) ->
             await hold(brokers, topic, job_cursor(options.job_id), EARLIEST)
 
 
-async def plan_columns(options: SourceOptions) -> TablePlan | None:
+async def plan_columns(options: SourceOptions) -> "TablePlan | None":
     """In mode table, the schemas of all topics. TableSchemaError when they make no table."""
     if options.mode is not Mode.TABLE:
         return None
+    from quire_bookie.env.chance import SystemChance
+    from quire_bookie.env.clock import SystemClock
+    from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+    from quire_broker.schemas.registry import SchemaRegistry
+    from quire_jobs.decode.table import fetch_schemas, plan_table
+
     async with open_cluster(options) as cluster:
         with told():
             settings = ManagedLedgerSettings(password=cluster.password)

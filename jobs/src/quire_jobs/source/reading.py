@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from quire_jobs.decode.messages import MessageDecoder
-from quire_jobs.decode.table import TableDecoder, TablePlan
 from quire_jobs.source.batches import entry_batch
 from quire_jobs.source.cluster import told
 from quire_jobs.source.columns import arrow_schema
@@ -17,11 +17,14 @@ from quire_jobs.source.options import Mode, SourceOptions
 from quire_jobs.source.spans import Split
 from quire_jobs.source.task_cluster import task_cluster
 
+if TYPE_CHECKING:
+    from quire_jobs.decode.table import TableDecoder, TablePlan
+
 _LOOK_BACK_STEP = 100
 
 
 def read_split(
-    options: SourceOptions, filters: Filters, split: Split, table: TablePlan | None = None
+    options: SourceOptions, filters: Filters, split: Split, table: "TablePlan | None" = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split, in the columns of the options; `table` in mode table.
 
@@ -34,11 +37,17 @@ def read_split(
             yield filters.apply(entry_batch(split.log, run, columns))
         return
     decoder = MessageDecoder(None if table is not None else columns, before=lambda: _before(options, split))
-    typed = None if table is None else TableDecoder(table, fail=options.fail_on_undecodable)
+    typed = None if table is None else _typed(table, options)
     for run in runs:
         for batch in decoder.messages(entry_batch(split.log, run)):
             found = filters.apply(batch)
             yield found if typed is None else typed.rows(found).select(columns)
+
+
+def _typed(table: "TablePlan", options: SourceOptions) -> "TableDecoder":
+    from quire_jobs.decode.table import TableDecoder  # with what reads schemas: other modes do without
+
+    return TableDecoder(table, fail=options.fail_on_undecodable)
 
 
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:

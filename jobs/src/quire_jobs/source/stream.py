@@ -7,7 +7,7 @@ the bookies that are asked now have not heard of it. Nothing of an offset is eve
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,7 +20,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
-from quire_jobs.decode.table import TablePlan
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError
 from quire_jobs.source.bounds import beyond, check_positions, position_before, report_loss, require_kept, start_of
 from quire_jobs.source.broker_http import BrokerHttp
@@ -34,6 +33,9 @@ from quire_jobs.source.options import SourceOptions
 from quire_jobs.source.reading import read_split
 from quire_jobs.source.spans import Log, LogName, Split, splits
 from quire_jobs.source.topic_cursors import hold, move, release
+
+if TYPE_CHECKING:
+    from quire_jobs.decode.table import TablePlan
 
 _log = logging.getLogger("quire.jobs.source")
 
@@ -70,7 +72,7 @@ class _Driver:
 class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickled to the tasks before anything is open; what is open belongs to the driver's own instance."""
 
-    def __init__(self, options: SourceOptions, table: TablePlan | None = None) -> None:
+    def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
         """JobOptionsError for what only a batch read has."""
         for name in ("end_position", "end_ledger", "end_time"):
             if getattr(options, name) is not None:
