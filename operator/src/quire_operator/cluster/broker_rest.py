@@ -114,8 +114,9 @@ class BrokerRest:
             case act.CreateCursor(namespace, topic, cursor, earliest):
                 path = f"{_topic(namespace, topic)}/subscription/{quote(cursor, safe='')}"
                 await self._wish(door, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
-
             case act.LoadTopic(namespace, topic, partitions):
+                if partitions:  # whoever recorded the topic may have ended before its partitions were made
+                    await self._wish(door, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
                 names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
                 for name in names:
                     await self._wish(door, "GET", f"{_topic(namespace, name)}/stats", None)

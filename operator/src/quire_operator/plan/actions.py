@@ -206,7 +206,7 @@ class SetAdmins:
 
 @dataclass(frozen=True, slots=True)
 class LoadTopic:
-    """Have the brokers open a topic, so that they know what its cursors have left."""
+    """Have the brokers open a topic, so that they know what its cursors have left; unused partitions are made."""
 
     namespace: str
     topic: str
