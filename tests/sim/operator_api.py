@@ -46,6 +46,8 @@ class SimKube:
     objects: dict[str, Manifest] = field(default_factory=dict)
     kill_at: int = -1
     """The operator is killed around this write, counted over all of them."""
+    kill_before: bool | None = None
+    """Before it happens, or after it; None: by its number."""
     writes: int = 0
     conflict_chance: float = 0.0
     shrinking: Callable[[int, int], None] = lambda before, after: None
@@ -54,6 +56,8 @@ class SimKube:
     """Called before a claim is deleted."""
     recording: Callable[[Manifest, Manifest], None] = lambda before, after: None
     """Called with two states of a resource before the second is written."""
+    creating: Callable[[str], None] = lambda path: None
+    """Called before an object is made under a name that its maker chose."""
     _numbers: int = 0
 
     # What the operator calls.
@@ -71,14 +75,14 @@ class SimKube:
         return [_copied(one) for one in found if wanted.items() <= one["metadata"].get("labels", {}).items()]
 
     async def apply(self, manifest: ReadManifest) -> Manifest:
-        async with self._write():
+        async with self.write():
             path = manifest_path(manifest)
             there = self.objects.get(path)
             if there is None:
                 return _copied(self.put(path, manifest))
             if manifest["kind"] == "StatefulSet":
                 before, after = there["spec"], manifest["spec"]
-                assert before["volumeClaimTemplates"] == after["volumeClaimTemplates"], "they are immutable"
+                assert before.get("volumeClaimTemplates") == after.get("volumeClaimTemplates"), "they are immutable"
                 if after["replicas"] < before["replicas"]:
                     self.shrinking(before["replicas"], after["replicas"])
             changed = there | {key: value for key, value in manifest.items() if key != "metadata"}
@@ -88,7 +92,7 @@ class SimKube:
             return _copied(self.objects[path])
 
     async def merge(self, path: str, patch: ReadManifest) -> Manifest:
-        async with self._write():
+        async with self.write():
             there = self._present(path)
             metadata = patch.get("metadata", {})
             for name in ("uid", "resourceVersion"):
@@ -104,7 +108,7 @@ class SimKube:
         await self.merge(path, {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}})
 
     async def replace(self, path: str, manifest: ReadManifest) -> Manifest:
-        async with self._write(counts=path.endswith("/status")):
+        async with self.write(counts=path.endswith("/status")):
             if path.endswith("/status"):
                 path = path.removesuffix("/status")
                 if self.chance.random() < self.conflict_chance:
@@ -117,21 +121,26 @@ class SimKube:
             return _copied(self.touch(path, _copied(dict(manifest))))
 
     async def create(self, path: str, manifest: ReadManifest) -> Manifest:
-        async with self._write():
+        async with self.write():
             self._numbers += 1
             at = f"{path}/{manifest['metadata'].get('name', f'generated-{self._numbers}')}"
             if at in self.objects:
                 raise ConflictError(409, f"{at}: there is one")
+            if "name" in manifest["metadata"]:
+                self.creating(at)
             return _copied(self.put(at, manifest))
 
     async def delete(self, path: str, uid: str, *, orphan: bool = False, force: bool = False) -> None:
-        async with self._write():
+        async with self.write():
             there = self.objects.get(path)
             if there is None or there["metadata"]["uid"] != uid:
                 return
             kind = path.rsplit("/", 2)[-2]
             if kind == "statefulsets" and orphan:
                 del self.objects[path]
+                return
+            if kind == "jobs":
+                del self.objects[path]  # its pods are collected
                 return
             assert kind in ("pods", "persistentvolumeclaims"), path
             if kind == "persistentvolumeclaims" and "deletionTimestamp" not in there["metadata"]:
@@ -173,8 +182,8 @@ class SimKube:
     async def _travel(self) -> None:
         await asyncio.sleep(self.chance.uniform(0.0, 0.02))
 
-    def _write(self, *, counts: bool = True) -> "_Write":
-        """`counts`: the operator may be killed around it."""
+    def write(self, *, counts: bool = True) -> "_Write":
+        """Around whatever changes something. `counts`: the operator may be killed there."""
         return _Write(self, counts)
 
 
@@ -189,7 +198,8 @@ class _Write:
         kube = self.kube
         await kube._travel()
         kube.writes += self.counts
-        if self.counts and kube.writes == kube.kill_at and kube.writes % 2:
+        before = kube.writes % 2 if kube.kill_before is None else kube.kill_before
+        if self.counts and kube.writes == kube.kill_at and before:
             raise OperatorKilledError
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -280,7 +290,7 @@ class Controllers:
     def _make_claims(self, pod: str, spec: ReadManifest) -> bool:
         """False while one of that name still goes."""
         kube, folder = self.kube, collection("v1", "PersistentVolumeClaim", NAMESPACE)
-        for template in spec["volumeClaimTemplates"]:
+        for template in spec.get("volumeClaimTemplates", ()):
             path = f"{folder}/{template['metadata']['name']}-{pod}"
             there = kube.objects.get(path)
             if there is not None and "deletionTimestamp" in there["metadata"]:

@@ -1,0 +1,333 @@
+"""Passes over a ManagedLedger from its declaration to its deletion, with the operator killed around any of its writes.
+
+The operator's passes, its requests to brokers included, are production code; the API server, the controllers, the
+brokers' REST and the runs of jobs are simulated. The story has chapters; each begins with something that a person does
+or that the time brings, and ends when nothing moves any more. A chapter is told once undisturbed, and again with a kill
+before and after each write: it must end in the same children, status and namespace, with nothing made twice.
+"""
+
+import copy
+import json
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire_operator.builders.naming import RUN_ANNOTATION
+from quire_operator.cluster.broker_rest import BrokerRest
+from quire_operator.cluster.memory import Memory
+from quire_operator.cluster.paths import bookie_path, managed_ledger_path, object_path
+from quire_operator.errors import ConflictError, OperatorError, RefusedError
+from quire_operator.plan.operations import rfc3339
+from quire_operator.reconcile import reconcile_managed_ledger
+from tests.sim.history import HistoryError
+from tests.sim.operator_api import NAMESPACE, Controllers, OperatorKilledError, SimKube
+from tests.sim.operator_brokers import SimBrokers
+from tests.support.kube_resources import bookie, managed_ledger
+
+NAME = "orders"
+LEDGER = managed_ledger_path(NAMESPACE, NAME)
+NOON_S = 1_900_022_400.0
+"""2030-03-18T00:00:00Z: the first hour of the story begins there."""
+HOUR_S = 3600.0
+PASSES_MAX = 200
+_TIMES = frozenset(
+    {"lastTransitionTime", "since", "startedAt", "endedAt", "lastSuccess", "startTime", "completionTime"},
+)
+_NUMBERS = frozenset({"uid", "resourceVersion", "generation", "observedGeneration"})
+_SUMMARY = json.dumps({"outcome": "succeeded", "counts": {"rows": 3}, "outputs": ["s3://reports/shop"]})
+TAIL = {"name": "tail", "initialPosition": "Latest"}
+TOPICS: list[dict[str, Any]] = [
+    {"name": "placed", "partitions": 3, "cursors": [{"name": "billing"}, TAIL]},
+    {"name": "bare", "partitions": 2},
+    {"name": "audit", "cursors": [{"name": "keeper"}]},
+]
+MORE_TOPICS: list[dict[str, Any]] = [
+    TOPICS[0] | {"partitions": 5},
+    TOPICS[1] | {"partitions": 4},
+    TOPICS[2] | {"cursors": [{"name": "keeper"}, TAIL]},
+    {"name": "returns"},
+]
+TRAFFIC = {"name": "traffic", "kind": "throughput", "schedule": "@hourly", "output": "s3://reports/shop"}
+SPEC: dict[str, Any] = {
+    "topics": TOPICS,
+    "retention": {"time": "1h", "size": "1Gi", "ttl": "2h"},
+    "backlogQuota": {"size": "1Gi", "policy": "ProducerException"},
+    "access": [
+        {"role": "shop", "actions": ["Produce", "Consume"]},
+        {"role": "keeper", "actions": ["Admin"]},
+    ],
+    "offload": {"target": "s3://cold", "region": "eu"},
+    "analytics": [TRAFFIC],
+    "spark": {"image": "quire-jobs:1", "runsKept": 1},
+    "deletionPolicy": "Delete",
+}
+
+
+@dataclass
+class Stage:
+    """Everything outside the operator, and what the operator remembers while it lives."""
+
+    kube: SimKube
+    controllers: Controllers
+    brokers: SimBrokers
+    now_s: float = NOON_S + 60.0
+    memory: Memory = field(default_factory=Memory)
+    created: Counter[str] = field(default_factory=Counter)
+    """How often an object was made at a path that its maker chose: the runs of jobs."""
+    runs_end: bool = True
+    """The drivers of jobs end soon, or not at all."""
+    refusals: list[str] = field(default_factory=list)
+    kills: int = 0
+
+    @classmethod
+    def make(cls) -> "Stage":
+        """A cluster of three machines with a pool, and nothing else."""
+        kube = SimKube(random.Random(1))
+        stage = cls(kube, Controllers(kube, {}), SimBrokers(kube, lambda _: False))
+        stage._connect()
+        for number in range(3):
+            stage.controllers.add_node(f"n{number}", "z")
+        kube.put(bookie_path(NAMESPACE, "pool"), bookie())
+        return stage
+
+    def _connect(self) -> None:
+        self.brokers.serves = lambda host: any(
+            pod.get("status", {}).get("podIP") == host for _, pod in self.kube.of_kind("pods")
+        )
+
+        def creating(path: str) -> None:
+            self.created[path] += 1
+
+        def deleting() -> None:
+            running = [
+                pod["metadata"]["name"]
+                for _, pod in self.kube.of_kind("pods")
+                if "run" in pod["metadata"] and pod["status"]["phase"] == "Running"
+            ]
+            if running:
+                raise HistoryError(f"the namespace is deleted while {running} read it")
+
+        self.kube.creating, self.brokers.deleting = creating, deleting
+
+    def saved(self) -> bytes:
+        """To begin from here again; what the operator remembers goes with its process."""
+        there = (self.kube.objects, self.kube._numbers, self.controllers.nodes, self.now_s, self.created, self.runs_end)
+        kept = (self.brokers.tenants, self.brokers.namespaces, self.brokers.isolation, self.brokers.made)
+        return pickle.dumps((there, kept))
+
+    @classmethod
+    def again(cls, saved: bytes) -> "Stage":
+        """As it was."""
+        (objects, numbers, nodes, now_s, created, runs_end), kept = pickle.loads(saved)
+        kube = SimKube(random.Random(1), objects, _numbers=numbers)
+        stage = cls(kube, Controllers(kube, nodes), SimBrokers(kube, lambda _: False, *kept), now_s)
+        stage.created, stage.runs_end = created, runs_end
+        stage._connect()
+        return stage
+
+    # ---- people
+    def declare(self, **spec: Any) -> None:
+        """Apply the ManagedLedger, with fields of its spec replaced."""
+        there = self.kube.objects.get(LEDGER)
+        if there is None:
+            made = managed_ledger(**(SPEC | spec))
+            metadata = {"name": NAME, "creationTimestamp": rfc3339(self.now_s)}
+            self.kube.put(LEDGER, made | {"metadata": metadata})
+            return
+        metadata = there["metadata"] | {"generation": there["metadata"]["generation"] + 1}
+        self.kube.touch(LEDGER, there | {"spec": there["spec"] | copy.deepcopy(spec), "metadata": metadata})
+
+    def ask_for_a_run(self) -> None:
+        """As `kubectl quire job run` does it."""
+        there = self.kube.objects[LEDGER]
+        wish = {RUN_ANNOTATION: f"traffic@{rfc3339(self.now_s)}"}
+        self.kube.touch(LEDGER, there | {"metadata": there["metadata"] | {"annotations": wish}})
+
+    def delete(self) -> None:
+        """`kubectl delete`."""
+        there = self.kube.objects[LEDGER]
+        metadata = there["metadata"] | {"deletionTimestamp": rfc3339(self.now_s)}
+        self.kube.touch(LEDGER, there | {"metadata": metadata})
+
+    # ---- the operator
+    async def one_pass(self) -> None:
+        """One; one that is killed is followed by one of a process that remembers nothing."""
+        try:
+            await reconcile_managed_ledger(
+                *(self.kube, BrokerRest(self.brokers), NAMESPACE, NAME),  # type: ignore[arg-type]
+                default_image="quire:1",
+                now_s=self.now_s,
+                memory=self.memory,
+            )
+        except OperatorKilledError:
+            self.kills += 1
+            self.memory = Memory()
+        except RefusedError as error:
+            self.refusals.append(str(error))
+        except OperatorError as error:
+            assert not isinstance(error, ConflictError), "nobody else writes here"
+
+    async def until_quiet(self) -> None:
+        """Passes and Kubernetes in turns, until nothing moves any more."""
+        quiet = 0
+        for _ in range(PASSES_MAX):
+            before = self._parts()
+            await self.one_pass()
+            self._kubernetes()
+            self.now_s += 1.0
+            quiet = quiet + 1 if self._parts() == before else 0
+            if quiet == 3:
+                return
+        raise AssertionError(f"still moving: {self.kube.objects.get(LEDGER, {}).get('status')}")
+
+    def _parts(self) -> object:
+        objects = {
+            path: {key: value for key, value in one.items() if key != "metadata"} | {"uid": one["metadata"]["uid"]}
+            for path, one in self.kube.objects.items()
+            if "/events/" not in path
+        }
+        return pickle.dumps((objects, self.brokers.state()))
+
+    # ---- Kubernetes
+    def _kubernetes(self) -> None:
+        """One look of everybody."""
+        there = self.kube.objects.get(LEDGER)
+        if there is not None and "deletionTimestamp" in there["metadata"] and not there["metadata"].get("finalizers"):
+            self._collect()
+            return
+        self.controllers.look()
+        self._roll()
+        for path, pod in self.kube.of_kind("pods"):
+            self._kubelet(path, pod)
+        for path, job in self.kube.of_kind("jobs"):
+            self._job(path, job)
+        jobs = {path.rpartition("/")[2] for path, _ in self.kube.of_kind("jobs")}
+        for path, pod in self.kube.of_kind("pods"):
+            if pod["metadata"].get("run") not in (None, *jobs):
+                del self.kube.objects[path]
+
+    def _collect(self) -> None:
+        """The resource goes, and all that it owned."""
+        uid = self.kube.objects[LEDGER]["metadata"]["uid"]
+        for path, one in list(self.kube.objects.items()):
+            owners = [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
+            if path == LEDGER or uid in owners or "/pods/" in path:
+                del self.kube.objects[path]
+
+    def _roll(self) -> None:
+        """Of the brokers' StatefulSet, whose pods Kubernetes replaces by itself."""
+        for _, one in self.kube.of_kind("statefulsets"):
+            for path, pod in self.kube.of_kind("pods"):
+                revision = pod["metadata"].get("labels", {}).get("controller-revision-hash")
+                if revision not in (None, one.get("status", {}).get("updateRevision")):
+                    del self.kube.objects[path]
+                    self.brokers.unload()
+
+    def _kubelet(self, path: str, pod: dict[str, Any]) -> None:
+        """A broker is ready at once."""
+        name = pod["metadata"]["name"]
+        if "run" not in pod["metadata"] and pod["spec"].get("nodeName") and "status" not in pod:
+            ready = [{"type": "Ready", "status": "True"}]
+            self.kube.touch(path, pod | {"status": {"podIP": f"ip-{name}", "phase": "Running", "conditions": ready}})
+
+    def _job(self, path: str, job: dict[str, Any]) -> None:
+        """Its driver runs at the first look, ends at the second, and its controller says so."""
+        name = job["metadata"]["name"]
+        at = object_path("v1", "Pod", NAMESPACE, f"{name}-x")
+        driver = self.kube.objects.get(at)
+        if "conditions" in job.get("status", {}):
+            return
+        if driver is None:
+            template = job["spec"]["template"]
+            metadata = template["metadata"] | {"name": f"{name}-x", "run": name}
+            status = {"phase": "Running"}
+            made = {"metadata": metadata, "spec": {**template["spec"], "nodeName": "n0"}, "status": status}
+            self.kube.put(at, made)
+            self.kube.touch(path, job | {"status": {"startTime": rfc3339(self.now_s)}})
+        elif self.runs_end:
+            said = [{"state": {"terminated": {"exitCode": 0, "message": _SUMMARY}}}]
+            self.kube.touch(at, driver | {"status": {"phase": "Succeeded", "containerStatuses": said}})
+            now = rfc3339(self.now_s)
+            ends = [{"type": "Complete", "status": "True", "lastTransitionTime": now}]
+            status = job["status"] | {"completionTime": now, "conditions": ends}
+            self.kube.touch(path, job | {"status": status})
+
+    # ---- what came of it
+    def outcome(self) -> Any:
+        """Children, status and namespace, without what every process would number or date otherwise."""
+        objects = {path: _plain(one) for path, one in sorted(self.kube.objects.items()) if "/events/" not in path}
+        return objects, self.brokers.state(), sorted(self.brokers.made.items()), sorted(self.created.items())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if key not in _TIMES and key not in _NUMBERS}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _declared(stage: Stage) -> None:
+    stage.declare()
+
+
+def _more_is_declared(stage: Stage) -> None:
+    stage.brokers.publish(10)
+    retention = {"time": "3h", "size": "1Gi", "ttl": "1h"}
+    access = [{"role": "shop", "actions": ["Produce"]}, {"role": "bill", "actions": ["Consume", "Admin"]}]
+    stage.declare(topics=MORE_TOPICS, retention=retention, access=access)
+
+
+def _an_hour_comes(stage: Stage) -> None:
+    stage.brokers.publish(10)
+    stage.now_s = (stage.now_s // HOUR_S + 1) * HOUR_S + 5.0
+
+
+def _a_run_is_asked_for(stage: Stage) -> None:
+    stage.now_s += 600.0
+    stage.ask_for_a_run()
+
+
+def _another_image(stage: Stage) -> None:
+    stage.declare(brokers={"image": "quire:2"})
+
+
+def _an_hour_comes_with_a_long_run(stage: Stage) -> None:
+    stage.runs_end = False
+    _an_hour_comes(stage)
+
+
+def _the_job_is_taken_away(stage: Stage) -> None:
+    stage.declare(analytics=[])
+
+
+def _the_job_comes_back(stage: Stage) -> None:
+    stage.now_s += 60.0
+    stage.declare(analytics=[TRAFFIC])
+
+
+STORY: tuple[tuple[str, Callable[[Stage], None]], ...] = (
+    ("declared", _declared),
+    ("more is declared", _more_is_declared),
+    ("the first hour", _an_hour_comes),
+    ("the second hour", _an_hour_comes),
+    ("a run is asked for", _a_run_is_asked_for),
+    ("another image", _another_image),
+    ("a long run", _an_hour_comes_with_a_long_run),
+    ("the job is taken away", _the_job_is_taken_away),
+    ("the job comes back", _the_job_comes_back),
+    ("another long run", _an_hour_comes_with_a_long_run),
+    ("deleted", Stage.delete),
+)
+"""Two of the runs go on when their job goes."""
+
+
+async def tell(saved: bytes, begin: Callable[[Stage], None], kill: tuple[int, bool] | None = None) -> Stage:
+    """One chapter; `kill`: at which write of it, and whether before it."""
+    stage = Stage.again(saved)
+    begin(stage)
+    if kill is not None:
+        stage.kube.kill_at, stage.kube.kill_before = kill
+    await stage.until_quiet()
+    return stage
