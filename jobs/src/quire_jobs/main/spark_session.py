@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS = re.compile(r"quire_(?:jobs|bookie|broker)[\w.]*\.(\w+): (.+)")
+_TRACED = "Traceback (most recent call last):"
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt)\b.*$", re.MULTILINE)
 _CALLING = "An error occurred while calling"
 _BACKEND_GONE = "Spark context stopped while waiting for backend"
 _WRONG_SETTING = re.compile(
@@ -95,10 +97,15 @@ def _start_error(text: str) -> QuireJobError:
 
 
 def spark_reason(text: str) -> str:
-    """The line that matters in what Spark tells: our own error if a task raised one, else the first line."""
+    """The line that matters in what Spark tells: our own error if a task raised one, the end of another traceback of
+    Python's, else the first line."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1][1]).strip()
+    before, _, traced = text.partition(_TRACED)
+    raised = _RAISED.findall(traced)
+    if raised:
+        return f"{before.strip().rpartition(chr(10))[2]} {raised[-1]}".strip()[:1000]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
         lines = [lines[1].removeprefix(": ")]  # the exception itself is in the second line

@@ -14,10 +14,22 @@ quire_jobs.errors.DataLossError: ledger 7 is gone
 """
 
 
+OF_PLANNING = """[PYTHON_DATA_SOURCE_ERROR] Failed to initialize: Traceback (most recent call last):
+  File "pyspark/worker.py", line 20, in main
+    reader = source.reader(schema=schema)
+ModuleNotFoundError: No module named 'x'
+ SQLSTATE: 38000
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (OURS, "ledger 7 is gone"),
+        (
+            OF_PLANNING,
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize: ModuleNotFoundError: No module named 'x'",
+        ),
         ("quire_bookie.client.x.errors.QuorumError: one\nquire_bookie.errors.QuorumError: two", "two"),
         ("\n  [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.\nmore", None),
         ("An error occurred while calling None.JavaSparkContext.\n: java.lang.X: y\n\tat z", "java.lang.X: y"),
