@@ -1,8 +1,9 @@
-"""Whole analyses of a running cluster: what metadata, bookies and a bucket say, down to tables, summary and report."""
+"""Whole analyses of a running cluster: figures against what was published, down to tables, summary, metrics, report."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,28 @@ pytest.importorskip("pulsar")
 pytest.importorskip("pyspark")
 
 import pulsar
+import pyarrow.parquet as pq
+from pulsar.schema import Integer, JsonSchema, Record, String
 from pyspark.sql import SparkSession
 
 from quire_jobs.analytics import audit
+from quire_jobs.analytics.output import Output
+from quire_jobs.analytics.parameters import AnalysisParameters
+from quire_jobs.errors import QuireJobError
 from quire_jobs.job import JobParameters, Outcome, Summary, parse_parameters
 from quire_jobs.main.kinds import load_kind
+from quire_jobs.tables import TableFormat, iceberg_table, open_table
+from quire_jobs.tables.data_files import read_files
 from tests.integration.jobs.conftest import Cluster
+from tests.support.s3_server import S3Server, require_s3
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 
 NAME = "public/default/analysed"
 TOPIC = f"persistent://{NAME}"
+SKEWED, TYPED = "public/default/skewed", "public/default/typed"
 ORPHAN = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0-ledger-1"
-PAYLOAD = 1000
+MESSAGES, PAYLOAD = 450, 1000
+REPORTS = "reports"
 
 
 @dataclass(frozen=True)
@@ -34,28 +45,39 @@ class Analyses:
     cluster: Cluster
     output: Path
     bucket: Path
+    began: datetime
+
+    def parameters(self, kind: str, **given: Any) -> JobParameters:
+        """Of a run that is named after its kind."""
+        usual: dict[str, Any] = {"metadata": self.cluster.metadata, "runId": f"{kind}-1"}
+        usual |= {} if kind == "offload" else {"output": f"file://{self.output}"}
+        usual |= {} if kind in ("offload", "audit") else {"topics": [NAME]}
+        found: JobParameters = parse_parameters(load_kind(kind).parameters, usual | given)
+        return found
 
     def run(self, kind: str, **given: Any) -> Summary:
-        """One run, and that its files are there."""
-        chosen = load_kind(kind)
-        given = {"metadata": self.cluster.metadata, "runId": f"{kind}-1"} | given
-        if kind != "offload":
-            given |= {"output": f"file://{self.output}"}
-        parameters: JobParameters = parse_parameters(chosen.parameters, given)
-        summary = chosen.run(self.spark, parameters, QuietProgress())
-        if kind != "offload":
-            folder = self.output / kind / f"{kind}-1"
-            assert json.loads((folder / "summary.json").read_text())["counts"] == summary.counts
-            assert "<h1>" in (folder / "report.html").read_text()
-            assert (folder / "metrics.prom").read_text().startswith("# HELP")
-            for url in summary.outputs[1:]:
-                self.spark.read.parquet(url).count()
-        return summary
+        """One run."""
+        return load_kind(kind).run(self.spark, self.parameters(kind, **given), QuietProgress())
 
-    def rows(self, kind: str, table: str) -> list[dict[str, Any]]:
-        """Of a table of the run."""
-        url = f"file://{self.output}/{kind}/{kind}-1/tables/{table}"
-        return [row.asDict() for row in self.spark.read.parquet(url).collect()]
+    def rows(self, kind: str, table: str, **given: Any) -> list[dict[str, Any]]:
+        """Of a table of the run, as its log names them, which in a folder are what a plain listing finds."""
+        parameters = self.parameters(kind, **given)
+        assert isinstance(parameters, AnalysisParameters)
+        target = Output(kind, parameters).table(table)
+        opened = open_table(target)
+        schema = opened.schema()
+        assert schema is not None
+        found: list[dict[str, Any]] = []
+        for batch in read_files(opened.files(), schema, opened.store):
+            found += batch.to_pylist()
+        if target.format is TableFormat.PARQUET and target.name.startswith("file:"):
+            listed = pq.read_table(f"{target.name.removeprefix('file://')}/data").to_pylist() if found else []
+            assert sorted(map(repr, listed)) == sorted(map(repr, found))
+        return found
+
+    def text(self, kind: str, name: str) -> str:
+        """Of a file of the newest run."""
+        return (self.output / kind / name).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +91,10 @@ def analyses(
     """450 messages in three ledgers, the first two offloaded; of the first ten all but the third acknowledged."""
     folder = tmp_path_factory.mktemp("analyses")
     (folder / "bucket").mkdir()
+    began = datetime.now(UTC)
     consumer = client.subscribe(TOPIC, "billing", pulsar.ConsumerType.Shared)
-    keys = [f"k{number % 5}" for number in range(450)]
-    publish(TOPIC, [b"x" * PAYLOAD] * 450, keys, batching_enabled=False)
+    keys = [f"k{number % 5}" for number in range(MESSAGES)]
+    publish(TOPIC, [b"x" * PAYLOAD] * MESSAGES, keys, batching_enabled=False)
     for number in range(10):
         message = consumer.receive(timeout_millis=60_000)
         if number != 2:
@@ -79,10 +102,115 @@ def analyses(
     consumer.close()
     # Now all is in the store: bookies hear of the last entries of a pausing writer late.
     cluster.process.request("PUT", f"/admin/v2/persistent/{NAME}/unload")
-    made = Analyses(spark, cluster, folder / "out", folder / "bucket")
+    made = Analyses(spark, cluster, folder / "out", folder / "bucket", began)
     offloaded = made.run("offload", target=f"file://{made.bucket}", http=cluster.process.http, topics=[TOPIC])
     assert offloaded.outcome is Outcome.SUCCEEDED and offloaded.counts["ledgers_offloaded"] == 2, offloaded
     yield made
+
+
+@pytest.fixture(scope="module")
+def s3(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A bucket whose keys this process and the Pythons that Spark starts have in their environment, and no more."""
+    server = S3Server(require_s3(), tmp_path_factory.mktemp("s3"))
+    server.start()
+    server.make_bucket(REPORTS)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, server.environment[name])
+            patch.setitem(spark.sparkContext.environment, name, server.environment[name])
+        yield server
+    server.stop()
+
+
+def test_throughput_is_what_was_published(analyses: Analyses) -> None:
+    summary = analyses.run("throughput")
+    assert summary.outcome is Outcome.SUCCEEDED, summary
+    expected = {"topics": 1, "messages": MESSAGES, "size_bytes": MESSAGES * PAYLOAD, "without_usable_time": 0}
+    assert summary.counts == expected
+    (row,) = analyses.rows("throughput", "topics")
+    assert (row["topic"], row["messages"], row["bytes"]) == (TOPIC, MESSAGES, MESSAGES * PAYLOAD)
+    assert {row[name] for name in ("size_mean", "size_p50", "size_p95", "size_p99", "size_max")} == {PAYLOAD}
+    began = analyses.began.replace(second=0, microsecond=0)
+    assert began <= row["first_minute"] <= row["peak_minute"] <= row["last_minute"] <= datetime.now(UTC)
+    minutes = (row["last_minute"] - row["first_minute"]).total_seconds() / 60 + 1
+    assert row["messages_per_s"] == pytest.approx(MESSAGES / (60 * minutes))
+    hours = analyses.rows("throughput", "hours")
+    assert sum(each["messages"] for each in hours) == MESSAGES
+    assert sum(each["bytes_per_s"] * 3600 for each in hours) == pytest.approx(MESSAGES * PAYLOAD)
+    sizes = analyses.rows("throughput", "sizes")
+    assert sizes == [{"size_from": 512, "size_below": 1024, "messages": MESSAGES}]
+    # The same for programs, monitoring and people.
+    assert summary.outputs[0] == f"file://{analyses.output}/throughput/throughput-1/report.html"
+    assert json.loads(analyses.text("throughput", "summary.json"))["counts"] == summary.counts
+    assert f"quire_analytics_throughput_messages {MESSAGES}\n" in analyses.text("throughput", "metrics.prom")
+    report = analyses.text("throughput", "report.html")
+    assert "<svg" in report and "analysed" in report
+    assert report == analyses.text("throughput", "throughput-1/report.html")
+
+
+def test_keys_are_counted_over_partitions(analyses: Analyses, publish: Callable[..., None]) -> None:
+    analyses.cluster.process.request("PUT", f"/admin/v2/persistent/{SKEWED}/partitions", 2)
+    keys = ["a"] * 30 + ["b"] * 15 + ["c"] * 5
+    publish(SKEWED, [b"12345678"] * len(keys), keys)
+    publish(SKEWED, [b"nobody"] * 10)
+    http = analyses.cluster.process.http  # which knows the newest entries, and holds what is read meanwhile
+    summary = analyses.run("keys", topics=[SKEWED], hotShare=0.2, http=http)
+    path = f"/admin/v2/persistent/{SKEWED}-partition-0/subscriptions"
+    assert analyses.cluster.process.request("GET", path) == [], "a cursor that stays would hold the topic for ever"
+    assert summary.counts == {"topics": 1, "messages": 60, "without_key": 10, "keys": 3, "hot_keys": 2}
+    (row,) = analyses.rows("keys", "topics")
+    assert (row["messages"], row["keys"], row["keys_once"], row["keys_in_several_partitions"]) == (60, 3, 0, 0)
+    assert row["hottest_share"] == pytest.approx(0.6) and row["consumers_useful"] == 1
+    assert row["keys_for_half"] == 1
+    assert row["gini"] == pytest.approx(1 / 3)  # twice the area below (1/3, 0.6), (2/3, 0.9), (1, 1), less one
+    hot = [(each["rank"], each["key"], each["messages"], each["bytes"]) for each in analyses.rows("keys", "hot_keys")]
+    assert hot == [(1, "a", 30, 240), (2, "b", 15, 120), (3, "c", 5, 40)]
+    partitions = analyses.rows("keys", "partitions")
+    assert {each["partition"] for each in partitions} <= {0, 1}
+    assert sum(each["messages"] for each in partitions) == 60 and sum(each["keys"] for each in partitions) == 3
+    curve = analyses.rows("keys", "curves")
+    assert [(each["keys_so_far"], each["messages_each"]) for each in curve] == [(1, 30), (2, 15), (3, 5)]
+    assert "k0" not in analyses.text("keys", "metrics.prom") and 'key="' not in analyses.text("keys", "metrics.prom")
+
+
+def order(*, note: bool) -> Any:
+    """A record by its name, in its first or its second version."""
+    fields: dict[str, Any] = {"id": Integer(required=True)}
+    fields |= {"note": String(required_default=True)} if note else {}
+    return type("Order", (Record,), fields)
+
+
+def test_schemas_drift_as_their_producers_do(analyses: Analyses, client: Any) -> None:
+    first, second = order(note=False), order(note=True)
+
+    def producer(name: str, record: Any) -> Any:
+        given = {"schema": JsonSchema(record), "producer_name": name, "batching_enabled": False}
+        return client.create_producer(f"persistent://{TYPED}", **given)
+
+    old = producer("old", first)
+    for number in range(4):
+        old.send(first(id=number))
+    new = producer("new", second)
+    for number in range(6):
+        new.send(second(id=number, note="n"))
+    old.send(first(id=9))
+    old.close()
+    new.close()
+    summary = analyses.run("schema-drift", topics=[TYPED], grace=0, http=analyses.cluster.process.http)
+    assert summary.outcome is Outcome.SUCCEEDED, summary
+    versions = analyses.rows("schema-drift", "versions")
+    assert [(each["version"], each["type"], each["state"], each["messages"]) for each in versions] == [
+        (0, "JSON", "old", 5),
+        (1, "JSON", "current", 6),
+    ]
+    assert [each["share"] for each in versions] == [pytest.approx(5 / 11), pytest.approx(6 / 11)]
+    assert all(analyses.began <= each["registered_at"] <= datetime.now(UTC) for each in versions)
+    (change,) = analyses.rows("schema-drift", "changes")
+    assert (change["version"], change["field"], change["what"], change["breaks"]) == (1, "note", "added", "nobody")
+    (late,) = analyses.rows("schema-drift", "laggards")
+    assert (late["producer"], late["version"], late["newest_version"], late["messages"]) == ("old", 0, 1, 5)
+    assert late["behind_s"] > 0
+    assert (summary.counts["messages_of_old_versions"], summary.counts["breaking_changes"]) == (5, 0)
 
 
 def test_an_audit_finds_what_is_wrong_and_nothing_else(analyses: Analyses) -> None:
@@ -103,38 +231,105 @@ def test_an_audit_finds_what_is_wrong_and_nothing_else(analyses: Analyses) -> No
         index.write_bytes(kept)
         (analyses.bucket / ORPHAN).unlink()
     assert wrong.outcome is Outcome.SUCCEEDED and wrong.counts["findings_at_risk"] == 1
+    # The same run again: what the first attempt wrote is no more.
     objects = {row["kind"]: row["subject"] for row in analyses.rows("audit", "findings") if "object" in row["kind"]}
     assert objects == {"missing object": index.name, "orphan object": ORPHAN}
-    assert audit.REMEDIES["missing object"] in (analyses.output / "audit/report.html").read_text()
+    assert audit.REMEDIES["missing object"] in analyses.text("audit", "report.html")
 
 
 def test_the_backlog_is_what_the_cursor_has_left_with_its_hole(analyses: Analyses) -> None:
-    summary = analyses.run("backlog", topics=[NAME])
-    assert summary.problems == []
+    for run in ("first", "second"):
+        summary = analyses.run("backlog", runId=run)
+        assert summary.problems == []
     assert summary.counts["bookies"] == 3
-    (row,) = [row for row in analyses.rows("backlog", "cursors") if row["cursor"] == "billing"]
+    (row,) = [row for row in analyses.rows("backlog", "cursors", runId=run) if row["cursor"] == "billing"]
     assert (row["topic"], row["holes"], row["hole_entries"], row["ahead"]) == (TOPIC, 1, 1, False)
     assert row["unreadable"] is None
-    assert row["backlog"] == 441 and row["backlog_bytes"] >= 441 * PAYLOAD
-    disks = analyses.rows("backlog", "bookies")
+    assert row["backlog"] == MESSAGES - 9 and row["backlog_bytes"] >= (MESSAGES - 9) * PAYLOAD
+    assert row["observations"] == 2, "one of each run"
+    (hole,) = analyses.rows("backlog", "holes", runId=run)
+    assert (hole["cursor"], hole["first"], hole["last"], hole["entries"]) == ("billing", 2, 2, 1)
+    disks = analyses.rows("backlog", "bookies", runId=run)
     assert len(disks) == 3 and all(0 < disk["free_bytes"] < disk["total_bytes"] for disk in disks)
-    assert len(analyses.spark.read.parquet(f"file://{analyses.output}/backlog/observations/cursors").collect()) == 1
 
 
 def test_costs_are_of_both_tiers(analyses: Analyses) -> None:
-    summary = analyses.run("cost", topics=[NAME], priceBookies=0.1, priceObjectStore=0.02)
+    summary = analyses.run("cost", priceBookies=0.1, priceObjectStore=0.02)
     assert summary.outcome is Outcome.SUCCEEDED
     rows = {row["tier"]: row for row in analyses.rows("cost", "topics")}
-    assert rows["object-store"]["entries"] == 400 and rows["object-store"]["ledgers"] == 2
-    assert rows["object-store"]["stored_bytes"] >= 400 * PAYLOAD
-    assert rows["bookies"]["ledgers"] >= 3 and rows["bookies"]["stored_bytes"] > rows["object-store"]["stored_bytes"]
-    assert rows["bookies"]["tenant"] == "public" and rows["bookies"]["cost_per_month"] > 0
+    bucket, bookies = rows["object-store"], rows["bookies"]
+    assert (bucket["entries"], bucket["ledgers"], bookies["entries"]) == (400, 2, MESSAGES)
+    assert bucket["stored_bytes"] == bucket["bytes"] >= 400 * PAYLOAD
+    assert bookies["bytes"] >= MESSAGES * PAYLOAD and bookies["stored_bytes"] % bookies["bytes"] == 0
+    for row, price in ((bucket, 0.02), (bookies, 0.1)):
+        assert row["cost_per_month"] == pytest.approx(row["stored_bytes"] / 2**30 * price)
+    (tenant,) = analyses.rows("cost", "tenants")
+    assert (tenant["tenant"], tenant["stored_bytes"]) == ("public", bucket["stored_bytes"] + bookies["stored_bytes"])
+    (twice,) = analyses.rows("cost", "twice_stored")
+    assert (twice["ledgers"], twice["bytes"]) == (2, bucket["bytes"])
 
 
 def test_a_shorter_retention_frees_nothing_that_the_cursor_holds(analyses: Analyses) -> None:
-    summary = analyses.run("retention-what-if", topics=[NAME], options=["0", "inf"])
+    summary = analyses.run("retention-what-if", options=["0", "inf"])
     assert summary.outcome is Outcome.SUCCEEDED
     rows = {row["option"]: row for row in analyses.rows("retention-what-if", "topics")}
     assert rows["0"]["bytes_freed"] == 0 and rows["0"]["ledgers_kept"] >= 3
     assert rows["0"]["bytes_held_by_cursors"] >= 400 * PAYLOAD
     assert rows["inf"]["bytes_held_by_cursors"] == 0
+    ledgers = [row for row in analyses.rows("retention-what-if", "ledgers") if row["option"] == "0"]
+    assert [row["entries"] for row in ledgers][:2] == [200, 200]
+    assert sum(row["bytes"] for row in ledgers) == rows["0"]["bytes"] and not any(row["goes"] for row in ledgers)
+
+
+def test_results_go_into_a_bucket(analyses: Analyses, s3: S3Server) -> None:
+    where = {"output": f"s3://{REPORTS}/daily", "endpoint": s3.endpoint, "region": "us-east-1"}
+    for _ in range(2):  # the second time in the place of the first
+        summary = analyses.run("cost", **where)
+    assert summary.outcome is Outcome.SUCCEEDED, summary
+    rows = {row["tier"]: row["entries"] for row in analyses.rows("cost", "topics", **where)}
+    assert rows == {"bookies": MESSAGES, "object-store": 400}
+    folder = s3.buckets / REPORTS / "daily/cost"
+    assert len(list((folder / "cost-1/tables/topics/data").iterdir())) == 1
+    for place in (folder, folder / "cost-1"):
+        assert json.loads((place / "summary.json").read_text())["counts"] == summary.counts
+        assert "<h1>" in (place / "report.html").read_text()
+        assert (place / "metrics.prom").read_text().startswith("# HELP")
+    assert f"s3://{REPORTS}/daily/cost/cost-1/tables/topics" in summary.outputs
+
+
+def test_a_bucket_that_refuses_us_is_told_before_anything_is_read(
+    analyses: Analyses, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "only-of-this-test")
+    where = {"output": f"s3://{REPORTS}/refused", "endpoint": s3.endpoint}
+    for kind in ("throughput", "keys", "schema-drift", "backlog", "cost", "retention-what-if", "audit"):
+        progress = QuietProgress()
+        with pytest.raises(QuireJobError) as raised:
+            load_kind(kind).run(analyses.spark, analyses.parameters(kind, **where), progress)
+        assert "credentials are not accepted" in str(raised.value) and f"s3://{REPORTS}/refused" in str(raised.value)
+        assert "only-of-this-test" not in str(raised.value) and s3.access_key not in str(raised.value)
+        assert progress.stages == []
+
+
+def test_results_go_into_an_iceberg_catalog(
+    analyses: Analyses, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"TYPE": "sql", "URI": f"sqlite:///{tmp_path}/catalog.db", "WAREHOUSE": f"file://{tmp_path}/files"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__ANALYSES__{name}", value)
+        monkeypatch.setitem(spark.sparkContext.environment, f"PYICEBERG_CATALOG__ANALYSES__{name}", value)
+    where = {"format": "iceberg", "tables": "analyses.quire", "options": ["0"]}
+    for run in ("one", "two"):
+        summary = analyses.run("retention-what-if", runId=run, **where)
+    assert summary.outputs[1:] == [f"iceberg:analyses.quire.retention_what_if_{name}" for name in ("topics", "ledgers")]
+    catalog = iceberg_table._catalog("analyses")
+    table = catalog.load_table(("quire", "retention_what_if_ledgers"))
+    rows = table.scan().to_arrow().to_pylist()  # by PyIceberg itself
+    assert [row["entries"] for row in rows][:2] == [200, 200]
+    assert all(row["closed_at"] > analyses.began for row in rows[:2])
+    (topic,) = catalog.load_table(("quire", "retention_what_if_topics")).scan().to_arrow().to_pylist()
+    assert (topic["topic"], topic["bytes"]) == (TOPIC, sum(row["bytes"] for row in rows))
+    marks = [str(one.summary["quire.mark-value"]) for one in table.snapshots() if one.summary is not None]
+    assert {mark.split()[0] for mark in marks} == {"one", "two"}, "what the first run found is a snapshot"
+    assert (analyses.output / "retention-what-if/two/report.html").exists()
+    assert not (analyses.output / "retention-what-if/two/tables").exists()

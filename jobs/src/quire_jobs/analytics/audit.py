@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_bookie.model import BookieId
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import AnalysisParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, publish
 from quire_jobs.analytics.report.bars import Bar, bars
@@ -17,11 +19,13 @@ from quire_jobs.quantities import Duration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quire_jobs.analytics.bookie_tables import Holdings
+    from quire_jobs.analytics.bookie_tasks import Said
     from quire_jobs.analytics.metadata_tables import MetadataTables
 
 KIND = "audit"
 _SHOWN_MAX = 200
+_UNKNOWN_MAX = 1000
+"""Replicas that could not be read and are named."""
 LOST, AT_RISK, WASTE = "lost", "at-risk", "waste"
 Row = Mapping[str, Any]
 REMEDIES: Mapping[str, str] = {
@@ -65,72 +69,108 @@ class Parameters(AnalysisParameters):
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
     """See `quire_jobs.job`."""
+    if not parameters.metadata:
+        raise JobOptionsError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+    output = open_output(KIND, parameters)
+    read = Read()
+    try:
+        _read(spark, parameters, read, progress)
+        return judged(spark, output, parameters, read, progress)
+    finally:
+        read.end()
+
+
+def _read(spark: "SparkSession", parameters: Parameters, read: "Read", progress: Progress) -> None:
+    """All that is compared. Metadata before and after the bookies: what changed meanwhile is left out."""
     import random
 
-    from quire_jobs.analytics.bookie_tables import Damages, Holdings, read_damages, read_holdings
-    from quire_jobs.analytics.metadata_tables import leave_out_trimmed
+    from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_holdings, look_into
+    from quire_jobs.analytics.metadata_tables import MetadataTables, leave_out_trimmed
     from quire_jobs.analytics.object_tables import read_objects, targets_of
     from quire_jobs.analytics.reading import Ways, ask_cluster
 
-    if not parameters.metadata:
-        raise JobOptionsError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+    where = TaskAddress(parameters.metadata, parameters.config)
 
-    async def ask(ways: Ways) -> Read:
-        tables = await ways.tables()
-        said = await read_holdings(ways.questions) if parameters.bookies else Holdings()
-        leave_out_changed(tables, said, {int(ledger) async for page in ways.access.nodes.ids() for ledger in page})
-        targets, wrong = targets_of(tables.targets, parameters.buckets)
-        objects, failed = await read_objects(targets) if parameters.objects else ([], {})
+    async def before(ways: Ways) -> tuple[MetadataTables, list[BookieId]]:
+        return await ways.tables(), await ways.questions.known() if parameters.bookies else []
+
+    async def after(ways: Ways) -> None:
+        read.changed = leave_out_changed(
+            read.tables, {int(ledger) async for page in ways.access.nodes.ids() for ledger in page}
+        )
         if parameters.objects:
-            await leave_out_trimmed(ways.cluster.metadata, tables, {row[0] for row in objects})
-        closed = [row[0] for row in tables.stored if row[1] == "closed"]
-        chosen = random.Random(parameters.run_id).sample(closed, min(parameters.deep_ledgers, len(closed)))
-        damages = await read_damages(ways.access, sorted(chosen), parameters.deep_rate) if chosen else Damages()
-        complete = parameters.objects and not failed and not wrong
-        unknown = wrong | failed | damages.unknown
-        return Read(tables, said, objects if complete else None, damages.found, unknown, len(chosen))
+            given = parameters
+            targets, wrong = targets_of(
+                read.tables.targets, parameters.buckets, region=given.region, endpoint=given.endpoint
+            )
+            objects, failed = await read_objects(targets)
+            await leave_out_trimmed(ways.cluster.metadata, read.tables, {row[0] for row in objects})
+            read.unknown = wrong | failed
+            read.objects = None if read.unknown else objects
 
-    progress.begin("asking metadata, bookies and buckets", None, "ledgers")
-    read = ask_cluster(parameters, ask)
+    progress.begin("reading metadata", None, "ledgers")
+    read.tables, bookies = ask_cluster(parameters, before)
     progress.advance(len(read.tables.stored))
-    return judged(spark, parameters, read, progress)
+    if parameters.bookies:
+        progress.begin("asking bookies", len(bookies), "bookies")
+        read.said = ask_holdings(spark, where, bookies)
+        progress.advance(len(bookies))
+    progress.begin("reading buckets, and metadata once more", None, "objects")
+    ask_cluster(parameters, after)
+    progress.advance(len(read.objects or []))
+    closed = [row[0] for row in read.tables.stored if row[1] == "closed"]
+    chosen = sorted(random.Random(parameters.run_id).sample(closed, min(parameters.deep_ledgers, len(closed))))
+    if chosen:
+        progress.begin("reading replicas", len(chosen), "ledgers")
+        read.looked = look_into(spark, where, chosen, parameters.deep_rate).persist()
+        read.unknown = read.unknown | _not_looked_at(read.looked)
+        read.looked_into = len(chosen)
+        progress.advance(len(chosen))
 
 
-def leave_out_changed(tables: "MetadataTables", said: "Holdings", present: set[int]) -> None:
-    """Forget ledgers that were made or deleted while bookies were asked: they are no orphans, and not lost.
+def _not_looked_at(looked: "DataFrame") -> dict[str, str]:
+    rows = looked.where("unknown IS NOT NULL").orderBy("ledger", "bookie").limit(_UNKNOWN_MAX).collect()
+    return {f"ledger {row.ledger}{f' at bookie {row.bookie}' if row.bookie else ''}": row.unknown for row in rows}
+
+
+def leave_out_changed(tables: "MetadataTables", present: set[int]) -> set[int]:
+    """Forget ledgers that were deleted while bookies were asked; those and the ones that were made, which bookies may
+    hold without being orphans or lost.
 
     `present`: the ids that have metadata now. One whose metadata cannot be read is there, and no orphan either.
     """
     known = {row[0] for row in tables.stored}
-    gone, changed = known - present, known ^ present
-    said.held = [row for row in said.held if row[0] not in changed]
+    gone = known - present
     tables.stored = [row for row in tables.stored if row[0] not in gone]
     tables.expected = [row for row in tables.expected if row[0] not in gone]
     tables.ledgers = [row for row in tables.ledgers if row[2] not in gone]
+    return known ^ present
 
 
 class Read:
-    """What was read. `objects` None: the buckets are not known completely, and nothing is said of them."""
+    """What was read so far. `objects` None: the buckets are not known completely, and nothing is said of them."""
 
-    def __init__(
-        self,
-        tables: "MetadataTables",
-        said: "Holdings",
-        objects: list[tuple[Any, ...]] | None,
-        damages: list[tuple[Any, ...]],
-        failed: Mapping[str, str],
-        looked_into: int,
-    ) -> None:
-        self.tables = tables
-        self.said = said
-        self.objects = objects
-        self.damages = damages
-        self.failed = failed
-        self.looked_into = looked_into
+    def __init__(self) -> None:
+        from quire_jobs.analytics.metadata_tables import MetadataTables
+
+        self.tables = MetadataTables()
+        self.said: Said | None = None
+        self.changed: set[int] = set()
+        self.objects: list[tuple[Any, ...]] | None = None
+        self.looked: DataFrame | None = None
+        self.looked_into = 0
+        self.unknown: dict[str, str] = {}
+
+    def end(self) -> None:
+        """Nobody needs it any more."""
+        if self.said is not None:
+            self.said.end()
+        if self.looked is not None:
+            self.looked.unpersist()
 
 
-def judged(spark: "SparkSession", parameters: Parameters, read: Read, progress: Progress) -> Summary:
-    """The analysis of what was read."""
+def compared(spark: "SparkSession", parameters: Parameters, read: Read, held: "DataFrame | None") -> "DataFrame":
+    """All findings."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.figures import audit as figures
     from quire_jobs.analytics.reading import frame
@@ -141,72 +181,69 @@ def judged(spark: "SparkSession", parameters: Parameters, read: Read, progress: 
     cursor_ledgers = spark.createDataFrame(tables.cursor_ledgers, "ledger long")
     unknown_owners = sorted(tables.unknown_owners)
     parts = figures.lists(ledgers, stored, cursor_ledgers, parameters.now_s, parameters.grace, unknown_owners)
-    if parameters.bookies:
-        parts += figures.replicas(
-            stored,
-            frame(spark, tables.expected, columns.EXPECTED),
-            frame(spark, read.said.held, columns.HELD),
-            frame(spark, read.said.silent, columns.SILENT),
-        )
+    if read.said is not None and held is not None:
+        expected = frame(spark, tables.expected, columns.EXPECTED)
+        parts += figures.replicas(stored, expected, held, read.said.silent)
     if read.objects is not None:
         parts += figures.bucket(ledgers, frame(spark, read.objects, columns.OBJECTS))
-    if read.damages:
-        parts.append(_damages(spark, read.damages))
-    findings = figures.all_of(parts).persist()
+    if read.looked is not None:
+        parts.append(figures.damages(read.looked))
+    return figures.all_of(parts)
+
+
+def judged(spark: "SparkSession", output: Output, parameters: Parameters, read: Read, progress: Progress) -> Summary:
+    """The analysis of what was read."""
+    from pyspark.sql import functions as F
+
+    from quire_jobs.analytics.figures import audit as figures
+
+    held = None
+    if read.said is not None:
+        changed = spark.createDataFrame([(ledger,) for ledger in sorted(read.changed)], "ledger long")
+        held = read.said.held.join(F.broadcast(changed), "ledger", "left_anti")
+    findings = compared(spark, parameters, read, held).persist()
     try:
         kinds = [row.asDict() for row in figures.by_kind(findings).collect()]
         kinds.sort(key=lambda row: ((LOST, AT_RISK, WASTE).index(row["severity"]), row["kind"]))
         rows = [row.asDict() for row in findings.limit(_SHOWN_MAX).collect()]
-        unsure = dict(read.said.silent) | dict(read.failed) | tables.unreadable
+        silent = {} if read.said is None else {row.bookie: row.reason for row in read.said.silent.collect()}
+        sizes = {
+            "ledgers": len(read.tables.stored),
+            "replicas": 0 if held is None else held.count(),
+            "bookies_silent": len(silent),
+            "objects": len(read.objects or []),
+            "ledgers_read_through": read.looked_into,
+        }
+        unsure = silent | read.unknown | read.tables.unreadable
         result = Findings(
-            {"findings": findings, "kinds": figures.by_kind(findings)},
-            page(parameters, read, kinds, rows, unsure),
-            totals(read, kinds),
-            gauges(read, kinds),
+            {"findings": findings, "kinds": figures.by_kind(findings).orderBy("severity", "kind")},
+            page(parameters, sizes, kinds, rows, unsure, listed=read.objects is not None),
+            totals(sizes, kinds),
+            gauges(sizes, kinds),
             [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in unsure.items()],
             details={"kinds": {row["kind"]: row["findings"] for row in kinds}},
         )
-        return publish(spark, KIND, parameters, result, progress)
+        return publish(output, result, progress)
     finally:
         findings.unpersist()
 
 
-def _damages(spark: "SparkSession", damages: list[tuple[Any, ...]]) -> "DataFrame":
-    rows = [
-        (
-            "damaged replica",
-            AT_RISK,
-            ledger,
-            bookie,
-            f"entries {first} to {last}: {what}",
-            None,
-        )
-        for ledger, bookie, first, last, what in damages
-    ]
-    schema = "kind string, severity string, ledger long, subject string, detail string, bytes long"
-    return spark.createDataFrame(rows, schema)
-
-
-def totals(read: Read, kinds: Sequence[Row]) -> dict[str, int | float]:
+def totals(sizes: Mapping[str, int], kinds: Sequence[Row]) -> dict[str, int | float]:
     """The numbers of the summary."""
     by_severity = dict.fromkeys((LOST, AT_RISK, WASTE), 0)
     for row in kinds:
         by_severity[row["severity"]] += row["findings"]
     return {
-        "ledgers": len(read.tables.stored),
-        "replicas": len(read.said.held),
-        "bookies_silent": len(read.said.silent),
-        "objects": len(read.objects or []),
-        "ledgers_read_through": read.looked_into,
+        **sizes,
         "findings_lost": by_severity[LOST],
         "findings_at_risk": by_severity[AT_RISK],
         "findings_waste": by_severity[WASTE],
     }
 
 
-def gauges(read: Read, kinds: Sequence[Row]) -> list[Gauge]:
+def gauges(sizes: Mapping[str, int], kinds: Sequence[Row]) -> list[Gauge]:
     """Metrics by kind; a kind without findings is 0, so that an alert can wait for it."""
-    found = [Gauge(name, f"{name.replace('_', ' ')}.", value) for name, value in totals(read, kinds).items()]
+    found = [Gauge(name, f"{name.replace('_', ' ')}.", value) for name, value in totals(sizes, kinds).items()]
     counted = {row["kind"]: row["findings"] for row in kinds}
     return found + [
         Gauge("findings", "Findings by kind.", counted.get(kind, 0), {"kind": kind}) for kind in sorted(REMEDIES)
@@ -214,15 +251,21 @@ def gauges(read: Read, kinds: Sequence[Row]) -> list[Gauge]:
 
 
 def page(
-    parameters: Parameters, read: Read, kinds: Sequence[Row], rows: Sequence[Row], unsure: Mapping[str, str]
+    parameters: Parameters,
+    sizes: Mapping[str, int],
+    kinds: Sequence[Row],
+    rows: Sequence[Row],
+    unsure: Mapping[str, str],
+    *,
+    listed: bool,
 ) -> Page:
     """The report."""
-    total = totals(read, kinds)
+    total = totals(sizes, kinds)
     findings = sum(row["findings"] for row in kinds)
     return Page(
         "Audit",
         f"{parameters.metadata}: metadata, {'bookies' if parameters.bookies else 'no bookies'}, "
-        f"{'buckets' if read.objects is not None else 'no buckets'}",
+        f"{'buckets' if listed else 'no buckets'}",
         parameters.now_s,
         advice(kinds, unsure),
         [

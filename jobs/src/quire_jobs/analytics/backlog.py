@@ -1,6 +1,6 @@
 """The kind `backlog`: what cursors have still to acknowledge, their holes, and when they drain or the disks fill.
 
-Each run keeps what it saw in `<output>/backlog/observations/run=<run>`; forecasts are made of those of several runs.
+Each run keeps what it saw in `<output>/backlog/observations`; forecasts are made of what several runs saw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MetadataParameters
-from quire_jobs.analytics.publishing import METRIC_SUBJECTS_MAX, Findings, Gauge, hadoop_url, publish, safe_name
+from quire_jobs.analytics.publishing import METRIC_SUBJECTS_MAX, Findings, Gauge, publish
 from quire_jobs.analytics.report.bars import Bar, bars, histogram
 from quire_jobs.analytics.report.charts import Axis, Series, curves
 from quire_jobs.analytics.report.frame import COLOURS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 KIND = "backlog"
 _AGES_S = (60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
+HOLES_BY = ("topic", "partition", "cursor", "ledger", "first")
 Row = Mapping[str, Any]
 
 
@@ -60,6 +62,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         # The disks hold all topics, whichever are looked at: what comes in is summed over all.
         return await ways.tables(), await read_bookies(ways.access)
 
+    output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
     read, bookies = ask_cluster(parameters, ask)
     progress.advance(len(read.ledgers))
@@ -70,7 +73,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         frame(spark, bookies, columns.BOOKIES),
     )
     problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
-    return judged(spark, parameters, seen, problems, progress)
+    return judged(spark, output, parameters, seen, problems, progress)
 
 
 class Seen:
@@ -84,7 +87,12 @@ class Seen:
 
 
 def judged(
-    spark: "SparkSession", parameters: Parameters, seen: Seen, problems: Sequence[Problem], progress: Progress
+    spark: "SparkSession",
+    output: Output,
+    parameters: Parameters,
+    seen: Seen,
+    problems: Sequence[Problem],
+    progress: Progress,
 ) -> Summary:
     """The analysis of what was read."""
     from pyspark.sql import functions as F
@@ -97,8 +105,11 @@ def judged(
     rates = figures.ingest(seen.ledgers, now_s, window_s).persist()
     backlogs = figures.backlog(seen.ledgers, seen.cursors.where(chosen), seen.acked.where(chosen), now_s).persist()
     holes = figures.holes(seen.ledgers, seen.cursors.where(chosen), seen.acked.where(chosen), now_s).persist()
+    kept = [rates, backlogs, holes]
     try:
-        past_cursors, past_bookies = _observe(spark, parameters, backlogs, seen.bookies)
+        observed = [one.persist() for one in _observe(spark, output, now_s, backlogs, seen.bookies)]
+        kept += observed
+        past_cursors, past_bookies = observed
         cursor_trends = figures.trend(past_cursors, ["topic", "partition", "cursor"], "backlog", now_s, window_s)
         bookie_trends = figures.trend(past_bookies, ["bookie"], "used_bytes", now_s, window_s)
         known = seen.bookies.where("total_bytes IS NOT NULL").count()
@@ -107,6 +118,7 @@ def judged(
         drains = figures.drains(backlogs, cursor_trends, now_s).join(rates, "topic", "left")
         drains = drains.orderBy(F.desc("backlog_bytes"), "topic", "partition", "cursor").persist()
         fills = figures.fills(seen.bookies, bookie_trends, per_bookie, now_s).orderBy("fills_in_s", "bookie").persist()
+        kept += [drains, fills]
         cursor_rows = [row.asDict() for row in drains.collect()]
         bookie_rows = [row.asDict() for row in fills.collect()]
         hole_rows = [row.asDict() for row in holes.orderBy(F.desc("age_s")).limit(200).collect()]
@@ -114,16 +126,16 @@ def judged(
         past = past_cursors.where(at >= F.lit(now_s - window_s)).withColumn("at_s", at).orderBy("at_s")
         past_rows = [row.asDict() for row in past.limit(20_000).collect()]
         findings = Findings(
-            {"cursors": drains, "holes": holes, "bookies": fills, "rates": rates},
+            {"cursors": drains, "holes": holes.orderBy(*HOLES_BY), "bookies": fills, "rates": rates.orderBy("topic")},
             page(parameters, cursor_rows, bookie_rows, hole_rows, past_rows),
             totals(cursor_rows, bookie_rows),
             gauges(cursor_rows, bookie_rows),
             problems,
             done=len(cursor_rows) + len(bookie_rows),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
-        for frame in (rates, backlogs, holes):
+        for frame in kept:
             frame.unpersist()
 
 
@@ -139,25 +151,25 @@ def _pattern(topics: Sequence[str]) -> str:
 
 
 def _observe(
-    spark: "SparkSession", parameters: Parameters, backlogs: "DataFrame", bookies: "DataFrame"
-) -> tuple["DataFrame", "DataFrame"]:
-    """Keep what this run saw, and give back what all runs saw. The same run again replaces its own."""
+    spark: "SparkSession", output: Output, now_s: float, backlogs: "DataFrame", bookies: "DataFrame"
+) -> list["DataFrame"]:
+    """What this run and all others saw, of cursors and of bookies; and keep what this one saw."""
     from datetime import UTC, datetime
 
     from pyspark.sql import functions as F
 
-    now = datetime.fromtimestamp(parameters.now_s, UTC)
-    folder = f"{hadoop_url(parameters.output)}/{KIND}/observations"
-    run = safe_name(parameters.run_id) or now.strftime("%Y%m%dT%H%M%SZ")
-    observed_at = F.lit(now).alias("observed_at")
-    cursors = backlogs.select(observed_at, "topic", "partition", "cursor", "backlog", "backlog_bytes")
+    seen = (F.lit(datetime.fromtimestamp(now_s, UTC)).alias("observed_at"), F.lit(output.run).alias("run"))
+    cursors = backlogs.select(*seen, "topic", "partition", "cursor", "backlog", "backlog_bytes")
     used = (F.col("total_bytes") - F.col("free_bytes")).alias("used_bytes")
-    disks = bookies.where("total_bytes IS NOT NULL").select(observed_at, "bookie", used)
+    disks = bookies.where("total_bytes IS NOT NULL").select(*seen, "bookie", used)
     found = []
-    for name, frame in (("cursors", cursors), ("bookies", disks)):
-        frame.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{name}/run={run}")
-        found.append(spark.read.schema(frame.schema).parquet(f"{folder}/{name}"))
-    return found[0], found[1]
+    for name, current in (("cursors", cursors), ("bookies", disks)):
+        past = output.observed(spark, name)
+        output.observe(name, current)
+        # Of a run that is repeated the table has what its first attempt saw: it counts once, as it is now.
+        others = None if past is None else past.where(F.col("run") != output.run).select(*current.columns)
+        found.append(current if others is None else others.unionByName(current))
+    return found
 
 
 def totals(cursors: Sequence[Row], bookies: Sequence[Row]) -> dict[str, int | float]:

@@ -1,37 +1,21 @@
 """Small tables of what bookies say: their space, what they hold, what a thorough look at ledgers finds. Only asks."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from quire_bookie.backup.holdings import BookieQuestions
-from quire_bookie.errors import LedgerError, MetadataFormatError, NoSuchLedgerError
+from quire_bookie.errors import BookieUnavailableError, LedgerError, MetadataFormatError, NoSuchLedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
-from quire_bookie.recovery.ledger_report import report_on
+from quire_bookie.recovery.ledger_report import Damage, report_on
 from quire_bookie.recovery.pace import Pace
 
 SPACE_TIMEOUT_S: Final = 10.0
+UNKNOWN: Final = (Health.GONE, Health.UNKNOWN)
 Row = tuple[Any, ...]
-
-
-@dataclass(slots=True)
-class Holdings:
-    """Rows of the columns HELD and SILENT."""
-
-    held: list[Row] = field(default_factory=list)
-    silent: list[Row] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Damages:
-    """`found`: ledger, bookie, first, last, what. `unknown`: what could not be looked at, and why."""
-
-    found: list[Row] = field(default_factory=list)
-    unknown: dict[str, str] = field(default_factory=dict)
 
 
 async def read_bookies(access: ClusterAccess) -> list[Row]:
@@ -51,32 +35,49 @@ async def _bookie(access: ClusterAccess, bookie: BookieId) -> Row:
     return bookie, state, space.free_bytes, space.total_bytes, None
 
 
-async def read_holdings(questions: BookieQuestions) -> Holdings:
-    """What each bookie holds, asked of its admin HTTP. MetadataError."""
-    said = await questions.holdings()
-    held = [
-        (int(ledger), bookie, None if one.last is None else int(one.last), one.fenced, one.limbo)
-        for bookie, ledgers in sorted(said.of.items())
-        for ledger, one in sorted(ledgers.items())
-    ]
-    return Holdings(held, sorted(said.silent.items()))
+class PagedQuestions(BookieQuestions):
+    """Asks one bookie after the other, without holding all that it says."""
+
+    async def pages(self, bookie: BookieId) -> AsyncIterator[list[Row]]:
+        """What a bookie holds: ledger, last entry, fenced, in limbo. BookieUnavailableError, also half-way."""
+        after: int | None = -1
+        while after is not None:
+            page = await self._get(bookie, f"/api/v1/quire/holdings?after={after}")
+            yield [(row["ledger"], row["last"], row["fenced"], row["limbo"]) for row in page["ledgers"]]
+            after = page["next"]
 
 
-async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> Damages:
-    """Every replica of every entry of these ledgers read and its digest checked. A silent bookie is unknown."""
+async def read_said(questions: PagedQuestions, bookie: BookieId, asked: int) -> AsyncIterator[list[Row]]:
+    """Rows of the columns SAID, of one bookie."""
+    reason = None
+    try:
+        async for page in questions.pages(bookie):
+            if page:
+                yield [(bookie, asked, *row, None) for row in page]
+    except BookieUnavailableError as error:
+        reason = str(error)
+    yield [(bookie, asked, None, None, None, None, reason)]
+
+
+async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> AsyncIterator[list[Row]]:
+    """Rows of the columns LOOKED: every replica of every entry is read and its digest checked. MetadataError."""
     pace = Pace(reads_per_s)
-    damages = Damages()
     for ledger in ledgers:
+        unknown: set[BookieId] = set()
         try:
             async for piece in report_on(access, LedgerId(ledger), pace):
-                for one in piece.damages:
-                    if one.health in (Health.GONE, Health.UNKNOWN):
-                        damages.unknown[f"ledger {ledger} at bookie {one.bookie}"] = one.reason
-                    else:
-                        what = f"{one.health.name.lower()}: {one.reason}"
-                        damages.found.append((ledger, one.bookie, int(one.first), int(one.last), what))
+                rows = [_looked(ledger, one) for one in piece.damages if one.bookie not in unknown]
+                unknown |= {one.bookie for one in piece.damages if one.health in UNKNOWN}
+                if rows:
+                    yield rows
         except NoSuchLedgerError:
             continue  # deleted meanwhile
         except (LedgerError, MetadataFormatError) as error:
-            damages.unknown[f"ledger {ledger}"] = str(error)
-    return damages
+            yield [(ledger, None, None, None, None, str(error))]
+
+
+def _looked(ledger: int, one: Damage) -> Row:
+    """A silent bookie is unknown, never damaged."""
+    if one.health in UNKNOWN:
+        return ledger, one.bookie, None, None, None, one.reason
+    return ledger, one.bookie, int(one.first), int(one.last), f"{one.health.name.lower()}: {one.reason}", None

@@ -6,7 +6,8 @@ ACKED          a row a run of entries behind the mark-delete that a cursor ackno
 BOOKIES        a row a bookie that is registered or has a cookie
 STORED         a row a ledger of BookKeeper's metadata, whoever made it
 EXPECTED       a row a ledger and bookie: the highest entry that the metadata puts there
-HELD           a row a ledger and bookie: what the bookie says that it holds
+SAID           what tasks bring from bookies: a row a ledger and bookie, and a last one of each bookie
+LOOKED         what tasks found that read replicas: a row a damaged run of entries, or what could not be read
 OBJECTS        a row an object of the bucket
 DEFINITIONS    a row a version of a topic's schema
 
@@ -76,7 +77,15 @@ STORED: Final = table(ledger=LONG, state=TEXT, entries=LONG, bytes=LONG, owner=T
 """`owner`: the managed ledger that its metadata names; null for ledgers of others."""
 
 EXPECTED: Final = table(ledger=LONG, bookie=TEXT, last=LONG, closed=YES)
+SAID: Final = table(bookie=TEXT, asked=LONG, ledger=LONG, last=LONG, fenced=YES, limbo=YES, reason=TEXT)
+"""The last row of a bookie has no ledger: it answered to the end, or `reason` says why not. `asked`: of each asking."""
+
 HELD: Final = table(ledger=LONG, bookie=TEXT, last=LONG, fenced=YES, limbo=YES)
+"""What bookies hold that answered to the end."""
+
 SILENT: Final = table(bookie=TEXT, reason=TEXT)
+LOOKED: Final = table(ledger=LONG, bookie=TEXT, first=LONG, last=LONG, what=TEXT, unknown=TEXT)
+"""`unknown`: why nothing is known of the bookie's replica, or without a bookie of the ledger; `what` is null then."""
+
 OBJECTS: Final = table(key=TEXT, bytes=LONG)
 DEFINITIONS: Final = table(topic=TEXT, version=LONG, type=TEXT, definition=TEXT, registered_at=TIME)

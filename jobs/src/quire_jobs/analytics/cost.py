@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics.output import open_output
 from quire_jobs.analytics.parameters import MetadataParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
 from quire_jobs.analytics.report.bars import Bar, bars
@@ -42,6 +43,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     from quire_jobs.analytics.figures import cost as figures
     from quire_jobs.analytics.reading import ask_cluster, frame
 
+    output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
     read = ask_cluster(parameters, lambda ways: ways.tables(parameters.topics))
     progress.advance(len(read.ledgers))
@@ -53,7 +55,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         rows = [row.asDict() for row in costs.orderBy(*order).collect()]
         tenants = figures.summed(costs, "tenant")
         namespaces = figures.summed(costs, "namespace")
-        twice = figures.twice_stored(ledgers).orderBy(F.desc("stored_bytes"))
+        twice = figures.twice_stored(ledgers).orderBy(F.desc("stored_bytes"), "topic")
         twice_rows = [row.asDict() for row in twice.collect()]
         namespace_tiers = [row.asDict() for row in figures.summed(costs, "namespace", "tier").collect()]
         findings = Findings(
@@ -65,7 +67,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
             details={"currency": parameters.currency, "prices": prices},
             done=len(rows),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
         costs.unpersist()
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
 from quire_jobs.analytics.report.bars import Bar, bars
@@ -16,7 +17,7 @@ from quire_jobs.analytics.report.units import bytes_text, count_text, factor_tex
 from quire_jobs.job import Problem, Progress, Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 KIND = "keys"
 _UNEVEN = 2.0
@@ -34,19 +35,27 @@ class Parameters(MessageParameters):
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
     """See `quire_jobs.job`."""
+    from quire_jobs.analytics.reading import read_messages
+
+    output = open_output(KIND, parameters)
+    with read_messages(spark, KIND, parameters, ("topic", "partition", "key", "size")) as messages:
+        return judged(output, parameters, messages, progress)
+
+
+def judged(output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress) -> Summary:
+    """The analysis of messages."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import keys as figures
-    from quire_jobs.analytics.reading import read_messages
 
     progress.begin("reading messages", None, "messages")
-    counts = figures.by_key(read_messages(spark, parameters, ("topic", "partition", "key", "size"))).persist()
+    counts = figures.by_key(messages).persist()
     try:
         topics = figures.by_topic(counts).orderBy(F.desc("messages"), "topic")
         topic_rows = [row.asDict() for row in topics.collect()]
         progress.advance(sum(row["messages"] for row in topic_rows))
         chosen = [row["topic"] for row in topic_rows if row["keys"]][: parameters.top]
-        hot = figures.hot_keys(counts, parameters.top)
+        hot = figures.hot_keys(counts, parameters.top).orderBy("topic", "rank")
         hot_rows = [
             row.asDict()
             for row in hot.where(F.col("topic").isin(chosen))
@@ -54,11 +63,8 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
             .limit(200)
             .collect()
         ]
-        curve = figures.lorenz(figures.frequencies(counts))
-        curve_rows = [
-            row.asDict()
-            for row in curve.where(F.col("topic").isin(chosen[:COLOURS])).orderBy("topic", "keys_share").collect()
-        ]
+        curve = figures.lorenz(figures.frequencies(counts)).orderBy("topic", "keys_share")
+        curve_rows = [row.asDict() for row in curve.where(F.col("topic").isin(chosen[:COLOURS])).collect()]
         partitions = figures.by_partition(counts).orderBy("topic", "partition")
         partition_rows = [row.asDict() for row in partitions.where(F.col("topic").isin(chosen)).collect()]
         findings = Findings(
@@ -69,7 +75,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
             [] if topic_rows else [Problem(subject="messages", reason="there is no message in what was asked for")],
             done=len(topic_rows),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
         counts.unpersist()
 

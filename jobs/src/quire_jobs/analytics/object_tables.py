@@ -12,9 +12,16 @@ Row = tuple[Any, ...]
 
 
 def targets_of(
-    named: Iterable[tuple[str, tuple[tuple[str, str], ...]]], urls: Iterable[str]
+    named: Iterable[tuple[str, tuple[tuple[str, str], ...]]],
+    urls: Iterable[str],
+    *,
+    region: str = "",
+    endpoint: str = "",
 ) -> tuple[list[OffloadTarget], dict[str, str]]:
-    """The buckets that metadata and parameters name, each once; and those that cannot be, with the reason."""
+    """The buckets that metadata and parameters name, each once; and those that cannot be, with the reason.
+
+    `region`, `endpoint`: of those that only `urls` name.
+    """
     found: dict[tuple[str, str], OffloadTarget] = {}
     wrong: dict[str, str] = {}
     for driver, properties in named:
@@ -27,7 +34,7 @@ def targets_of(
     named_urls = {target.url for target in found.values()}
     for url in urls:
         try:
-            target = OffloadTarget.from_url(url)
+            target = OffloadTarget.from_url(url, region=region, endpoint=endpoint)
         except ConfigError as error:
             wrong[url] = str(error)
         else:

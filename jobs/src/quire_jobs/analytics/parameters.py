@@ -1,13 +1,16 @@
 """What the kinds of analyses are told, apart from what is particular to each. Imports no Spark."""
 
+import re
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from functools import cached_property
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from quire_jobs.job import JobParameters
 
-_SCHEMES: Final = ("file://", "s3://", "s3a://", "gs://", "abfs://", "abfss://", "hdfs://")
+_PLACE: Final = re.compile(r"(?:s3|gs|abfss?|hdfs)://[^/?#]+(?:/[^?#]*)?|file:///[^?#]+")
+_NAMESPACE: Final = re.compile(r"[^./]+(?:\.[^./]+)+")
 
 
 def _moment(value: object) -> object:
@@ -26,8 +29,14 @@ Moment = Annotated[datetime | None, BeforeValidator(_moment)]
 class AnalysisParameters(JobParameters):
     """What every analysis takes."""
 
-    output: str = Field(
-        description="Where tables and reports go: file:///folder, s3a://bucket/folder, gs:// or abfss://."
+    output: str = Field(description="Where it all goes: s3://bucket/folder, gs://bucket/folder or file:///folder.")
+    region: str = Field(default="", description="Region of the bucket, if the environment does not say it.")
+    endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's.")
+    format: Literal["parquet", "iceberg"] = Field(
+        default="parquet", description="Of the tables: parquet, beside the report; or iceberg, in a catalog."
+    )
+    tables: str = Field(
+        default="", description="With format=iceberg: catalog.namespace, which gets the tables <kind>_<name>."
     )
     as_of: Moment = Field(default=None, description="Judge ages and forecasts as of this time, ISO 8601. [now]")
     top: int = Field(default=20, ge=1, le=1000, description="Topics, keys or rows that the report shows at most.")
@@ -35,13 +44,29 @@ class AnalysisParameters(JobParameters):
     @field_validator("output")
     @classmethod
     def _is_a_place(cls, value: str) -> str:
-        if not value.startswith(_SCHEMES):
-            raise ValueError(f"expected the URL of a folder or bucket: one of {', '.join(_SCHEMES)}")
+        value = re.sub("^s3a://", "s3://", value)  # as Hadoop calls them
+        if not _PLACE.fullmatch(value):
+            raise ValueError(
+                "expected s3://bucket/folder, gs://bucket/folder or file:///folder, without credentials or options"
+            )
         return value.rstrip("/")
 
-    @property
+    @field_validator("format", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _names_a_catalog(self) -> "AnalysisParameters":
+        if (self.format == "iceberg") != bool(self.tables):
+            raise ValueError("format = iceberg and tables = catalog.namespace belong together: give both, or neither")
+        if self.tables and not _NAMESPACE.fullmatch(self.tables):
+            raise ValueError(f"tables = {self.tables!r}: expected catalog.namespace of Iceberg")
+        return self
+
+    @cached_property
     def now_s(self) -> float:
-        """The time as of which the analysis judges, in seconds since 1970."""
+        """The time as of which the analysis judges, in seconds since 1970; one for the whole run."""
         return (self.as_of or datetime.now(UTC)).timestamp()
 
 
@@ -67,7 +92,8 @@ class MessageParameters(AnalysisParameters):
     )
     messages: str = Field(
         default="",
-        description="A Parquet table with the columns of the messages, instead of the cluster: its URL.",
+        description="A table with the columns of the messages, instead of the cluster: its URL, or "
+        "catalog.namespace.table of Iceberg.",
     )
     start_time: Moment = Field(default=None, description="Only messages published at this time or later, ISO 8601.")
     end_time: Moment = Field(default=None, description="Only messages published before this time, ISO 8601.")
@@ -75,7 +101,7 @@ class MessageParameters(AnalysisParameters):
     @model_validator(mode="after")
     def _names_messages(self) -> "MessageParameters":
         if bool(self.messages) == bool(self.topics):
-            raise ValueError("give either topics, to read the cluster, or messages, the URL of a Parquet table")
+            raise ValueError("give either topics, to read the cluster, or messages, a table of them")
         if self.topics and not self.metadata:
             raise ValueError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
         if self.start_time and self.end_time and self.start_time >= self.end_time:

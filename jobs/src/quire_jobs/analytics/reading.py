@@ -1,16 +1,16 @@
 """Where analyses get their tables: messages through the data source, the rest of metadata and bookies. On the driver.
 
-Everything of the cluster is read at the beginning; its connections are closed before Spark computes.
+What the driver asks of the cluster it asks at the beginning; its connections are closed before Spark computes.
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from quire_bookie.backup.holdings import BookieQuestions
 from quire_bookie.cli.client_access import client_access
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.client_settings import client_settings
@@ -21,17 +21,23 @@ from quire_bookie.env.tls import client_context
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_jobs.analytics import columns
+from quire_jobs.analytics.bookie_tables import PagedQuestions
 from quire_jobs.analytics.metadata_tables import MetadataTables, read_tables
 from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameters
-from quire_jobs.errors import JobOptionsError
-from quire_jobs.source.cluster import Cluster, SourceConfig, open_cluster, told
+from quire_jobs.errors import JobOptionsError, NotFoundError
+from quire_jobs.job import job_name
+from quire_jobs.source import held, register
+from quire_jobs.source.cluster import Cluster, ClusterAddress, SourceConfig, open_cluster, told
 from quire_jobs.source.loop_thread import shared_loop
+from quire_jobs.source.task_cluster import SharedAddress, task_cluster
+from quire_jobs.tables import TableFormat, TableTarget, read_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+_PLACES: Final = ("s3://", "gs://", "az://", "file://")
 TIME_OPTIONS: Final = (("startTime", "start_time"), ("endTime", "end_time"))
 
 
@@ -41,7 +47,7 @@ class Ways:
 
     cluster: Cluster
     access: ClusterAccess
-    questions: BookieQuestions
+    questions: PagedQuestions
 
     async def tables(self, patterns: tuple[str, ...] = ()) -> MetadataTables:
         """The tables of metadata. MetadataError."""
@@ -52,7 +58,7 @@ def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Coroutine
     """Do `work` with the cluster open. Errors as `quire_jobs.source.cluster.told` makes them."""
 
     async def opened() -> T:
-        async with _ways(parameters) as ways:
+        async with open_cluster(parameters) as cluster, _ways(cluster, parameters) as ways:
             return await work(ways)
 
     with told():
@@ -60,29 +66,34 @@ def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Coroutine
 
 
 @asynccontextmanager
-async def _ways(parameters: AnalysisParameters) -> AsyncIterator[Ways]:
-    async with open_cluster(parameters) as cluster:
-        file = Path(parameters.config) if parameters.config else None
-        config = load(SourceConfig, flags={}, environment=os.environ, file=file).config
-        security = client_security_settings(config)
-        access = await ClusterAccess.open(
-            cluster.metadata,
-            RecoverySettings(),
-            client_settings(config, security),
-            clock=SystemClock(),
-            chance=SystemChance(),
+async def task_ways(where: SharedAddress) -> AsyncIterator[Ways]:
+    """In a task of Spark: the same, by the cluster that the tasks of a process share. Errors as `told` makes them."""
+    with told():
+        async with task_cluster(where) as cluster, _ways(cluster, where) as ways:
+            yield ways
+
+
+@asynccontextmanager
+async def _ways(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[Ways]:
+    file = Path(where.config) if where.config else None
+    config = load(SourceConfig, flags={}, environment=os.environ, file=file).config
+    security = client_security_settings(config)
+    access = await ClusterAccess.open(
+        cluster.metadata,
+        RecoverySettings(),
+        client_settings(config, security),
+        clock=SystemClock(),
+        chance=SystemChance(),
+    )
+    try:
+        tls = security.tls
+        context = (
+            client_access().context() if tls is None else client_context(tls, check_host_name=security.check_host_name)
         )
-        try:
-            tls = security.tls
-            context = (
-                client_access().context()
-                if tls is None
-                else client_context(tls, check_host_name=security.check_host_name)
-            )
-            async with BookieQuestions(access, context) as questions:
-                yield Ways(cluster, access, questions)
-        finally:
-            await access.close()
+        async with PagedQuestions(access, context) as questions:
+            yield Ways(cluster, access, questions)
+    finally:
+        await access.close()
 
 
 def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructType") -> "DataFrame":
@@ -90,56 +101,84 @@ def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructTyp
     return spark.createDataFrame(rows, schema)
 
 
-def read_messages(spark: "SparkSession", parameters: MessageParameters, names: tuple[str, ...]) -> "DataFrame":
-    """The columns `names` of the messages that the parameters mean. JobOptionsError: the table lacks some of them."""
+@contextmanager
+def read_messages(
+    spark: "SparkSession", kind: str, parameters: MessageParameters, names: tuple[str, ...]
+) -> "Iterator[DataFrame]":
+    """The columns `names` of the messages that the parameters mean; with `http` nothing of them is trimmed until the
+    block ends. JobOptionsError: the table lacks some of them. Errors of `quire_jobs.source.held`.
+    """
     from pyspark.sql import functions as F
 
-    if parameters.messages:
-        found = _parquet(spark, parameters.messages, names)
-    else:
-        found = _from_cluster(spark, parameters, names)
-    published = F.col("publish_time")
-    if parameters.start_time is not None:
-        found = found.where(published >= F.lit(parameters.start_time))
-    if parameters.end_time is not None:
-        found = found.where(published < F.lit(parameters.end_time))
-    return found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
+    with ExitStack() as holding:
+        if parameters.messages:
+            found = _from_table(spark, parameters, names)
+        else:
+            found = _from_cluster(spark, kind, parameters, names, holding)
+        published = F.col("publish_time")
+        if parameters.start_time is not None:
+            found = found.where(published >= F.lit(parameters.start_time))
+        if parameters.end_time is not None:
+            found = found.where(published < F.lit(parameters.end_time))
+        yield found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
 
 
-def _parquet(spark: "SparkSession", url: str, names: tuple[str, ...]) -> "DataFrame":
-    from pyspark.errors import AnalysisException
-
-    from quire_jobs.analytics.publishing import hadoop_url
-
-    try:
-        found = spark.read.parquet(hadoop_url(url))
-    except AnalysisException as error:
-        raise JobOptionsError(f"messages = {url!r}: {str(error).partition(chr(10))[0]}") from error
+def _from_table(spark: "SparkSession", parameters: MessageParameters, names: tuple[str, ...]) -> "DataFrame":
+    ours = _ours(spark, parameters)
+    found = _parquet(spark, parameters.messages) if ours is None else ours
     # A table of typed columns has the metadata of its messages with an underscore before the name.
     chosen = {name: name if name in found.columns else f"_{name}" for name in names}
     lacking = [name for name, column in chosen.items() if column not in found.columns]
     if lacking:
-        raise JobOptionsError(f"messages = {url!r}: the table has no column {', '.join(lacking)}")
+        raise JobOptionsError(f"messages = {parameters.messages!r}: the table has no column {', '.join(lacking)}")
     return found.selectExpr(*(f"`{column}` as `{name}`" for name, column in chosen.items()))
 
 
-def _from_cluster(spark: "SparkSession", parameters: MessageParameters, names: tuple[str, ...]) -> "DataFrame":
+def _ours(spark: "SparkSession", parameters: MessageParameters) -> "DataFrame | None":
+    """A table that the offload job or a stream of ours wrote: its own log says which files count. None: it is none."""
+    url = re.sub("^s3a://", "s3://", parameters.messages)
+    if "://" in url and not url.startswith(_PLACES):
+        return None  # Spark may know it
+    kind = TableFormat.PARQUET if "://" in url else TableFormat.ICEBERG
+    target = TableTarget.parse(kind, url, region=parameters.region, endpoint=parameters.endpoint)
+    try:
+        return read_frame(spark, target)
+    except NotFoundError as error:
+        if kind is TableFormat.ICEBERG:
+            raise JobOptionsError(f"messages = {parameters.messages!r}: {error}") from error
+        return None
+
+
+def _parquet(spark: "SparkSession", url: str) -> "DataFrame":
+    """Any other folder of Parquet files, as Spark itself reads it."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.parquet(re.sub("^s3://", "s3a://", url))
+    except AnalysisException as error:
+        raise JobOptionsError(f"messages = {url!r}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _from_cluster(
+    spark: "SparkSession", kind: str, parameters: MessageParameters, names: tuple[str, ...], holding: ExitStack
+) -> "DataFrame":
     from functools import reduce
 
     from pyspark.sql import DataFrame
 
-    from quire_jobs.source.data_source import QuireDataSource
-
-    spark.dataSource.register(QuireDataSource)
+    register(spark)
+    # Not of the run: what one that was killed left on the topics, the next one of the same job removes.
+    whose = type(parameters).model_construct(output=parameters.output, topics=parameters.topics)
+    usual = {"metadata": parameters.metadata, "mode": "messages", "columns": ",".join(names)}
+    usual |= {"config": parameters.config, "http": parameters.http}
+    for option, name in TIME_OPTIONS:
+        moment = getattr(parameters, name)
+        usual[option] = "" if moment is None else moment.isoformat()
     frames = []
     for topic in parameters.topics:
-        reader = spark.read.format("quire").option("metadata", parameters.metadata).option("mode", "messages")
-        pattern = "*" in topic or "?" in topic
-        options = {"topics" if pattern else "topic": topic, "columns": ",".join(names), "config": parameters.config}
-        options |= {"http": parameters.http, "jobId": parameters.run_id if parameters.http else ""}
-        for option, name in TIME_OPTIONS:
-            moment = getattr(parameters, name)
-            if moment is not None:
-                options[option] = moment.isoformat()
-        frames.append(reader.options(**{key: value for key, value in options.items() if value}).load())
+        options = {"topics" if "*" in topic or "?" in topic else "topic": topic}
+        options |= {key: value for key, value in usual.items() if value}
+        if parameters.http:
+            options = holding.enter_context(held({**options, "jobId": job_name(kind, whose)}))
+        frames.append(spark.read.format("quire").options(**options).load())
     return reduce(DataFrame.unionByName, frames)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MetadataParameters
 from quire_jobs.analytics.publishing import METRIC_SUBJECTS_MAX, Findings, Gauge, publish
 from quire_jobs.analytics.report.bars import Bar, bars
@@ -77,17 +78,19 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.reading import ask_cluster, frame
 
+    output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
     read = ask_cluster(parameters, lambda ways: ways.tables(parameters.topics))
     progress.advance(len(read.ledgers))
     ledgers = frame(spark, read.ledgers, columns.LEDGERS)
     cursors = frame(spark, read.cursors, columns.CURSORS)
     problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
-    return judged(spark, parameters, ledgers, cursors, problems, progress)
+    return judged(spark, output, parameters, ledgers, cursors, problems, progress)
 
 
 def judged(
     spark: "SparkSession",
+    output: Output,
     parameters: Parameters,
     ledgers: "DataFrame",
     cursors: "DataFrame",
@@ -115,14 +118,14 @@ def judged(
         result = result.orderBy("option", F.desc("bytes_freed"), "topic").persist()
         topic_rows = [row.asDict() for row in result.collect()]
         findings = Findings(
-            {"topics": result, "ledgers": judgement},
+            {"topics": result, "ledgers": judgement.orderBy("option", "topic", "partition", "ledger")},
             page(parameters, options, topic_rows),
             totals(options, topic_rows),
             gauges(topic_rows),
             problems,
             done=len(topic_rows),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
         judgement.unpersist()
 

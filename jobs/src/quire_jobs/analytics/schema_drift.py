@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, publish
 from quire_jobs.analytics.report.bars import ROWS_MAX, Span, spans
@@ -16,7 +17,7 @@ from quire_jobs.job import Problem, Progress, Summary
 from quire_jobs.quantities import Duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 KIND = "schema-drift"
 _STATES = ("current", "old", "unknown", "without schema")
@@ -34,13 +35,24 @@ class Parameters(MessageParameters):
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
     """See `quire_jobs.job`."""
+    from quire_jobs.analytics.reading import read_messages
+
+    output = open_output(KIND, parameters)
+    names = ("topic", "producer", "schema_version", "publish_time", "size")
+    with read_messages(spark, KIND, parameters, names) as messages:
+        return judged(spark, output, parameters, messages, progress)
+
+
+def judged(
+    spark: "SparkSession", output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress
+) -> Summary:
+    """The analysis of messages."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.figures import schema_drift as figures
-    from quire_jobs.analytics.reading import frame, read_messages
+    from quire_jobs.analytics.reading import frame
 
     progress.begin("reading messages", None, "messages")
-    names = ("topic", "producer", "schema_version", "publish_time", "size")
-    used = figures.usage(read_messages(spark, parameters, names)).persist()
+    used = figures.usage(messages).persist()
     try:
         topics = [row["topic"] for row in used.select("topic").distinct().collect()]
         definitions, unknown = _definitions(parameters, topics)
@@ -57,7 +69,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         findings = Findings(
             {
                 "versions": versions.drop("first_s", "last_s"),
-                "changes": spark.createDataFrame(rows, schema),
+                "changes": spark.createDataFrame(rows, schema).orderBy("topic", "version", "field"),
                 "laggards": lagging,
             },
             page(parameters, version_rows, rows, lagging_rows),
@@ -66,7 +78,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
             problems,
             done=len(topics),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
         used.unpersist()
 

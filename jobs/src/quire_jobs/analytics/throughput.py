@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
 from quire_jobs.analytics.report.bars import Bar, bars, heat_map, histogram
@@ -49,18 +50,28 @@ class Parameters(MessageParameters):
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
     """See `quire_jobs.job`."""
+    from quire_jobs.analytics.reading import read_messages
+
+    output = open_output(KIND, parameters)
+    names = ("topic", "partition", "ledger", "publish_time", "size")
+    with read_messages(spark, KIND, parameters, names) as messages:
+        return judged(spark, output, parameters, messages, progress)
+
+
+def judged(
+    spark: "SparkSession", output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress
+) -> Summary:
+    """The analysis of messages."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import throughput as figures
-    from quire_jobs.analytics.reading import read_messages
 
     progress.begin("reading messages", None, "messages")
-    names = ("topic", "partition", "ledger", "publish_time", "size")
-    messages = read_messages(spark, parameters, names)
     skewed = figures.with_skew(messages, _spans(spark, parameters), parameters.now_s)
     minutes = figures.by_minute(skewed, parameters.clock_tolerance).persist()
     try:
-        hours, topics = figures.by_hour(minutes), figures.by_topic(minutes).orderBy(F.desc("bytes"), "topic")
+        hours = figures.by_hour(minutes).orderBy("topic", "hour_s")
+        topics = figures.by_topic(minutes).orderBy(F.desc("bytes"), "topic")
         topic_rows = [row.asDict() for row in topics.collect()]
         progress.advance(sum(row["messages"] for row in topic_rows))
         busiest = [row["topic"] for row in topic_rows[: parameters.top]]
@@ -78,7 +89,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
             details={"busiest": busiest},
             done=len(topic_rows),
         )
-        return publish(spark, KIND, parameters, findings, progress)
+        return publish(output, findings, progress)
     finally:
         minutes.unpersist()
 

@@ -3,8 +3,6 @@
 import pytest
 
 from quire_jobs.analytics import audit, backlog, cost, retention_what_if, schema_drift
-from quire_jobs.analytics.bookie_tables import Holdings
-from quire_jobs.analytics.metadata_tables import MetadataTables
 from quire_jobs.analytics.report.page import Level, render
 from quire_jobs.job import parse_parameters
 
@@ -79,15 +77,15 @@ def test_what_is_no_retention_is_named(text: str) -> None:
 
 def test_an_audit_says_what_to_do_about_each_kind_and_what_it_does_not_know() -> None:
     parameters = parse_parameters(audit.Parameters, GIVEN)
-    read = audit.Read(MetadataTables(), Holdings(), None, [], {}, 0)
+    sizes = dict.fromkeys(("ledgers", "replicas", "bookies_silent", "objects", "ledgers_read_through"), 0)
     kinds = [
         {"kind": kind, "severity": audit.AT_RISK, "findings": 1, "ledgers": 1, "bytes": None} for kind in audit.REMEDIES
     ]
     rows = [{"kind": "orphan", "severity": "waste", "ledger": 7, "subject": EVIL, "detail": "why"}]
-    text = rendered_safely(audit.page(parameters, read, kinds, rows, {"bookie-3": "stopped"}))
+    text = rendered_safely(audit.page(parameters, sizes, kinds, rows, {"bookie-3": "stopped"}, listed=True))
     assert "could not be looked at" in text and "bookie-3: stopped" in text
     assert audit.advice([], {})[0].level is Level.GOOD
-    assert {one.labels.get("kind") for one in audit.gauges(read, [])} >= set(audit.REMEDIES)
+    assert {one.labels.get("kind") for one in audit.gauges(sizes, [])} >= set(audit.REMEDIES)
 
 
 def test_a_backlog_names_each_partition_the_first_too() -> None:

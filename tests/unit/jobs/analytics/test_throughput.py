@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from quire_jobs.analytics import throughput
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import Outcome, parse_parameters
+from quire_jobs.tables import Layout, TableTarget, once_per_run, write_frame
 from tests.unit.jobs.analytics.conftest import at
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 from tests.unit.jobs.analytics.small_tables import messages
@@ -41,7 +42,7 @@ def test_a_run_leaves_tables_summary_metrics_and_report(spark: SparkSession, tab
     assert summary.outcome is Outcome.SUCCEEDED
     assert summary.counts == {"topics": 2, "messages": 4, "size_bytes": 600, "without_usable_time": 0}
     run = tmp_path / "out/throughput/throughput-1-2026-11-22T12-00-00Z"
-    hours = spark.read.parquet(f"file://{run}/tables/hours")
+    hours = spark.read.parquet(f"file://{run}/tables/hours/data")
     assert sorted(row.bytes for row in hours.collect()) == [100, 100, 200, 200]
     assert {"topic", "hour", "messages_per_s", "peak_messages_per_s", "size_p99"} <= set(hours.columns)
     assert json.loads((run / "summary.json").read_text())["counts"] == summary.counts
@@ -70,7 +71,17 @@ def test_the_same_run_again_ends_in_the_same_state(spark: SparkSession, table: s
     before = (tmp_path / "out/throughput/r1/report.html").read_text()
     assert throughput.run(spark, given, QuietProgress()) == first
     assert (tmp_path / "out/throughput/r1/report.html").read_text() == before
-    assert spark.read.parquet(f"file://{tmp_path}/out/throughput/r1/tables/topics").count() == 2
+    assert spark.read.parquet(f"file://{tmp_path}/out/throughput/r1/tables/topics/data").count() == 2
+
+
+def test_messages_of_a_table_of_ours_are_those_that_its_log_names(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"publish_time": at("2026-11-22 10:00"), "size": 10}] * 3
+    target = TableTarget.parse("parquet", f"file://{tmp_path}/ours")
+    write_frame(messages(spark, *rows), target, once_per_run("a"), layout=Layout("publish_time", "key", 2))
+    for path in (tmp_path / "ours/data").rglob("*.parquet"):
+        (path.parent / "left-by-a-crash.parquet").write_bytes(path.read_bytes())
+    given = parameters(messages=target.name, output=f"file://{tmp_path}/out")
+    assert throughput.run(spark, given, QuietProgress()).counts["messages"] == 3
 
 
 def test_bounds_of_time_leave_out_what_is_outside(spark: SparkSession, table: str, tmp_path: Path) -> None:
@@ -88,19 +99,21 @@ def test_no_message_at_all_is_a_failed_run_with_a_report(spark: SparkSession, ta
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"messages": "file:///nowhere", "output": "file:///tmp/x"}, "messages = 'file:///nowhere'"),
-        ({"messages": "file:///nowhere", "output": "nowhere"}, "output = 'nowhere': expected the URL"),
-        ({"output": "file:///tmp/x"}, "give either topics"),
-        ({"output": "file:///tmp/x", "topics": ["a"]}, "metadata is missing"),
+        ({"messages": "file:///nowhere"}, "messages = 'file:///nowhere'"),
+        ({"messages": "lake.shop"}, "an Iceberg table is named catalog.namespace.table"),
+        ({"messages": "file:///nowhere", "output": "nowhere"}, "output = 'nowhere': expected s3://"),
+        ({}, "give either topics"),
+        ({"topics": ["a"]}, "metadata is missing"),
         (
-            {"output": "file:///x", "messages": "file:///x", "startTime": "2026-01-02", "endTime": "2026-01-01"},
+            {"messages": "file:///x", "startTime": "2026-01-02", "endTime": "2026-01-01"},
             "is not before endTime",
         ),
-        ({"output": "file:///x", "messages": "file:///x", "asOf": "soon"}, "expected a time such as"),
-        ({"output": "file:///x", "messages": "file:///x", "clockTolerance": "a while"}, "expected a number"),
+        ({"messages": "file:///x", "asOf": "soon"}, "expected a time such as"),
+        ({"messages": "file:///x", "clockTolerance": "a while"}, "expected a number"),
     ],
 )
-def test_bad_parameters_are_named(spark: SparkSession, given: dict[str, Any], said: str) -> None:
+def test_bad_parameters_are_named(spark: SparkSession, tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    given = {"output": f"file://{tmp_path}/out"} | given
     with pytest.raises(JobOptionsError, match=re.escape(said)):
         throughput.run(spark, parse_parameters(throughput.Parameters, given), QuietProgress())
 

@@ -234,6 +234,13 @@ def bucket(ledgers: DataFrame, objects: DataFrame) -> list[DataFrame]:
     ]
 
 
+def damages(looked: DataFrame) -> DataFrame:
+    """What reading every entry of every replica found, from the columns LOOKED. What is unknown is no finding."""
+    found = looked.where(F.col("what").isNotNull())
+    where = F.concat(F.lit("entries "), _shown("first"), F.lit(" to "), _shown("last"), F.lit(": "), F.col("what"))
+    return _found(found, "damaged replica", AT_RISK, F.col("bookie"), where)
+
+
 def by_kind(findings: DataFrame) -> DataFrame:
     """kind, severity, findings, ledgers, bytes."""
     return findings.groupBy("kind", "severity").agg(
