@@ -2,7 +2,7 @@
 
 Writes ledger, entry and payload of what the options name into Parquet. As soon as two tasks are done, and others run,
 it prints `reading` and waits for a line. Then it prints `struck N`: how many tasks had not begun even after that; and
-at the end `failed N`, the attempts that Spark repeated.
+at the end `failed N`, the attempts that Spark repeated. The word `master=...` is Spark's, `local[2,8]` without it.
 """
 
 import sys
@@ -12,6 +12,7 @@ from pyspark import SparkStageInfo
 from pyspark.sql import SparkSession
 
 from quire_jobs.source import register
+from tests.integration.jobs.spark_processes import SETTINGS
 
 _POLL_S = 0.02  # Spark tells of tasks when it is asked
 
@@ -37,9 +38,13 @@ def _strike(spark: SparkSession, over: threading.Event) -> None:
 
 def main(out: str, *words: str) -> None:
     """Until all of it is written."""
-    spark = SparkSession.builder.master("local[2,8]").getOrCreate()
+    options = dict(word.split("=", 1) for word in words)
+    builder = SparkSession.builder.master(options.pop("master", "local[2,8]"))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     register(spark)
-    frame = spark.read.format("quire").options(**dict(word.split("=", 1) for word in words)).load()
+    frame = spark.read.format("quire").options(**options).load()
     over = threading.Event()
     striking = threading.Thread(target=_strike, args=(spark, over), daemon=True)
     striking.start()

@@ -1,6 +1,6 @@
 """A Spark driver of its own that streams a topic into a table, for tests that kill it.
 
-    python table_driver.py FORMAT TABLE CHECKPOINT METADATA TOPIC
+    python table_driver.py FORMAT TABLE CHECKPOINT METADATA TOPIC [MASTER]
 
 Micro-batches of 100 entries, until all is written that was there when it began.
 """
@@ -11,18 +11,24 @@ from pyspark.sql import SparkSession
 
 from quire_jobs.source import register
 from quire_jobs.tables import Layout, TableTarget, foreach_batch
+from tests.integration.jobs.spark_processes import SETTINGS
+
+BUCKETS = 64
+"""So many that the files of a micro-batch take a while, one after the other."""
 
 
-def main(format: str, table: str, checkpoint: str, metadata: str, topic: str) -> None:
+def main(format: str, table: str, checkpoint: str, metadata: str, topic: str, master: str = "local[2]") -> None:
     """As the recipe of docs/spark.md has it."""
-    spark = (
-        SparkSession.builder.master("local[2]")
+    builder = (
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
     )
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     register(spark)
     options = {"metadata": metadata, "topic": topic, "maxEntriesPerTrigger": "100"}
     query = (
@@ -30,7 +36,7 @@ def main(format: str, table: str, checkpoint: str, metadata: str, topic: str) ->
         .options(**options)
         .load()
         .writeStream.foreachBatch(
-            foreach_batch(TableTarget.parse(format, table), layout=Layout("publish_time", "key", 4, ("entry",)))
+            foreach_batch(TableTarget.parse(format, table), layout=Layout("publish_time", "key", BUCKETS, ("entry",)))
         )
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)

@@ -190,6 +190,25 @@ def test_the_data_of_a_job_is_held_and_let_go(
     assert len(internals(cluster, topic)["ledgers"]) < before
 
 
+def test_a_jobs_cursor_as_the_only_one_of_a_topic_has_nothing_trimmed_wherever_the_read_begins(
+    spark: SparkSession, publish: Publish, cluster: Cluster, topic: str
+) -> None:
+    ask, payloads = cluster.process.request, [b"%d" % number for number in range(900)]
+    publish(topic, payloads[:500], batching_enabled=False)
+    ledgers = [ledger["ledgerId"] for ledger in internals(cluster, topic)["ledgers"]]
+    assert len(ledgers) >= 3 and ask("GET", path(topic) + "/subscriptions") == []
+    options = {**cluster.options, "topic": topic, "http": cluster.process.http}
+    with held(options) as chosen:
+        late = spark.read.format("quire").options(**chosen, startLedger=str(ledgers[-1])).load()
+        assert late.count() == 100
+        assert ask("GET", path(topic) + "/subscriptions") == [f"quire.job.{chosen['jobId']}"]
+        publish(topic, payloads[500:], batching_enabled=False)  # ledgers that are closed have the broker trim
+        whole = spark.read.format("quire").options(**chosen).load()
+        assert [bytes(row.payload) for row in whole.orderBy("ledger", "entry").collect()] == payloads
+    assert ask("GET", path(topic) + "/subscriptions") == []
+    assert [ledger["ledgerId"] for ledger in internals(cluster, topic)["ledgers"]][: len(ledgers)] == ledgers
+
+
 def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:

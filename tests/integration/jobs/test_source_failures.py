@@ -1,9 +1,9 @@
-"""A read of Spark while bookies die under it. The result is whole, and once."""
+"""A read of Spark while bookies, Pythons and executors die under it. The result is whole, and once."""
 
 import asyncio
-import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 
 from quire_bookie.client import LedgerClient
+from tests.integration.jobs import spark_processes
 from tests.support import spark_session  # noqa: F401  names the settings of all Sparks of tests
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.spark_python import spark_python
@@ -59,7 +60,9 @@ def ledger(bookies: EtcdCluster) -> int:
     return asyncio.run(write())
 
 
-def read(bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[[], None]) -> int:
+def read(
+    bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[["subprocess.Popen[str]"], None], **more: str
+) -> int:
     """Read it in some twenty tasks, two at a time, while it strikes; every entry comes once. How many attempts failed.
 
     That it struck in the middle is told by Spark: there were tasks that began only after it.
@@ -67,8 +70,8 @@ def read(bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[[], N
     size_bytes = sum(len(payload(entry)) for entry in range(ENTRIES))
     options = {"metadata": f"etcd://{bookies.etcd.endpoint}", "ledgers": str(ledger), "mode": "entries"}
     options |= {"splitBytes": str(size_bytes // 20), "batchBytes": "16k"}
-    words = [f"{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, "PYSPARK_PYTHON": spark_python(folder)}
+    words = [f"{name}={value}" for name, value in (options | more).items()]
+    environment = {**spark_processes.environment(folder), "PYSPARK_PYTHON": spark_python(folder)}
     log = folder / "driver.log"
     for start in range(STARTS_MAX):
         out = folder / f"out{start}"
@@ -83,7 +86,7 @@ def read(bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[[], N
             for line in driver.stdout:
                 said.append(line.split())
                 if line == "reading\n":
-                    strike()
+                    strike(driver)
                     driver.stdin.write("struck\n")
                     driver.stdin.flush()
             status = driver.wait(TIMEOUT_S)
@@ -102,11 +105,28 @@ def read(bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[[], N
     pytest.fail(f"Spark could not start a Python in {STARTS_MAX} attempts:\n{log.read_text()[-3000:]}")
 
 
+def test_pythons_that_are_killed_cost_their_tasks_a_repeat(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
+    def strike(driver: "subprocess.Popen[str]") -> None:
+        for _ in range(2):  # those that Spark starts anew have a task from the beginning
+            while not spark_processes.kill(spark_processes.python_workers(driver.pid)):
+                assert driver.poll() is None
+                time.sleep(spark_processes.POLL_S)
+
+    assert read(bookies, ledger, tmp_path, strike) >= 1
+
+
+def test_an_executor_that_is_killed_costs_its_tasks_a_repeat(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
+    def strike(driver: "subprocess.Popen[str]") -> None:
+        assert spark_processes.kill(spark_processes.executors(driver.pid)) == 2
+
+    assert read(bookies, ledger, tmp_path, strike, master=spark_processes.MASTER) >= 1
+
+
 @pytest.mark.timeout(1800)
 def test_a_read_goes_on_with_another_replica_when_bookies_are_killed(
     bookies: EtcdCluster, ledger: int, tmp_path: Path
 ) -> None:
-    def strike() -> None:
+    def strike(_driver: "subprocess.Popen[str]") -> None:
         for bookie in bookies.bookies[:2]:  # whichever the tasks had come to prefer, most of them lose it
             bookie.kill()
 

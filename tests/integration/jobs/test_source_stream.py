@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ pytest.importorskip("pulsar")
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.integration.jobs.conftest import Cluster
 
@@ -52,20 +55,30 @@ class Stream:
         raise AssertionError("not reached")
 
     def _run(self, options: dict[str, str]) -> list[int]:
-        frame = self._spark.readStream.format("quire").options(**options).load()
-        query = (
-            frame.select("ledger", "entry", "payload")
-            .writeStream.format("parquet")
-            .option("path", str(self._folder / "out"))
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = self._writer(options).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(300)
         finally:
             query.stop()
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    @contextmanager
+    def running(self, **options: str) -> Iterator[StreamingQuery]:
+        """It goes on until the block ends."""
+        query = self._writer({**self._options, **options}).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def _writer(self, options: dict[str, str]) -> DataStreamWriter:
+        frame = self._spark.readStream.format("quire").options(**options).load()
+        return (
+            frame.select("ledger", "entry", "payload")
+            .writeStream.format("parquet")
+            .option("path", str(self._folder / "out"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+        )
 
     def payloads(self) -> list[bytes]:
         """What is in the table, by position."""
@@ -108,6 +121,61 @@ def test_a_cursor_follows_the_commits(stream: Stream, publish: Publish, cluster:
     assert backlog in (0, 100)  # Spark tells of a micro-batch when it begins the next one
     assert stream.run(cursor="spark") == []
     assert stream.payloads() == [b"%d" % number for number in range(300)]
+
+
+def test_a_cursor_that_somebody_removed_is_made_again_where_the_checkpoint_is(
+    stream: Stream, publish: Publish, cluster: Cluster, topic: str
+) -> None:
+    ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    sent = [b"%d" % number for number in range(450)]
+    publish(topic, sent[:250], batching_enabled=False)
+    ask("PUT", path + "/subscription/reader", "earliest")  # without any other subscription nothing is trimmed at all
+    assert sum(stream.run(cursor="spark", maxEntriesPerTrigger="100")) == 250
+    ask("DELETE", path + "/subscription/spark")
+    publish(topic, sent[250:], batching_enabled=False)
+    assert sum(stream.run(cursor="spark")) == 200
+    assert stream.payloads() == sent
+    assert ask("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"] <= 200
+
+
+@pytest.mark.parametrize("lost", ["fails", "goes on"])
+def test_what_was_trimmed_while_a_removed_cursor_did_not_hold_it_is_lost(
+    stream: Stream, publish: Publish, cluster: Cluster, topic: str, lost: str
+) -> None:
+    ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    sent = [b"%d" % number for number in range(700)]
+    publish(topic, sent[:250], batching_enabled=False)
+    ask("PUT", path + "/subscription/reader", "earliest")
+    stream.run(cursor="spark", maxEntriesPerTrigger="100")
+    publish(topic, sent[250:650], batching_enabled=False)
+    ask("DELETE", path + "/subscription/spark")
+    ask("DELETE", path + "/truncate")
+    publish(topic, sent[650:], batching_enabled=False)
+    if lost == "fails":
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException, match=r"was trimmed; begin later, or take what is there"):
+                stream.run(cursor="spark")
+            assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would say that it had held everything"
+        assert stream.payloads() == sent[:250]
+    stream.run(cursor="spark", failOnDataLoss="false")
+    assert stream.payloads() == sent[:250] + sent[650:]
+    assert sorted(ask("GET", path + "/subscriptions")) == ["reader", "spark"]
+
+
+def test_a_cursor_that_is_removed_under_a_running_query_is_made_again(
+    spark: SparkSession, stream: Stream, publish: Publish, cluster: Cluster, topic: str
+) -> None:
+    ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    sent = [b"%d" % number for number in range(60)]
+    publish(topic, sent[:20], batching_enabled=False)
+    with stream.running(cursor="spark") as query:
+        query.processAllAvailable()
+        ask("DELETE", path + "/subscription/spark")
+        for first in (20, 40):  # the commit of the first one finds that it is gone
+            publish(topic, sent[first : first + 20], batching_enabled=False)
+            query.processAllAvailable()
+        assert ask("GET", path + "/subscriptions") == ["spark"]
+    assert stream.payloads() == sent
 
 
 def test_a_stream_that_lost_its_place_fails_unless_it_may_not(

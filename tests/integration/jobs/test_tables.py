@@ -1,4 +1,4 @@
-"""Tables written by real Spark: batches and streams, and a stream whose driver is killed."""
+"""Tables written by real Spark: batches and streams, and streams whose driver or executors are killed."""
 
 import os
 import signal
@@ -24,6 +24,7 @@ from quire_jobs.tables import (
     read_frame,
     write_frame,
 )
+from tests.integration.jobs import spark_processes
 from tests.integration.jobs.conftest import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,6 +126,36 @@ def test_a_driver_that_is_killed_leaves_every_message_once(
     assert kills == KILLS
     rows = sorted(rows_by_others(target, spark), key=lambda row: (row["ledger"], row["entry"]))
     assert [row["payload"] for row in rows] == payloads
+
+
+@pytest.mark.parametrize("target", ["iceberg"], indirect=True)
+def test_executors_that_are_killed_while_they_write_leave_every_message_once(
+    publish: Publish, cluster: Cluster, catalog: Path, topic: str, tmp_path: Path, target: TableTarget
+) -> None:
+    payloads = [b"message %d" % number for number in range(400)]
+    publish(topic, payloads, [f"k{number % 60}" for number in range(400)], batching_enabled=False)
+    log = tmp_path / "driver.log"
+    command = [sys.executable, "-m", "tests.integration.jobs.table_driver", target.format, target.name]
+    command += [str(tmp_path / "checkpoint"), cluster.metadata, topic, spark_processes.MASTER]
+    environment = spark_processes.environment(tmp_path)
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=ROOT, env=environment, start_new_session=True
+        )
+    try:
+        strikes = spark_processes.kill_executors_while_files_come(driver, catalog / "files", counts=(2, 1))
+        assert driver.wait(GUARD_S) == 0, log.read_text(errors="replace")[-6000:]
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert strikes == 2
+    table = iceberg_table._catalog(target.catalog).load_table(target.identifier)
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: (row["ledger"], row["entry"]))
+    assert [row["payload"] for row in rows] == payloads
+    listed = {file.path for file in open_table(target).files()}
+    written = {path.as_uri() for path in Path(table.location().removeprefix("file://")).rglob("*.parquet")}
+    assert written - listed, "what a killed executor had written is nothing to readers"
 
 
 def _committed(target: TableTarget) -> int:
