@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -31,6 +32,7 @@ from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
 from quire_jobs.tables import TableTarget, open_table
 from quire_jobs.tables.data_files import read_files
+from tests.integration.jobs import spark_processes
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.s3_server import S3Server, require_s3
 from tests.support.standalone import QUIRE, StandaloneProcess
@@ -160,12 +162,13 @@ def stock(world: World) -> Iterator[Any]:
     client.close()
 
 
-def produce(stock: Any, topic: str, count: int, size_bytes: int = 1024) -> list[bytes]:
-    """Send and have acknowledged; what was sent, in order."""
+def produce(stock: Any, topic: str, count: int, size_bytes: int = 1024, keys: int = 0) -> list[bytes]:
+    """Send and have acknowledged, `keys` different keys in turn; what was sent, in order."""
     payloads = [(b"%d " % number).ljust(size_bytes, b"%d" % (number % 7)) for number in range(count)]
     producer = stock.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
-    for payload in payloads:
-        producer.send_async(payload, lambda _result, _id: None)
+    for number, payload in enumerate(payloads):
+        key = {"partition_key": f"k{number % keys}"} if keys else {}
+        producer.send_async(payload, lambda _result, _id: None, **key)
     producer.flush()
     producer.close()
     return payloads
@@ -325,6 +328,47 @@ def test_each_message_of_offloaded_ledgers_is_in_the_table_once_after_a_killed_d
     assert [payload for _, _, payload in table_rows(target)] == sent[:400]
     assert world.offload(topic, *given)["counts"]["table_ledgers"] == 0
     assert table_rows(target) == sorted(table_rows(target)) and len(table_rows(target)) == 400
+    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor holds nothing any more"
+
+
+def test_executors_that_are_killed_leave_each_ledger_in_the_bucket_and_each_message_in_the_table_once(
+    world: World, stock: Any, tmp_path: Path
+) -> None:
+    topic = "persistent://public/default/rows-executors"
+    sent = produce(stock, topic, 350, keys=60)
+    before = world.names()
+    target = TableTarget.parse("parquet", f"file://{tmp_path}/table")
+    words = ["--master", spark_processes.MASTER, "format=parquet", f"table={target.name}", "keyBuckets=64"]
+    words += ["compact=false", "rate=100k"]  # 300 KB to copy, so that executors are killed in the middle of it
+    words += [word for name, value in spark_processes.SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    environment = world.environment | spark_processes.environment(tmp_path) | world.s3.environment
+    log = tmp_path / "job.log"
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            world.arguments(topic, *words), stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        while not any(record.offload is not None for record in world.records(topic)):
+            assert driver.poll() is None, log.read_text()[-4000:]
+            time.sleep(0.02)  # another process: there is no event to wait on
+        assert spark_processes.kill(spark_processes.executors(driver.pid)) == 2
+        assert not any(record.offloaded for record in world.records(topic)), "killed too late to show anything"
+        strikes = spark_processes.kill_executors_while_files_come(driver, tmp_path / "table", counts=(2,))
+        assert driver.wait(GUARD_S) == 0, log.read_text()[-6000:]
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert strikes == 1
+    records = world.records(topic)[:3]
+    assert world.offloaded_payloads(records) == [sent[at : at + 100] for at in range(0, 300, 100)]
+    uuids = {record.offload.uuid for record in records if record.offload is not None}
+    objects = {name for name in world.names() - before if not name.startswith(".quire/")}
+    assert {name[:36] for name in objects} == uuids and len(objects) == 6, "nothing that nobody knows is left"
+    assert [payload for _, _, payload in table_rows(target)] == sent[:300]
+    written = {path.name for path in (tmp_path / "table").rglob("*.parquet")}
+    listed = {file.path.rpartition("/")[2] for file in open_table(target).files()}
+    assert listed < written, "what a killed executor had written is nothing to readers"
     assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor holds nothing any more"
 
 
