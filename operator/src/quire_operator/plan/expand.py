@@ -4,6 +4,8 @@
 
 First the claims that exist are asked to grow, then the StatefulSet is deleted with its pods left running, then it is
 applied with the new templates and adopts them. With more volumes the template of the pods differs too: a roll follows.
+Claims can be too small below templates that are large enough: those of a pool that was deleted and is applied again
+with more, or of a pod that was made just before the set went. They only grow.
 """
 
 from quire_operator.api.operations import Operation, OperationType, Step
@@ -23,7 +25,12 @@ def template_sizes(templates: tuple[Manifest, ...] | list[Manifest]) -> dict[str
 
 
 def is_wanted(seen: PoolSeen, wanted: list[Manifest]) -> bool:
-    """The StatefulSet there has smaller or fewer claim templates than are wanted."""
+    """Claims, or claim templates of the StatefulSet that is there, are smaller or fewer than wanted."""
+    return seen.stateful_set is not None and (bool(too_small(seen, wanted)) or _is_behind(seen, wanted))
+
+
+def _is_behind(seen: PoolSeen, wanted: list[Manifest]) -> bool:
+    """The StatefulSet must be made anew."""
     if seen.stateful_set is None:
         return False
     there = template_sizes(seen.stateful_set.claim_templates)
@@ -57,7 +64,7 @@ def advance(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) -> Mov
     if operation.step is Step.ORPHANING:
         if there is None:
             return Move(moved(operation, Step.RECREATING, seen.now_s, "making the StatefulSet anew around its pods"))
-        if not is_wanted(seen, wanted):
+        if not _is_behind(seen, wanted):
             return Move(None)
         return Move(operation, () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=True),))
     # Recreating: applied with the children of this pass.
@@ -72,5 +79,7 @@ def _resizing(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) -> M
     small = too_small(seen, wanted)
     if small:
         return Move(operation, tuple(ResizeClaim(claim.name, sizes[claim.template]) for claim in small))
+    if not _is_behind(seen, wanted):
+        return Move(None)
     # That they were asked is enough: the volumes grow while the pods run, and the new templates are for new bookies.
     return Move(moved(operation, Step.ORPHANING, seen.now_s, "deleting the StatefulSet, its pods stay"))

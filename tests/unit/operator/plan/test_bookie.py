@@ -277,6 +277,20 @@ def test_larger_claims_grow_and_the_set_is_made_anew_around_its_pods() -> None:
     assert (world.stateful_set or {})["metadata"]["uid"] != uid
 
 
+def test_claims_that_were_left_by_a_deleted_pool_grow_to_what_is_asked_for_now() -> None:
+    world = running()
+    world.stateful_set = None
+    world.pods.clear()
+    world.resource.pop("status")
+    world.change(storage=STORAGE)
+    world.run()
+    assert {claim.size for claim in world.claims.values() if claim.template == "ledgers0"} == {"200Gi"}
+    uid = (world.stateful_set or {})["metadata"]["uid"]
+    world.run()
+    assert (world.stateful_set or {})["metadata"]["uid"] == uid, "its templates were large enough"
+    assert "ExpandOrphaning" not in reasons(world)
+
+
 def test_a_further_volume_reaches_the_pods_by_a_roll() -> None:
     world = running()
     world.change(storage=MORE_VOLUMES)
