@@ -51,9 +51,9 @@ T = TypeVar("T")
 class Attempt:
     """The mark of rows that are in the place of all that were there before.
 
-    `over`: what the table had when the attempt began. Of two attempts of one run at once only the first to commit
-    counts: the other one may have had its files removed. None: whoever comes last counts, as in a table that belongs
-    to no single run.
+    `over`: what the table had when the attempt began, in a tuple as that may be nothing. Of two attempts of one run at
+    once only the first to commit counts: the other one may have had its files removed. None: whoever comes last counts,
+    as in a table that belongs to no single run.
     """
 
     value: str
