@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from quire_jobs.job import JobParameters
 
-_PLACE: Final = re.compile(r"(?:s3|gs|abfss?|hdfs)://[^/?#]+(?:/[^?#]*)?|file:///[^?#]+")
+_PLACE: Final = re.compile(r"(?:s3|gs|az)://[^/@?#]+(?:/[^?#]*)?|file:///[^?#]+")
 _NAMESPACE: Final = re.compile(r"[^./]+(?:\.[^./]+)+")
 
 
@@ -29,7 +29,9 @@ Moment = Annotated[datetime | None, BeforeValidator(_moment)]
 class AnalysisParameters(JobParameters):
     """What every analysis takes."""
 
-    output: str = Field(description="Where it all goes: s3://bucket/folder, gs://bucket/folder or file:///folder.")
+    output: str = Field(
+        description="Where it all goes: s3://bucket/folder, gs://bucket/folder, az://container/folder, file:///folder."
+    )
     region: str = Field(default="", description="Region of the bucket, if the environment does not say it.")
     endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's.")
     format: Literal["parquet", "iceberg"] = Field(
@@ -47,7 +49,8 @@ class AnalysisParameters(JobParameters):
         value = re.sub("^s3a://", "s3://", value)  # as Hadoop calls them
         if not _PLACE.fullmatch(value):
             raise ValueError(
-                "expected s3://bucket/folder, gs://bucket/folder or file:///folder, without credentials or options"
+                "expected s3://bucket/folder, gs://bucket/folder, az://container/folder or file:///folder, without "
+                "credentials or options"
             )
         return value.rstrip("/")
 

@@ -15,7 +15,7 @@ from quire_operator.plan.jobs_seen import JobsSeen
 
 MEMORY_MIB_MIN = 1024
 """Half of it is the JVM's, and Spark does not start in less than 450 MiB."""
-_PLACE = re.compile(r"^(file:///|(s3a?|gs|abfss?|hdfs)://[^/\s])\S*$")
+_PLACE = re.compile(r"^(file:///|(s3a?|gs|az)://[^/\s@?#])[^\s@?#]*$")
 """Where an analysis may write: what the jobs take."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _SECRETS = frozenset(
@@ -78,7 +78,7 @@ def _of_analysis(analytics: Analytics) -> list[str]:
     found = _parameters(analytics.kind, analytics.params, SET_FOR_ANALYSES)
     if not _PLACE.match(analytics.output) and not _PASSWORD_IN_URL.search(analytics.output):
         found.append(
-            f"output {analytics.output!r} is no place: write s3://bucket/folder, gs://..., abfss://... or file:///folder"
+            f"output {analytics.output!r} is no place: write s3://bucket/folder, gs://..., az://... or file:///folder"
         )
     return found
 

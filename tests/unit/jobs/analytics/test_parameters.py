@@ -21,6 +21,7 @@ def parameters(**given: Any) -> cost.Parameters:
         ("s3://b/r/", "s3://b/r"),
         ("s3a://b", "s3://b"),
         ("gs://b/x", "gs://b/x"),
+        ("az://c", "az://c"),
         ("file:///r", "file:///r"),
     ],
 )
@@ -28,7 +29,7 @@ def test_a_place_is_a_folder_or_bucket(given: str, taken: str) -> None:
     assert parameters(output=given).output == taken
 
 
-@pytest.mark.parametrize("given", ["", "r", "/r", "file://host/r", "file:///", "s3://", "ftp://b/r"])
+@pytest.mark.parametrize("given", ["", "r", "/r", "file://host/r", "file:///", "s3://", "hdfs://n/r", "abfss://c@a/r"])
 def test_what_is_no_place_is_named(given: str) -> None:
     with pytest.raises(JobOptionsError, match=r"output.*expected s3://bucket/folder"):
         parameters(output=given)

@@ -80,7 +80,7 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
 
 
 def test_an_account_in_a_url_is_no_password() -> None:
-    report = {"name": "a", "kind": "cost", "output": "abfss://reports@account.dfs.core.windows.net/orders"}
+    report = {"name": "a", "kind": "cost", "output": "az://reports/orders"}
     manifest = managed_ledger(analytics=[report], spark={"conf": {"spark.jars.repositories": "https://nexus:8443/a@b"}})
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
