@@ -53,6 +53,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 
 LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "operator": operator_scenario.run,
+    "operator expands": operator_scenario.run_expands,
     "operator drains": operator_scenario.run_drains,
     "operator rolls": operator_scenario.run_rolls,
 }

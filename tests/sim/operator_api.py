@@ -19,6 +19,8 @@ from quire_operator.cluster.paths import collection, manifest_path, object_path
 from quire_operator.errors import ConflictError, KubeError
 
 NAMESPACE = "ns"
+STORAGE_CLASS = "local"
+"""Of claims that name none."""
 HOST_LABEL, ZONE_LABEL = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
@@ -136,8 +138,9 @@ class SimKube:
             if there is None or there["metadata"]["uid"] != uid:
                 return
             kind = path.rsplit("/", 2)[-2]
-            if kind == "statefulsets" and orphan:
-                del self.objects[path]
+            if kind == "statefulsets":
+                assert orphan, "its pods would go with it"
+                self.touch(path, there | {"metadata": there["metadata"] | {"deletionTimestamp": "now"}})
                 return
             if kind == "jobs":
                 del self.objects[path]  # its pods are collected
@@ -234,6 +237,11 @@ class Controllers:
         labels = {HOST_LABEL: name, ZONE_LABEL: zone}
         self.kube.put(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
 
+    def add_storage_class(self) -> None:
+        """The default one, whose volumes can grow."""
+        made = {"metadata": {}, "allowVolumeExpansion": True}
+        self.kube.put(f"/apis/storage.k8s.io/v1/storageclasses/{STORAGE_CLASS}", made)
+
     def remove_node(self, name: str) -> None:
         """It is gone, and so are its pods."""
         del self.nodes[name], self.kube.objects[f"/api/v1/nodes/{name}"]
@@ -265,8 +273,15 @@ class Controllers:
         for path, claim in self.kube.of_kind("persistentvolumeclaims"):
             if "deletionTimestamp" in claim["metadata"] and claim["metadata"]["name"].partition("-")[2] not in pods:
                 del self.kube.objects[path]
+            elif "status" in claim:
+                size = claim["spec"]["resources"]["requests"]["storage"]
+                if claim["status"]["capacity"]["storage"] != size:  # grown while it is used
+                    self.kube.touch(path, claim | {"status": claim["status"] | {"capacity": {"storage": size}}})
 
     def _stateful_set(self, path: str, there: Manifest) -> None:
+        if "deletionTimestamp" in there["metadata"]:
+            del self.kube.objects[path]  # around its pods
+            return
         kube, spec, name = self.kube, there["spec"], there["metadata"]["name"]
         wanted = [f"{name}-{ordinal}" for ordinal in range(spec["replicas"])]
         pods = collection("v1", "Pod", NAMESPACE)
@@ -296,8 +311,8 @@ class Controllers:
             if there is not None and "deletionTimestamp" in there["metadata"]:
                 return False
             if there is None:
-                labels = template["metadata"]["labels"]
-                kube.put(path, {"metadata": {"labels": labels}, "spec": _copied(template["spec"])})
+                labels, spec_of = template["metadata"]["labels"], {"storageClassName": STORAGE_CLASS} | template["spec"]
+                kube.put(path, {"metadata": {"labels": labels}, "spec": _copied(spec_of)})
         return True
 
     def _schedule(self, path: str, pod: Manifest) -> None:

@@ -38,6 +38,7 @@ from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
 from quire_operator.reconcile import reconcile_bookie
 from tests.sim.autorecovery_scenario import Cluster
 from tests.sim.disk import SimDisk
+from tests.sim.history import HistoryError
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.operator_api import NAMESPACE, Controllers, SimKube
 from tests.sim.operator_checks import Promises
@@ -197,6 +198,7 @@ class Pool:
         promises.claims = lambda: {one["metadata"]["uid"] for _, one in kube.of_kind("persistentvolumeclaims")}
         operators = Operators(kube, random.Random(world.chance.randrange(1 << 30)), work, world.loop.note)
         pool = cls(world, cluster, kube, Controllers(kube, {}), promises, operators)
+        pool.controllers.add_storage_class()
         for number in range(8):
             pool.controllers.add_node(f"n{number}", f"z{number % zones}")
         pool.apply(replicas)
@@ -209,9 +211,9 @@ class Pool:
         kube.releasing, kube.recording = promises.releasing, promises.recording
         return pool
 
-    def apply(self, replicas: int) -> None:
+    def apply(self, replicas: int, **spec: Any) -> None:
         """A person applies the resources."""
-        wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"})
+        wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"}, **spec)
         self.kube.put(POOL, wanted | {"metadata": {"name": NAME}})
         self.kube.put(managed_ledger_path(NAMESPACE, "orders"), managed_ledger(replication={"ensemble": ENSEMBLE}))
 
@@ -256,7 +258,7 @@ class Pool:
 
     async def delete_and_apply(self, patience_s: float) -> None:
         """A person deletes the resources, and applies them again under the same names once the pods are gone."""
-        replicas = self.kube.objects[POOL]["spec"]["replicas"]
+        spec = self.kube.objects[POOL]["spec"]
         del self.kube.objects[managed_ledger_path(NAMESPACE, "orders")]
         there = self.kube.objects[POOL]
         now = rfc3339(self.world.clock.now_ms() / 1000)
@@ -272,7 +274,14 @@ class Pool:
             assert self.world.loop.time() < end_s, "its pods do not end"
             await asyncio.sleep(1.0)
             self.check()
-        self.apply(replicas)
+        # Volumes never get smaller: whoever applies an older size gets claims that are larger than it.
+        self.apply(spec["replicas"], storage=spec["storage"])
+
+    def change_storage(self, *, size_gib: int, volumes: int) -> None:
+        """Volumes of ledgers, of another size or number."""
+        self.change(
+            storage={"journal": {"size": "10Gi"}, "ledgers": {"size": f"{size_gib}Gi", "volumes": volumes}},
+        )
 
     def lose_node(self, pod: str) -> None:
         """Of a pod, with its volumes; nothing when it is on none yet."""
@@ -317,6 +326,24 @@ class Pool:
         asked = any(REPLACE_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in pods)
         running = [place for place in self.world.bookies.values() if place.running is not None]
         return len(pods) == len(running) == replicas and revisions == set(sets) and not asked
+
+    def check_volumes(self) -> None:
+        """Every pod has the volumes that are asked for, and no other pod has any. HistoryError."""
+        ledgers = self.kube.objects[POOL]["spec"]["storage"]["ledgers"]
+        wanted = {f"ledgers{number}": ledgers["size"] for number in range(ledgers.get("volumes", 1))}
+        claims = [one for _, one in self.kube.of_kind("persistentvolumeclaims")]
+        for pod in (one["metadata"]["name"] for _, one in self.kube.of_kind("pods")):
+            found = {
+                claim["metadata"]["name"].partition("-")[0]: claim["status"]["capacity"]["storage"]
+                for claim in claims
+                if claim["metadata"]["name"].partition("-")[2] == pod
+            }
+            if pod.startswith(f"{NAME}-bookie-") and not wanted.items() <= found.items():
+                raise HistoryError(f"{pod} has {found}, and {wanted} is asked for")
+        (there,) = [one for _, one in self.kube.of_kind("statefulsets")]
+        templates = {one["metadata"]["name"] for one in there["spec"]["volumeClaimTemplates"]}
+        if not wanted.keys() <= templates:
+            raise HistoryError(f"the StatefulSet has {sorted(templates)}, and {sorted(wanted)} are asked for")
 
     # ---- kubelets
     async def _kubernetes(self) -> None:

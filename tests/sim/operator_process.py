@@ -89,6 +89,7 @@ class Operators:
     note: Callable[[str], None]
     links: dict[str, Link] = field(default_factory=dict)
     """By name: those that run."""
+    kills_max: int = 1_000_000
     kills: int = 0
     lost: int = 0
     """Leases."""
@@ -112,7 +113,8 @@ class Operators:
                 await self._life(link)
             except OperatorKilledError:
                 self.kills += 1
-                self.kube.kill_at = self.kube.writes + self.chance.randrange(1, 25)
+                if self.kills < self.kills_max:
+                    self.kube.kill_at = self.kube.writes + self.chance.randrange(1, 25)
             except LeaseLostError as error:
                 self.lost += 1
                 self.note(f"{identity}: {error}")

@@ -20,10 +20,11 @@ from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.operator_pool import Pool
-from tests.sim.operator_trouble import DRAIN_STEPS, PATIENCE_S, REPLACE_STEPS, ROLL_STEPS, Trouble
+from tests.sim.operator_trouble import DRAIN_STEPS, EXPAND_STEPS, PATIENCE_S, REPLACE_STEPS, ROLL_STEPS, Trouble
 from tests.sim.world import World
 
 PLAIN = ("more", "fewer", "roll")
+VOLUMES = ("larger volumes", "more volumes")
 HARMFUL = ("lost", "lost at once", "replace a living one")
 """Of these one at a time: an acknowledgement needs two bookies."""
 SECOND = (*PLAIN, "crash", "call off", "pause", "too few", "metadata away", "stand still", "stand still", "delete")
@@ -62,6 +63,12 @@ DRAINS = Rounds(
     ("metadata away", "metadata away", "too few", "delete", "delete", "lost", "call off", "crash"),
     DRAIN_STEPS,
 )
+EXPANDS = Rounds(
+    2,
+    VOLUMES,
+    ("stand still", "metadata away", "lost", "more", "fewer", "roll", "larger volumes", "delete", "crash"),
+    EXPAND_STEPS,
+)
 ROLLS = Rounds(2, ("roll",), ("stand still", "stand still", "unmended", "metadata away", "lost", "more"), ROLL_STEPS)
 
 
@@ -73,7 +80,7 @@ def drawn(seed: int, rounds: Rounds, *, calm: bool) -> list[list[Wish]]:
     """What happens in each round, one after the other. By the seed alone: what a seed is about can be known unrun."""
     chance = random.Random(seed)
     if calm:
-        plain = [what for what in PLAIN if what in rounds.firsts]
+        plain = [what for what in (*PLAIN, *VOLUMES) if what in rounds.firsts]
         count = rounds.count if rounds is ANY else 1
         return [[(what, "")] for what in chance.sample(plain, min(count, len(plain)))]
     found = []
@@ -92,6 +99,11 @@ async def run_drains(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
 async def run_rolls(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     """One new image after the other, amid what meets a roll."""
     return await run(loop, seed, ROLLS)
+
+
+async def run_expands(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
+    """Volumes that grow and get more, amid what meets the StatefulSet that is made anew around its pods."""
+    return await run(loop, seed, EXPANDS)
 
 
 async def run(loop: SimLoop, seed: int, rounds: Rounds = ANY) -> dict[LedgerId, int]:
@@ -142,6 +154,7 @@ async def run(loop: SimLoop, seed: int, rounds: Rounds = ANY) -> dict[LedgerId, 
         fresh.clear()
         feeding.clear()
         await until_quiet(pool, ", ".join(what for what, _ in wishes))
+    pool.check_volumes()
     await settle(world, everything)
     for ledger, history in everything.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))

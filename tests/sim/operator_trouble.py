@@ -19,6 +19,7 @@ STEP_PATIENCE_S = 300.0
 FEWEST = 4
 DRAIN_STEPS = ("Copying", "Verifying", "Shrinking", "RemovingCookie", "ReleasingClaims")
 ROLL_STEPS = ("Waiting", "Replacing", "Settling")
+EXPAND_STEPS = ("ResizingClaims", "Orphaning", "Recreating")
 REPLACE_STEPS = ("Copying", "Unbinding", "Rejoining", "RemovingCookie")
 
 
@@ -41,6 +42,11 @@ class Trouble:
             pool.change(replicas=max(FEWEST, replicas - 1))
         elif what == "roll":
             pool.change(image=f"quire:{world.chance.randrange(1000)}")
+        elif what in ("larger volumes", "more volumes"):
+            there = pool.kube.objects[POOL]["spec"]["storage"]["ledgers"]
+            more = what == "more volumes"
+            size_gib = int(there["size"].removesuffix("Gi")) + (0 if more else 10)
+            pool.change_storage(size_gib=size_gib, volumes=there.get("volumes", 1) + more)
         elif what.startswith("lost"):
             pool.lose_node(pod)
             if what == "lost at once":
