@@ -15,6 +15,7 @@ from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.options import Mode, SourceOptions, parse_options
 from quire_jobs.source.spans import Split
+from quire_jobs.source.worker_heap import task_begins
 
 if TYPE_CHECKING:
     from quire_jobs.decode.table import TablePlan
@@ -97,4 +98,5 @@ class QuireReader(DataSourceReader):
         if isinstance(partition, Split):
             from quire_jobs.source.reading import read_split
 
+            task_begins()
             yield from read_split(self._options, self._filters, partition, self._table)

@@ -33,6 +33,7 @@ from quire_jobs.source.options import SourceOptions
 from quire_jobs.source.reading import read_split
 from quire_jobs.source.spans import Log, LogName, Split, splits
 from quire_jobs.source.topic_cursors import hold, move, release
+from quire_jobs.source.worker_heap import task_begins
 
 if TYPE_CHECKING:
     from quire_jobs.decode.table import TablePlan
@@ -245,4 +246,5 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As a batch read."""
         if isinstance(partition, Split):
+            task_begins()
             yield from read_split(self._options, Filters(), partition, self._table)

@@ -1,0 +1,34 @@
+"""What is there when the second task of a process begins is left out of collections, once."""
+
+import gc
+import os
+
+import pytest
+
+from quire_jobs.source import worker_heap
+from quire_jobs.source.worker_heap import task_begins
+
+
+def test_from_the_second_task_on_collections_leave_out_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_heap, "_tasks", {})
+    before = gc.get_freeze_count()
+    try:
+        task_begins()
+        assert gc.get_freeze_count() == before
+        task_begins()
+        frozen = gc.get_freeze_count()
+        assert frozen > before
+        later = [[number] for number in range(100)]
+        task_begins()
+        assert len(later) == 100 and gc.get_freeze_count() <= frozen, "only once: later tasks come and go"
+    finally:
+        gc.unfreeze()
+
+
+def test_a_fork_has_tasks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_heap, "_tasks", {})
+    before = gc.get_freeze_count()
+    task_begins()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    task_begins()
+    assert gc.get_freeze_count() == before
