@@ -89,6 +89,15 @@ def due(
     return found
 
 
+def bounds_of(each: Due) -> dict[str, str]:
+    """As options of the source.
+
+    It begins at a position: a ledger that somebody trimmed in spite of the cursor ends the read with DataLossError
+    then, whereas a read from a ledger on would begin at what is left.
+    """
+    return {"startPosition": f"{each.mark.first}:0", "endLedger": str(each.mark.last)}
+
+
 def add_messages(
     spark: "SparkSession",
     where: Mapping[str, str],
@@ -143,8 +152,7 @@ def _add(
     layout: Layout,
     outcome: TableOutcome,
 ) -> None:
-    bounds = {"startLedger": str(each.mark.first), "endLedger": str(each.mark.last)}
-    frame = spark.read.format("quire").options(**options, **bounds).load()
+    frame = spark.read.format("quire").options(**options, **bounds_of(each)).load()
     written = write_frame(frame, target, each.mark, layout=layout)
     if written.repeated:
         outcome.repeated += each.ledgers

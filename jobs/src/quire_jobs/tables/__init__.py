@@ -9,6 +9,7 @@ layout                         partitions, order, sizes of files
 data_files, task_files         Parquet files out of Arrow batches; Spark's tasks that write and read them
 snapshots                      the log of a Parquet table (pure)
 parquet_table, iceberg_table   the two kinds; `table` is what both do
+catalog_errors                 Iceberg catalogs that are away, or wrong
 frames                         DataFrames in and out, streams into tables
 compaction                     small files merged
 """

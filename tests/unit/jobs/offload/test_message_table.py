@@ -11,12 +11,16 @@ import pytest
 
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.position import Position
 from quire_broker.topic.topic_names import TopicName, parse_topic
-from quire_jobs.errors import QuireJobError, SourceUnavailableError
+from quire_jobs.errors import DataLossError, QuireJobError, SourceUnavailableError
 from quire_jobs.job import Problem
 from quire_jobs.main.shown_progress import LineProgress
 from quire_jobs.offload import message_table
-from quire_jobs.offload.message_table import Due, TableOutcome, add_messages, due, message_layout
+from quire_jobs.offload.message_table import Due, TableOutcome, add_messages, bounds_of, due, message_layout
+from quire_jobs.source.bounds import check_positions, start_of
+from quire_jobs.source.options import parse_options
+from quire_jobs.source.spans import Log, LogName, Span
 from quire_jobs.tables import TableTarget
 from quire_jobs.tables.marks import LedgerRange
 
@@ -60,6 +64,18 @@ def test_empty_ledgers_join_and_are_nothing_alone() -> None:
     records = [offloaded_record(1, entries=1, size_bytes=1), empty, offloaded_record(3, entries=1, size_bytes=1)]
     assert ranges(plan(records)) == [(1, 3, None)]
     assert plan([empty]) == []
+
+
+def test_a_ledger_that_is_gone_in_spite_of_the_cursor_ends_the_read() -> None:
+    (each,) = plan([offloaded_record(number, entries=10, size_bytes=1) for number in (3, 5)])
+    options = parse_options({"metadata": "etcd://h:1", "topic": str(TOPIC), **bounds_of(each)})
+    name = LogName(NAME, str(TOPIC), -1)
+    spans = (Span(3, 0, 9, 1), Span(5, 0, 9, 1))
+    assert start_of(Log(name, spans, (3, 5)), options) == Position(3, 0)
+    trimmed = Log(name, spans[1:], (5,))
+    check_positions([trimmed], options)
+    with pytest.raises(DataLossError, match="ledger 3, with position 3:0, was trimmed"):
+        start_of(trimmed, options)
 
 
 class Steps:
