@@ -1,8 +1,11 @@
 """The kind `backlog`: what cursors have still to acknowledge, their holes, and when they drain or the disks fill.
 
-Each run keeps what it saw in `<output>/backlog/observations`; forecasts are made of what several runs saw.
+Each run keeps what it saw in `<output>/backlog/observations`; forecasts are made of what several runs saw. An
+observation is of the time at which it was made: a run of a schedule's slot that is made up for later sees the cluster
+as it is by then, and not as it was.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -71,19 +74,23 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         frame(spark, read.cursors, columns.CURSORS),
         frame(spark, read.acked, columns.ACKED),
         frame(spark, bookies, columns.BOOKIES),
+        time.time(),
     )
     problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
     return judged(spark, output, parameters, seen, problems, progress)
 
 
 class Seen:
-    """The tables that this analysis is of."""
+    """The tables that this analysis is of. `at_s`: when they were read, in seconds since 1970."""
 
-    def __init__(self, ledgers: "DataFrame", cursors: "DataFrame", acked: "DataFrame", bookies: "DataFrame") -> None:
+    def __init__(
+        self, ledgers: "DataFrame", cursors: "DataFrame", acked: "DataFrame", bookies: "DataFrame", at_s: float
+    ) -> None:
         self.ledgers = ledgers
         self.cursors = cursors
         self.acked = acked
         self.bookies = bookies
+        self.at_s = at_s
 
 
 def judged(
@@ -107,23 +114,24 @@ def judged(
     holes = figures.holes(seen.ledgers, seen.cursors.where(chosen), seen.acked.where(chosen), now_s).persist()
     kept = [rates, backlogs, holes]
     try:
-        observed = [one.persist() for one in _observe(spark, output, now_s, backlogs, seen.bookies)]
+        observed = [one.persist() for one in _observe(spark, output, seen.at_s, backlogs, seen.bookies)]
         kept += observed
         past_cursors, past_bookies = observed
-        cursor_trends = figures.trend(past_cursors, ["topic", "partition", "cursor"], "backlog", now_s, window_s)
-        bookie_trends = figures.trend(past_bookies, ["bookie"], "used_bytes", now_s, window_s)
+        cursor_trends = figures.trend(past_cursors, ["topic", "partition", "cursor"], "backlog", seen.at_s, window_s)
+        bookie_trends = figures.trend(past_bookies, ["bookie"], "used_bytes", seen.at_s, window_s)
         known = seen.bookies.where("total_bytes IS NOT NULL").count()
         stored_per_s = rates.agg(F.sum("stored_bytes_per_s")).collect()[0][0] or 0.0
         per_bookie = F.lit(stored_per_s / known if known else 0.0)
-        drains = figures.drains(backlogs, cursor_trends, now_s).join(rates, "topic", "left")
+        drains = figures.drains(backlogs, cursor_trends, seen.at_s).join(rates, "topic", "left")
         drains = drains.orderBy(F.desc("backlog_bytes"), "topic", "partition", "cursor").persist()
-        fills = figures.fills(seen.bookies, bookie_trends, per_bookie, now_s).orderBy("fills_in_s", "bookie").persist()
+        fills = figures.fills(seen.bookies, bookie_trends, per_bookie, seen.at_s)
+        fills = fills.orderBy("fills_in_s", "bookie").persist()
         kept += [drains, fills]
         cursor_rows = [row.asDict() for row in drains.collect()]
         bookie_rows = [row.asDict() for row in fills.collect()]
         hole_rows = [row.asDict() for row in holes.orderBy(F.desc("age_s")).limit(200).collect()]
         at = seconds(F.col("observed_at"))
-        past = past_cursors.where(at >= F.lit(now_s - window_s)).withColumn("at_s", at).orderBy("at_s")
+        past = past_cursors.where(at >= F.lit(seen.at_s - window_s)).withColumn("at_s", at).orderBy("at_s")
         past_rows = [row.asDict() for row in past.limit(20_000).collect()]
         findings = Findings(
             {"cursors": drains, "holes": holes.orderBy(*HOLES_BY), "bookies": fills, "rates": rates.orderBy("topic")},
@@ -151,14 +159,14 @@ def _pattern(topics: Sequence[str]) -> str:
 
 
 def _observe(
-    spark: "SparkSession", output: Output, now_s: float, backlogs: "DataFrame", bookies: "DataFrame"
+    spark: "SparkSession", output: Output, at_s: float, backlogs: "DataFrame", bookies: "DataFrame"
 ) -> list["DataFrame"]:
     """What this run and all others saw, of cursors and of bookies; and keep what this one saw."""
     from datetime import UTC, datetime
 
     from pyspark.sql import functions as F
 
-    seen = (F.lit(datetime.fromtimestamp(now_s, UTC)).alias("observed_at"), F.lit(output.run).alias("run"))
+    seen = (F.lit(datetime.fromtimestamp(at_s, UTC)).alias("observed_at"), F.lit(output.run).alias("run"))
     cursors = backlogs.select(*seen, "topic", "partition", "cursor", "backlog", "backlog_bytes")
     used = (F.col("total_bytes") - F.col("free_bytes")).alias("used_bytes")
     disks = bookies.where("total_bytes IS NOT NULL").select(*seen, "bookie", used)

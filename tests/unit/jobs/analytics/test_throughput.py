@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def test_messages_of_a_table_of_ours_are_those_that_its_log_names(spark: SparkSe
 def test_bounds_of_time_leave_out_what_is_outside(spark: SparkSession, table: str, tmp_path: Path) -> None:
     given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2026-11-22T11:00:00Z")
     assert throughput.run(spark, given, QuietProgress()).counts["messages"] == 2
+
+
+def test_messages_after_a_slot_that_is_made_up_for_late_have_no_wrong_clocks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    rows = [{"publish_time": now - timedelta(hours=hours)} for hours in (20, 1)] + [
+        {"publish_time": now + timedelta(hours=5)}
+    ]
+    messages(spark, *rows).write.parquet(f"file://{tmp_path}/messages")
+    slot = (now - timedelta(hours=10)).isoformat()
+    given = parameters(messages=f"file://{tmp_path}/messages", output=f"file://{tmp_path}/out", asOf=slot)
+    assert throughput.run(spark, given, QuietProgress()).counts["without_usable_time"] == 1, "the one of the future"
 
 
 def test_no_message_at_all_is_a_failed_run_with_a_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
