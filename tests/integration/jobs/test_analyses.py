@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from quire_jobs.analytics import audit
 from quire_jobs.analytics.output import Output
 from quire_jobs.analytics.parameters import AnalysisParameters
-from quire_jobs.errors import QuireJobError
+from quire_jobs.errors import NotFoundError, QuireJobError
 from quire_jobs.job import JobParameters, Outcome, Summary, parse_parameters
 from quire_jobs.main.kinds import load_kind
 from quire_jobs.tables import TableFormat, iceberg_table, open_table
@@ -171,6 +171,21 @@ def test_keys_are_counted_over_partitions(analyses: Analyses, publish: Callable[
     curve = analyses.rows("keys", "curves")
     assert [(each["keys_so_far"], each["messages_each"]) for each in curve] == [(1, 30), (2, 15), (3, 5)]
     assert "k0" not in analyses.text("keys", "metrics.prom") and 'key="' not in analyses.text("keys", "metrics.prom")
+
+
+def test_a_schedule_reads_its_last_hours_and_goes_on_where_nothing_is(analyses: Analyses) -> None:
+    nobody = "public/default/nobody-*"
+    hour = analyses.run("keys", topics=[NAME, nobody], last="1h", runId="hour")
+    assert hour.outcome is Outcome.SUCCEEDED and hour.counts["messages"] == MESSAGES
+    assert hour.notes == [f"no topic matches {nobody} yet"]
+    before = analyses.run("keys", last="1h", asOf=(analyses.began - timedelta(days=1)).isoformat(), runId="before")
+    assert before.outcome is Outcome.SUCCEEDED and before.counts["messages"] == 0
+    assert len(before.notes) == 1 and before.notes[0].startswith(f"no message in {NAME}, published from")
+    none = analyses.run("keys", topics=[nobody], last="1h", runId="none", http=analyses.cluster.process.http)
+    assert none.outcome is Outcome.SUCCEEDED and none.notes == [f"no topic matches {nobody} yet"]
+    assert analyses.rows("keys", "topics", runId="none") == []
+    with pytest.raises(NotFoundError, match="there is no topic persistent://public/default/nobody"):
+        analyses.run("keys", topics=["public/default/nobody"])
 
 
 def order(*, note: bool) -> Any:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics import message_subject
+from quire_jobs.analytics.message_subject import subject
 from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
@@ -14,10 +16,12 @@ from quire_jobs.analytics.report.frame import COLOURS
 from quire_jobs.analytics.report.markup import shortened
 from quire_jobs.analytics.report.page import Advice, Cell, Level, Page, Section, Table, Tile
 from quire_jobs.analytics.report.units import bytes_text, count_text, factor_text, percent_text
-from quire_jobs.job import Problem, Progress, Summary
+from quire_jobs.job import Progress, Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from quire_jobs.analytics.reading import Messages
 
 KIND = "keys"
 _UNEVEN = 2.0
@@ -42,14 +46,14 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         return judged(output, parameters, messages, progress)
 
 
-def judged(output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress) -> Summary:
+def judged(output: Output, parameters: Parameters, messages: "Messages", progress: Progress) -> Summary:
     """The analysis of messages."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import keys as figures
 
     progress.begin("reading messages", None, "messages")
-    counts = figures.by_key(messages).persist()
+    counts = figures.by_key(messages.rows).persist()
     try:
         topics = figures.by_topic(counts).orderBy(F.desc("messages"), "topic")
         topic_rows = [row.asDict() for row in topics.collect()]
@@ -67,13 +71,13 @@ def judged(output: Output, parameters: Parameters, messages: "DataFrame", progre
         curve_rows = [row.asDict() for row in curve.where(F.col("topic").isin(chosen[:COLOURS])).collect()]
         partitions = figures.by_partition(counts).orderBy("topic", "partition")
         partition_rows = [row.asDict() for row in partitions.where(F.col("topic").isin(chosen)).collect()]
+        said = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
         findings = Findings(
             {"topics": topics, "hot_keys": hot, "partitions": partitions, "curves": curve},
-            page(parameters, topic_rows, hot_rows, curve_rows, partition_rows),
+            page(parameters, topic_rows, hot_rows, curve_rows, partition_rows, said),
             totals(topic_rows, hot_rows, parameters.hot_share),
             gauges(topic_rows),
-            [] if topic_rows else [Problem(subject="messages", reason="there is no message in what was asked for")],
-            done=len(topic_rows),
+            notes=said,
         )
         return publish(output, findings, progress)
     finally:
@@ -105,16 +109,21 @@ def gauges(topics: Sequence[Row]) -> list[Gauge]:
 
 
 def page(
-    parameters: Parameters, topics: Sequence[Row], hot: Sequence[Row], curve: Sequence[Row], partitions: Sequence[Row]
+    parameters: Parameters,
+    topics: Sequence[Row],
+    hot: Sequence[Row],
+    curve: Sequence[Row],
+    partitions: Sequence[Row],
+    said: Sequence[str] = (),
 ) -> Page:
-    """The report."""
+    """The report. `said`: notes of the run."""
     total = totals(topics, hot, parameters.hot_share)
     first = hot[0] if hot else None
     return Page(
         "Keys",
-        parameters.messages or ", ".join(parameters.topics),
+        subject(parameters),
         parameters.now_s,
-        advice(topics, hot, partitions, parameters.hot_share),
+        message_subject.advice(said) + (advice(topics, hot, partitions, parameters.hot_share) if topics else []),
         [
             Tile("Messages", count_text(total["messages"]), f"in {count_text(total['topics'])} topics"),
             Tile("Keys", count_text(total["keys"]), "counted in each topic"),
@@ -241,10 +250,6 @@ def _table(topics: Sequence[Row]) -> Table:
 
 def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row], hot_share: float) -> list[Advice]:
     """What stands out, and what to do about it."""
-    if not topics:
-        return [
-            Advice(Level.WATCH, "There is no message.", "Look at the names of the topics and at the bounds of time.")
-        ]
     found = [
         Advice(
             Level.ACT,

@@ -1,15 +1,17 @@
 """What the kinds of analyses are told, apart from what is particular to each. Imports no Spark."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from quire_jobs.job import JobParameters
+from quire_jobs.quantities import Duration
 
 _PLACE: Final = re.compile(r"(?:s3|gs|az)://[^/@?#]+(?:/[^?#]*)?|file:///[^?#]+")
+_LAST_S_MAX: Final = 100 * 365 * 86400.0
 _NAMESPACE: Final = re.compile(r"[^./]+(?:\.[^./]+)+")
 
 
@@ -100,6 +102,12 @@ class MessageParameters(AnalysisParameters):
     )
     start_time: Moment = Field(default=None, description="Only messages published at this time or later, ISO 8601.")
     end_time: Moment = Field(default=None, description="Only messages published before this time, ISO 8601.")
+    last: Duration | None = Field(
+        default=None,
+        gt=0,
+        le=_LAST_S_MAX,
+        description="Only messages published in this time before asOf, e.g. 24h; instead of startTime and endTime.",
+    )
 
     @model_validator(mode="after")
     def _names_messages(self) -> "MessageParameters":
@@ -107,8 +115,18 @@ class MessageParameters(AnalysisParameters):
             raise ValueError("give either topics, to read the cluster, or messages, a table of them")
         if self.topics and not self.metadata:
             raise ValueError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+        if self.last is not None and (self.start_time or self.end_time):
+            raise ValueError("last says from when to when: leave out startTime and endTime, or last")
         if self.start_time and self.end_time and self.start_time >= self.end_time:
             raise ValueError(
                 f"startTime {self.start_time.isoformat()} is not before endTime {self.end_time.isoformat()}"
             )
         return self
+
+    @property
+    def bounds(self) -> tuple[datetime | None, datetime | None]:
+        """Messages count that were published at the first time or later, and before the second; None: no bound."""
+        if self.last is None:
+            return self.start_time, self.end_time
+        end = datetime.fromtimestamp(self.now_s, UTC)
+        return end - timedelta(seconds=self.last), end

@@ -5,7 +5,7 @@ What the driver asks of the cluster it asks at the beginning; its connections ar
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,10 @@ from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameter
 from quire_jobs.errors import JobOptionsError, NotFoundError
 from quire_jobs.job import job_name
 from quire_jobs.source import held, register
+from quire_jobs.source.catalog import logs_named
 from quire_jobs.source.cluster import Cluster, ClusterAddress, SourceConfig, open_cluster, told
 from quire_jobs.source.loop_thread import shared_loop
+from quire_jobs.source.options import parse_options
 from quire_jobs.source.task_cluster import SharedAddress, task_cluster
 from quire_jobs.tables import TableFormat, TableTarget, read_frame
 
@@ -38,7 +40,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PLACES: Final = ("s3://", "gs://", "az://", "file://")
-TIME_OPTIONS: Final = (("startTime", "start_time"), ("endTime", "end_time"))
+_PUBLISHED: Final = "publish_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What an analysis of messages reads. `unmatched`: patterns that no topic matches yet."""
+
+    rows: "DataFrame"
+    unmatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +114,60 @@ def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructTyp
 @contextmanager
 def read_messages(
     spark: "SparkSession", kind: str, parameters: MessageParameters, names: tuple[str, ...]
-) -> "Iterator[DataFrame]":
+) -> "Iterator[Messages]":
     """The columns `names` of the messages that the parameters mean; with `http` nothing of them is trimmed until the
-    block ends. JobOptionsError: the table lacks some of them. Errors of `quire_jobs.source.held`.
+    block ends. JobOptionsError: the table lacks some of them. NotFoundError: there is no topic of a name that is no
+    pattern. Errors of `quire_jobs.source.held`.
     """
     from pyspark.sql import functions as F
 
+    start, end = parameters.bounds
+    bounded = start is not None or end is not None
+    needed = (*names, _PUBLISHED) if bounded and _PUBLISHED not in names else names
+    unmatched = () if parameters.messages else _unmatched(parameters)
     with ExitStack() as holding:
         if parameters.messages:
-            found = _from_table(spark, parameters, names)
+            found = _from_table(spark, parameters, needed)
         else:
-            found = _from_cluster(spark, kind, parameters, names, holding)
-        published = F.col("publish_time")
-        if parameters.start_time is not None:
-            found = found.where(published >= F.lit(parameters.start_time))
-        if parameters.end_time is not None:
-            found = found.where(published < F.lit(parameters.end_time))
-        yield found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
+            present = [topic for topic in parameters.topics if topic not in unmatched]
+            found = _from_cluster(spark, kind, parameters, present, needed, holding)
+        published = F.col(_PUBLISHED)
+        if start is not None:
+            found = found.where(published >= F.lit(start))
+        if end is not None:
+            found = found.where(published < F.lit(end))
+        rows = found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
+        yield Messages(rows, unmatched)
+
+
+def _is_pattern(topic: str) -> bool:
+    return "*" in topic or "?" in topic
+
+
+def _subject(topic: str) -> dict[str, str]:
+    """The option of the source that means it."""
+    return {"topics" if _is_pattern(topic) else "topic": topic}
+
+
+def _unmatched(parameters: MessageParameters) -> tuple[str, ...]:
+    """The patterns that no topic matches. NotFoundError: a topic that was named is not there."""
+    given = {"metadata": parameters.metadata}
+    asked = {topic: parse_options(given | _subject(topic)) for topic in parameters.topics}
+
+    async def work() -> tuple[str, ...]:
+        found = []
+        async with open_cluster(parameters) as cluster:
+            for topic, options in asked.items():
+                try:
+                    await logs_named(cluster, options)
+                except NotFoundError:
+                    if not _is_pattern(topic):
+                        raise
+                    found.append(topic)
+        return tuple(found)
+
+    with told():
+        return shared_loop().run(work)
 
 
 def _from_table(spark: "SparkSession", parameters: MessageParameters, names: tuple[str, ...]) -> "DataFrame":
@@ -160,24 +207,31 @@ def _parquet(spark: "SparkSession", url: str) -> "DataFrame":
 
 
 def _from_cluster(
-    spark: "SparkSession", kind: str, parameters: MessageParameters, names: tuple[str, ...], holding: ExitStack
+    spark: "SparkSession",
+    kind: str,
+    parameters: MessageParameters,
+    topics: Sequence[str],
+    names: tuple[str, ...],
+    holding: ExitStack,
 ) -> "DataFrame":
+    """Of topics that are there; no rows where none is."""
     from functools import reduce
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
+    if not topics:
+        return frame(spark, [], StructType([columns.MESSAGES[name] for name in names]))
     register(spark)
     # Not of the run: what one that was killed left on the topics, the next one of the same job removes.
     whose = type(parameters).model_construct(output=parameters.output, topics=parameters.topics)
     usual = {"metadata": parameters.metadata, "mode": "messages", "columns": ",".join(names)}
     usual |= {"config": parameters.config, "http": parameters.http}
-    for option, name in TIME_OPTIONS:
-        moment = getattr(parameters, name)
+    for option, moment in zip(("startTime", "endTime"), parameters.bounds, strict=True):
         usual[option] = "" if moment is None else moment.isoformat()
     frames = []
-    for topic in parameters.topics:
-        options = {"topics" if "*" in topic or "?" in topic else "topic": topic}
-        options |= {key: value for key, value in usual.items() if value}
+    for topic in topics:
+        options = _subject(topic) | {key: value for key, value in usual.items() if value}
         if parameters.http:
             options = holding.enter_context(held({**options, "jobId": job_name(kind, whose)}))
         frames.append(spark.read.format("quire").options(**options).load())

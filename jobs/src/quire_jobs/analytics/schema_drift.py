@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics import message_subject
+from quire_jobs.analytics.message_subject import subject
 from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, publish
@@ -17,7 +19,9 @@ from quire_jobs.job import Problem, Progress, Summary
 from quire_jobs.quantities import Duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from quire_jobs.analytics.reading import Messages
 
 KIND = "schema-drift"
 _STATES = ("current", "old", "unknown", "without schema")
@@ -44,7 +48,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
 
 
 def judged(
-    spark: "SparkSession", output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress
+    spark: "SparkSession", output: Output, parameters: Parameters, messages: "Messages", progress: Progress
 ) -> Summary:
     """The analysis of messages."""
     from quire_jobs.analytics import columns
@@ -52,7 +56,7 @@ def judged(
     from quire_jobs.analytics.reading import frame
 
     progress.begin("reading messages", None, "messages")
-    used = figures.usage(messages).persist()
+    used = figures.usage(messages.rows).persist()
     try:
         topics = [row["topic"] for row in used.select("topic").distinct().collect()]
         definitions, unknown = _definitions(parameters, topics)
@@ -64,18 +68,18 @@ def judged(
         progress.advance(sum(row["messages"] for row in version_rows))
         schema = "topic string, version long, field string, what string, before string, after string, breaks string"
         problems = [Problem(subject=topic, reason=why, retry_helps=True) for topic, why in unknown.items()]
-        if not topics:
-            problems.append(Problem(subject="messages", reason="there is no message in what was asked for"))
+        said = message_subject.notes(parameters, messages.unmatched, empty=not topics)
         findings = Findings(
             {
                 "versions": versions.drop("first_s", "last_s"),
                 "changes": spark.createDataFrame(rows, schema).orderBy("topic", "version", "field"),
                 "laggards": lagging,
             },
-            page(parameters, version_rows, rows, lagging_rows),
+            page(parameters, version_rows, rows, lagging_rows, said),
             totals(version_rows, rows, lagging_rows),
             gauges(version_rows),
             problems,
+            said,
             done=len(topics),
         )
         return publish(output, findings, progress)
@@ -84,8 +88,8 @@ def judged(
 
 
 def _definitions(parameters: Parameters, topics: Sequence[str]) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
-    """What the registry has; without a cluster nothing."""
-    if not parameters.metadata:
+    """What the registry has; without a cluster, or where nothing was written, nothing."""
+    if not parameters.metadata or not topics:
         return [], {}
     from quire_jobs.analytics.reading import ask_cluster
     from quire_jobs.analytics.schema_tables import read_definitions
@@ -154,15 +158,19 @@ def _version(row: Row) -> str:
 
 
 def page(
-    parameters: Parameters, versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagging: Sequence[Row]
+    parameters: Parameters,
+    versions: Sequence[Row],
+    differences: Sequence[tuple[Any, ...]],
+    lagging: Sequence[Row],
+    said: Sequence[str] = (),
 ) -> Page:
-    """The report."""
+    """The report. `said`: notes of the run."""
     total = totals(versions, differences, lagging)
     return Page(
         "Schema drift",
-        parameters.messages or ", ".join(parameters.topics),
+        subject(parameters),
         parameters.now_s,
-        advice(versions, differences, lagging),
+        message_subject.advice(said) + (advice(versions, differences, lagging) if versions else []),
         [
             Tile("Versions", count_text(total["versions"]), f"in {count_text(total['topics'])} topics"),
             Tile("Of old versions", count_text(total["messages_of_old_versions"]), "messages"),
@@ -251,10 +259,6 @@ def _lag_section(lagging: Sequence[Row]) -> Section:
 
 def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagging: Sequence[Row]) -> list[Advice]:
     """What stands out, and what to do about it."""
-    if not versions:
-        return [
-            Advice(Level.WATCH, "There is no message.", "Look at the names of the topics and at the bounds of time.")
-        ]
     found = [
         Advice(
             Level.ACT,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from quire_jobs.analytics import message_subject
+from quire_jobs.analytics.message_subject import subject
 from quire_jobs.analytics.output import Output, open_output
 from quire_jobs.analytics.parameters import MessageParameters
 from quire_jobs.analytics.publishing import Findings, Gauge, of_rows, publish
@@ -23,11 +25,13 @@ from quire_jobs.analytics.report.units import (
     rate_text,
     time_text,
 )
-from quire_jobs.job import Problem, Progress, Summary
+from quire_jobs.job import Progress, Summary
 from quire_jobs.quantities import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from quire_jobs.analytics.reading import Messages
 
 KIND = "throughput"
 _SPIKE = 10.0
@@ -60,7 +64,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
 
 
 def judged(
-    spark: "SparkSession", output: Output, parameters: Parameters, messages: "DataFrame", progress: Progress
+    spark: "SparkSession", output: Output, parameters: Parameters, messages: "Messages", progress: Progress
 ) -> Summary:
     """The analysis of messages."""
     from pyspark.sql import functions as F
@@ -70,7 +74,7 @@ def judged(
     progress.begin("reading messages", None, "messages")
     # A slot that is made up for late finds messages that were published after it: no wrong clocks.
     latest_s = max(parameters.now_s, time.time())
-    skewed = figures.with_skew(messages, _spans(spark, parameters), latest_s)
+    skewed = figures.with_skew(messages.rows, _spans(spark, parameters), latest_s)
     minutes = figures.by_minute(skewed, parameters.clock_tolerance).persist()
     try:
         hours = figures.by_hour(minutes).orderBy("topic", "hour_s")
@@ -83,14 +87,14 @@ def judged(
         sizes = figures.sizes(minutes).orderBy("size_from")
         size_rows = [row.asDict() for row in sizes.collect()]
         tables = {"topics": topics.drop("peak_minute_s"), "hours": hours.drop("hour_s"), "sizes": sizes}
+        said = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
         findings = Findings(
             tables,
-            page(parameters, topic_rows, hour_rows, day_rows, size_rows),
+            page(parameters, topic_rows, hour_rows, day_rows, size_rows, said),
             counts(topic_rows),
             gauges(topic_rows),
-            [] if topic_rows else [Problem(subject="messages", reason="there is no message in what was asked for")],
+            notes=said,
             details={"busiest": busiest},
-            done=len(topic_rows),
         )
         return publish(output, findings, progress)
     finally:
@@ -134,17 +138,22 @@ def gauges(topics: Sequence[Row]) -> list[Gauge]:
 
 
 def page(
-    parameters: Parameters, topics: Sequence[Row], hours: Sequence[Row], days: Sequence[Row], sizes: Sequence[Row]
+    parameters: Parameters,
+    topics: Sequence[Row],
+    hours: Sequence[Row],
+    days: Sequence[Row],
+    sizes: Sequence[Row],
+    said: Sequence[str] = (),
 ) -> Page:
-    """The report."""
+    """The report. `said`: notes of the run."""
     total = counts(topics)
     peak = max(topics, key=lambda row: row["peak_bytes_per_s"] or 0, default=None)
     shown = [row["topic"] for row in topics[: min(_SERIES, parameters.top)]]
     return Page(
         "Throughput",
-        parameters.messages or ", ".join(parameters.topics),
+        subject(parameters),
         parameters.now_s,
-        advice(topics, parameters.clock_tolerance),
+        message_subject.advice(said) + (advice(topics, parameters.clock_tolerance) if topics else []),
         [
             Tile("Messages", count_text(total["messages"]), f"in {count_text(total['topics'])} topics"),
             Tile("Payload", bytes_text(total["size_bytes"])),
@@ -185,16 +194,7 @@ def page(
                 ),
                 _table(topics),
             ),
-            Section(
-                "How large messages are",
-                "Number of messages by size of payload, in powers of two.",
-                histogram(
-                    [(bytes_text(row["size_from"]), row["messages"]) for row in sizes],
-                    count_text,
-                    label="Messages by size",
-                    title="from this size to the next",
-                ),
-            ),
+            _size_section(sizes),
         ],
         [
             "Times are those that producers put into messages, in UTC. A time further than "
@@ -202,6 +202,19 @@ def page(
             "is taken for a wrong clock: the message counts, but is in no rate and no hour.",
             "Sizes are of payloads after decompression; quantiles are estimated within 1 % of rank (KLL sketches).",
         ],
+    )
+
+
+def _size_section(sizes: Sequence[Row]) -> Section:
+    return Section(
+        "How large messages are",
+        "Number of messages by size of payload, in powers of two.",
+        histogram(
+            [(bytes_text(row["size_from"]), row["messages"]) for row in sizes],
+            count_text,
+            label="Messages by size",
+            title="from this size to the next",
+        ),
     )
 
 
@@ -235,10 +248,6 @@ def _table(topics: Sequence[Row]) -> Table:
 
 def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
     """What stands out, and what to do about it."""
-    if not topics:
-        return [
-            Advice(Level.WATCH, "There is no message.", "Look at the names of the topics and at the bounds of time.")
-        ]
     found: list[Advice] = []
     for row in topics:
         name = shortened(row["topic"])

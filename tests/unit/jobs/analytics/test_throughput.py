@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from quire_jobs.analytics import throughput
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import Outcome, parse_parameters
-from quire_jobs.tables import Layout, TableTarget, once_per_run, write_frame
+from quire_jobs.tables import Layout, TableTarget, once_per_run, read_frame, write_frame
 from tests.unit.jobs.analytics.conftest import at
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 from tests.unit.jobs.analytics.small_tables import messages
@@ -103,11 +103,17 @@ def test_messages_after_a_slot_that_is_made_up_for_late_have_no_wrong_clocks(
     assert throughput.run(spark, given, QuietProgress()).counts["without_usable_time"] == 1, "the one of the future"
 
 
-def test_no_message_at_all_is_a_failed_run_with_a_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
-    given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2027-01-01T00:00:00Z")
+def test_no_message_at_all_is_told_and_is_no_fault(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2027-01-01T00:00:00Z", runId="r")
     summary = throughput.run(spark, given, QuietProgress())
-    assert summary.outcome is Outcome.FAILED
-    assert "There is no message" in (tmp_path / "out/throughput/report.html").read_text()
+    assert summary.outcome is Outcome.SUCCEEDED and summary.counts["messages"] == 0
+    (note,) = summary.notes
+    assert note.startswith(f"no message in {table}, published from 2027-01-01")
+    assert "No message in file:" in (tmp_path / "out/throughput/report.html").read_text()
+    assert json.loads((tmp_path / "out/throughput/summary.json").read_text())["notes"] == [note]
+    for name in ("topics", "hours", "sizes"):
+        target = TableTarget.parse("parquet", f"file://{tmp_path}/out/throughput/r/tables/{name}")
+        assert read_frame(spark, target).count() == 0, "a table without rows, and with its columns"
 
 
 @pytest.mark.parametrize(
