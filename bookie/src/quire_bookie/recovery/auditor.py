@@ -87,7 +87,9 @@ class Auditor:
                 _log.info("this process is the auditor")
                 self.leads = True
                 try:
-                    await self._lead()
+                    # In a task that ends with it: a TaskGroup that failed leaves its task marked as being cancelled,
+                    # and Python before 3.11.3 takes the next timeout there for that. Nobody would be auditor then.
+                    await asyncio.get_running_loop().create_task(self._lead(), name="auditor's term")
                 except* MetadataError as errors:
                     # Leave it to whoever can reach the store; win again when that is us.
                     _log.warning("no auditor any more: %s", errors.exceptions[0])

@@ -7,6 +7,8 @@ auto-recovery would look like one.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
@@ -45,9 +47,9 @@ class RunningAutoRecovery:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.workers.run(), name="replication workers")
+            group.create_task(_for_good(self.workers.run(), "replication workers"))
             if self.auditor is not None:
-                group.create_task(self.auditor.run(), name="auditor")
+                group.create_task(_for_good(self.auditor.run(), "auditor"))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or self.failed.done():
@@ -63,6 +65,21 @@ class RunningAutoRecovery:
         if self.auditor is not None:
             await self.auditor.resign()
         await self.access.close()
+
+
+async def _for_good(part: Coroutine[Any, Any, None], what: str) -> None:
+    """Until it is cancelled from outside. RuntimeError when it ends else: half of it is not left running."""
+    task = asyncio.get_running_loop().create_task(part, name=what)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+    if task.cancelled():
+        raise RuntimeError(f"{what}: cancelled by nobody")
+    task.result()
+    raise RuntimeError(f"{what}: ended by itself")
 
 
 async def start_auto_recovery(

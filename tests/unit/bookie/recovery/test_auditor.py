@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.election import Election, current_leader
 from quire_bookie.metadata.layout import cookie_path, ledger_path
 from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.metadata.recovery_controls import CheckKind, RecoveryControls
 from quire_bookie.model import LedgerId, LedgerState
 from quire_bookie.recovery.auditor import Auditor
+from quire_bookie.recovery.process import _for_good
 from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
 
 QUIET = replace(SETTINGS, check_interval_s=0, audit_interval_s=0, lost_bookie_delay_s=60)
@@ -248,3 +253,57 @@ def test_the_placement_is_looked_at_at_its_interval() -> None:
             assert await RecoveryControls(cluster.access.metadata).last_check_ms(CheckKind.PLACEMENT) is not None
 
     run(scenario, settings=replace(QUIET, placement_check_interval_s=30))
+
+
+class LostOnce(Election):
+    """Cannot ask, the first time, whether it still leads; what its candidate's task looks like when it stands."""
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*words)  # type: ignore[arg-type]
+        self.stood: list[int] = []
+        self.lost = False
+
+    async def win(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.stood.append(task.cancelling())
+        await super().win()
+
+    async def still_leads(self) -> bool:
+        if not self.lost:
+            self.lost = True
+            raise MetadataUnavailableError("away, for this test")
+        return await super().still_leads()
+
+
+def test_who_lost_its_office_stands_again_as_a_task_that_nobody_cancels() -> None:
+    """Before 3.11.3 Python takes a timeout in a task that is marked so for a cancellation, and there is no auditor."""
+
+    async def scenario(cluster: SmallCluster) -> None:
+        store = cluster.access.metadata
+        election = LostOnce(store, "test")
+        auditor = Auditor(cluster.access, election, RecoveryControls(store), cluster.stats)
+        task = asyncio.ensure_future(auditor.run())
+        await asyncio.sleep(60)
+        assert election.lost and auditor.leads
+        assert election.stood == [0, 0]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(scenario, settings=QUIET)
+
+
+async def _ends() -> None:
+    await asyncio.sleep(1)
+
+
+async def _is_cancelled_by_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("part", "why"), [(_ends, "ended by itself"), (_is_cancelled_by_itself, "cancelled by nobody")]
+)
+async def test_a_part_that_ends_unasked_ends_the_whole(part: Callable[[], Coroutine[Any, Any, None]], why: str) -> None:
+    with pytest.raises(RuntimeError, match=f"auditor: {why}"):
+        await _for_good(part(), "auditor")
