@@ -254,6 +254,9 @@ def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, s
         with pytest.raises(NotFoundError) as raised:
             shared_loop().run(lambda parameters=parameters: _planned(parameters, target))  # type: ignore[misc]
         assert said in str(raised.value)
+    quiet = parse_parameters(Parameters, {**given, "topics": ["public/quiet/*"]})
+    planned, _ = shared_loop().run(lambda: _planned(quiet, target))
+    assert (planned.topics, planned.ledgers, planned.unmatched) == ((), (), ("public/quiet/*",)), "they may come"
 
 
 def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(world: World, stock: Any) -> None:

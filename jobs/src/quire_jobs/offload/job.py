@@ -178,8 +178,8 @@ async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan,
             raise JobOptionsError(
                 f"metadata = {parameters.metadata}: it holds no cluster yet, or one that is being restored"
             )
-        topics = await topics_named(cluster, wanted)
-        return await plan(cluster, topics, _policy(parameters), SystemClock().now_ms()), cluster_id
+        named = await topics_named(cluster, wanted)
+        return await plan(cluster, named, _policy(parameters), SystemClock().now_ms()), cluster_id
 
 
 def _swept(parameters: Parameters, target: OffloadTarget, cluster_id: str) -> tuple[Swept, list[Problem]]:
@@ -277,7 +277,8 @@ def _summary(
     done = [each for each in results if each.state is CopyState.OFFLOADED]
     failed = [each for each in results if each.state is CopyState.FAILED]
     refused = [each for each in results if each.state is CopyState.LEFT]
-    notes = [f"{count} ledgers left: {reason}" for reason, count in sorted(planned.left.items())]
+    notes = [f"no topic matches {pattern} yet" for pattern in planned.unmatched]
+    notes += [f"{count} ledgers left: {reason}" for reason, count in sorted(planned.left.items())]
     notes += [f"ledger {each.ledger_id} of {each.topic} left: {each.reason}" for each in refused]
     rows = rows or TableOutcome()
     of_table = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
@@ -28,11 +29,13 @@ class PlannedLedger:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`ledgers`: the largest first, so that the last to end are small. `left`: how many are left, by reason."""
+    """`ledgers`: the largest first, so that the last to end are small. `left`: how many are left, by reason.
+    `unmatched`: patterns that no topic matches yet."""
 
     topics: tuple[TopicName, ...]
     ledgers: tuple[PlannedLedger, ...]
     left: dict[Left, int]
+    unmatched: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -40,23 +43,38 @@ class Plan:
         return sum(ledger.size_bytes for ledger in self.ledgers)
 
 
-async def topics_named(cluster: Cluster, wanted: Sequence[SourceOptions]) -> tuple[TopicName, ...]:
-    """The topics, partitions by themselves, each once. NotFoundError names what is not there."""
+class Named(NamedTuple):
+    """The topics, partitions by themselves, each once; and the patterns that none matches."""
+
+    topics: tuple[TopicName, ...]
+    unmatched: tuple[str, ...] = ()
+
+
+async def topics_named(cluster: Cluster, wanted: Sequence[SourceOptions]) -> Named:
+    """What is meant. NotFoundError for a topic by its name that is not there; a pattern's may come later."""
     found: dict[TopicName, None] = {}
+    unmatched: list[str] = []
     for options in wanted:
-        for log in await logs_named(cluster, options):
+        try:
+            logs = await logs_named(cluster, options)
+        except NotFoundError:
+            if not options.topics:
+                raise
+            unmatched.append(options.topics)
+            continue
+        for log in logs:
             topic = topic_of_log(log)
             if topic is not None:
                 found[topic] = None
-    return tuple(found)
+    return Named(tuple(found), tuple(unmatched))
 
 
-async def plan(cluster: Cluster, topics: Sequence[TopicName], policy: OffloadPolicy, now_ms: int) -> Plan:
+async def plan(cluster: Cluster, named: Named, policy: OffloadPolicy, now_ms: int) -> Plan:
     """The ledgers that are due. NotFoundError for ids that the policy names and no topic lists."""
     chosen: list[PlannedLedger] = []
     left: dict[Left, int] = {}
     listed: set[LedgerId] = set()
-    for topic in topics:
+    for topic in named.topics:
         ledgers = [_listed(record) for record in await listed_ledgers(cluster, topic.ledger_name)]
         listed.update(ledger.ledger_id for ledger in ledgers)
         choice = choose(ledgers, policy, now_ms)
@@ -65,10 +83,10 @@ async def plan(cluster: Cluster, topics: Sequence[TopicName], policy: OffloadPol
             left[reason] = left.get(reason, 0) + 1
     missing = sorted(policy.ids - listed)
     if missing:
-        names = ", ".join(str(topic) for topic in topics)
+        names = ", ".join([*map(str, named.topics), *named.unmatched])
         raise NotFoundError(f"ledgers {', '.join(map(str, missing))}: no ledger of this id is listed by {names}")
     chosen.sort(key=lambda ledger: (-ledger.size_bytes, ledger.ledger_id))
-    return Plan(tuple(topics), tuple(chosen), left)
+    return Plan(named.topics, tuple(chosen), left, named.unmatched)
 
 
 async def is_noted(cluster: Cluster, note: AttemptNote) -> bool | None:

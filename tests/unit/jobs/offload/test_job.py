@@ -97,3 +97,8 @@ def test_a_run_is_as_good_as_its_ledgers() -> None:
 
     unswept = _summary(planned, [done], Swept(), [Problem(subject="sweep", reason="the bucket is away")])
     assert unswept.outcome is Outcome.PARTLY and unswept.counts["ledgers_offloaded"] == 1
+
+
+def test_a_pattern_that_nothing_matches_yet_is_a_note() -> None:
+    quiet = _summary(Plan((), (), {}, ("shop/orders/*",)), [], Swept())
+    assert quiet.outcome is Outcome.SUCCEEDED and quiet.notes == ["no topic matches shop/orders/* yet"]
