@@ -285,9 +285,10 @@ def test_claims_that_were_left_by_a_deleted_pool_grow_to_what_is_asked_for_now()
     world.change(storage=STORAGE)
     world.run()
     assert {claim.size for claim in world.claims.values() if claim.template == "ledgers0"} == {"200Gi"}
-    uid = (world.stateful_set or {})["metadata"]["uid"]
+    assert world.stateful_set is not None
+    uid = world.stateful_set["metadata"]["uid"]
     world.run()
-    assert (world.stateful_set or {})["metadata"]["uid"] == uid, "its templates were large enough"
+    assert world.stateful_set["metadata"]["uid"] == uid, "its templates were large enough"
     assert "ExpandOrphaning" not in reasons(world)
 
 
