@@ -94,6 +94,9 @@ class Auditor:
                     # Leave it to whoever can reach the store; win again when that is us.
                     _log.warning("no auditor any more: %s", errors.exceptions[0])
                 self.leads = False
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError  # told while the term was failing, which took it for its own end
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high_s)
         finally:

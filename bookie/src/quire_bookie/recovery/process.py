@@ -7,7 +7,7 @@ auto-recovery would look like one.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quire_bookie.client.settings import ClientSettings
@@ -47,9 +47,9 @@ class RunningAutoRecovery:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_for_good(self.workers.run(), "replication workers"))
+            group.create_task(_for_good(self.workers.run, "replication workers"))
             if self.auditor is not None:
-                group.create_task(_for_good(self.auditor.run(), "auditor"))
+                group.create_task(_for_good(self.auditor.run, "auditor"))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or self.failed.done():
@@ -67,9 +67,9 @@ class RunningAutoRecovery:
         await self.access.close()
 
 
-async def _for_good(part: Coroutine[Any, Any, None], what: str) -> None:
+async def _for_good(part: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
     """Until it is cancelled from outside. RuntimeError when it ends else: half of it is not left running."""
-    task = asyncio.get_running_loop().create_task(part, name=what)
+    task = asyncio.get_running_loop().create_task(part(), name=what)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

@@ -46,9 +46,10 @@ def blocker(seen: PoolSeen, wanted: list[Manifest]) -> str | None:
 
 
 def too_small(seen: PoolSeen, wanted: list[Manifest]) -> list[ClaimSeen]:
-    """Claims that ask for less than is wanted of them."""
+    """Bound claims that ask for less than is wanted of them: the API server changes no other, which come later."""
     sizes = template_sizes(wanted)
-    return [claim for claim in seen.claims if quantity_bytes(claim.size) < sizes.get(claim.template, 0)]
+    bound = [claim for claim in seen.claims if claim.capacity is not None]
+    return [claim for claim in bound if quantity_bytes(claim.size) < sizes.get(claim.template, 0)]
 
 
 def begin(seen: PoolSeen) -> Operation:

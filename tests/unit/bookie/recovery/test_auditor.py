@@ -306,4 +306,38 @@ async def _is_cancelled_by_itself() -> None:
 )
 async def test_a_part_that_ends_unasked_ends_the_whole(part: Callable[[], Coroutine[Any, Any, None]], why: str) -> None:
     with pytest.raises(RuntimeError, match=f"auditor: {why}"):
-        await _for_good(part(), "auditor")
+        await _for_good(part, "auditor")
+
+
+class SlowToEnd(Auditor):
+    """A part of its term takes a second to end, and another one fails."""
+
+    async def _lead(self) -> None:
+        async def slow() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await asyncio.sleep(1)
+
+        async def fails() -> None:
+            await asyncio.sleep(10)
+            raise MetadataUnavailableError("away, for this test")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slow())
+            group.create_task(fails())
+
+
+def test_a_stop_while_a_term_fails_is_heard() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        store = cluster.access.metadata
+        auditor = SlowToEnd(cluster.access, Election(store, "test"), RecoveryControls(store), cluster.stats)
+        task = asyncio.ensure_future(auditor.run())
+        await asyncio.sleep(1)
+        assert auditor.leads
+        await asyncio.sleep(9.4)
+        task.cancel()
+        await asyncio.sleep(5)
+        assert task.cancelled()
+
+    run(scenario, settings=QUIET)
