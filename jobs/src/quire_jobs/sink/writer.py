@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.sink.options import SinkOptions
 from quire_jobs.sink.publishing import Publisher
 from quire_jobs.sink.rows import RowEncoder
+from quire_jobs.spark_columns import arrow_columns
 
 ROWS_MAX = 1 << 32
 """Rows of one task: what is left of a sequence id beside the batch id."""
@@ -42,7 +42,7 @@ class _Task:
 
     def __init__(self, options: SinkOptions, schema: StructType, run: str) -> None:
         self._options = options
-        self._columns = to_arrow_schema(schema, timezone="UTC")
+        self._columns = arrow_columns(schema)
         self._run = run
         RowEncoder(self._columns, options.schema_type)  # says on the driver what is wrong with the columns
 

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import __version__ as pyspark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.options import Mode, SourceOptions, parse_options
@@ -48,9 +50,15 @@ class QuireDataSource(DataSource):
         return QuireReader(*self._planned())
 
     def streamReader(self, schema: StructType) -> "QuireStreamReader":
-        """For `spark.readStream`."""
-        from quire_jobs.source.stream import QuireStreamReader
-
+        """For `spark.readStream`. JobOptionsError before Spark 4.2."""
+        try:
+            from quire_jobs.source.stream import QuireStreamReader
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("pyspark."):
+                raise
+            raise JobOptionsError(
+                f"quire source: to read a stream takes Spark 4.2 or newer, and this is {pyspark_version}"
+            ) from error
         return QuireStreamReader(*self._planned())
 
     def writer(self, schema: StructType, overwrite: bool) -> "QuireWriter":
