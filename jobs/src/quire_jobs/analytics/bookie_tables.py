@@ -66,14 +66,22 @@ async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_
         unknown: set[BookieId] = set()
         try:
             async for piece in report_on(access, LedgerId(ledger), pace):
-                rows = [_looked(ledger, one) for one in piece.damages if one.bookie not in unknown]
-                unknown |= {one.bookie for one in piece.damages if one.health in UNKNOWN}
-                if rows:
+                if rows := rows_of(ledger, piece.damages, unknown):
                     yield rows
         except NoSuchLedgerError:
             continue  # deleted meanwhile
         except (LedgerError, MetadataFormatError) as error:
             yield [(ledger, None, None, None, None, str(error))]
+
+
+def rows_of(ledger: int, damages: Sequence[Damage], unknown: set[BookieId]) -> list[Row]:
+    """Rows of the columns LOOKED, of one piece of a ledger; `unknown`, of the ledger's pieces before, grows by it.
+
+    That a bookie is silent is told once. What it lacks for sure counts, also where it was silent before.
+    """
+    rows = [_looked(ledger, one) for one in damages if one.health not in UNKNOWN or one.bookie not in unknown]
+    unknown |= {one.bookie for one in damages if one.health in UNKNOWN}
+    return rows
 
 
 def _looked(ledger: int, one: Damage) -> Row:

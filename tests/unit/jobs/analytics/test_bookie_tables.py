@@ -15,8 +15,10 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState, Segment
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.fragment_check import Health
+from quire_bookie.recovery.ledger_report import Damage
 from quire_bookie.recovery.settings import RecoverySettings
-from quire_jobs.analytics.bookie_tables import PagedQuestions, read_bookies, read_damages, read_said
+from quire_jobs.analytics.bookie_tables import PagedQuestions, read_bookies, read_damages, read_said, rows_of
 from tests.support.bookie_world import SETTINGS, BookieWorld
 
 AWAY = BookieId("never.started:3181")
@@ -98,6 +100,21 @@ async def test_a_look_names_what_a_replica_lacks_and_of_whom_nothing_is_known() 
     (damaged,) = [row for row in rows if row[5] is None]
     assert damaged[:4] == (short, world.bookie, 3, 4) and damaged[4].startswith("lacking: ")
     assert [row[:5] for row in rows if row[5] is not None] == [(alone, AWAY, None, None, None)]
+
+
+def test_silence_is_told_once_for_a_ledger_and_hides_no_damage_that_was_found_later() -> None:
+    other = BookieId("b:3181")
+
+    def one(bookie: BookieId, first: int, health: Health) -> Damage:
+        return Damage(bookie, EntryId(first), EntryId(first + 999), health, "why")
+
+    silent: set[BookieId] = set()
+    begun = rows_of(7, [one(AWAY, 0, Health.UNKNOWN), one(other, 0, Health.LACKING)], silent)
+    assert begun == [(7, AWAY, None, None, None, "why"), (7, other, 0, 999, "lacking: why", None)]
+    assert rows_of(7, [one(AWAY, 1000, Health.LIMBO)], silent) == [(7, AWAY, 1000, 1999, "limbo: why", None)]
+    assert rows_of(7, [one(AWAY, 2000, Health.LACKING)], silent) == [(7, AWAY, 2000, 2999, "lacking: why", None)]
+    assert rows_of(7, [one(AWAY, 3000, Health.GONE)], silent) == []
+    assert rows_of(7, [one(other, 3000, Health.GONE)], silent) == [(7, other, None, None, None, "why")]
 
 
 async def test_a_bookie_has_its_space_or_the_reason_why_not() -> None:
