@@ -99,15 +99,14 @@ class _FinalError(QuireError):
 
 def _asked(ask: Callable[[], T]) -> T:
     """Do something; errors of jobs become those that `quire` shows in one line, with its exit codes."""
-    from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
+    from quire_jobs.errors import JobOptionsError, QuireJobError, retry_helps
 
     try:
         return ask()
     except JobOptionsError as error:
         raise ConfigError(str(error)) from error
     except QuireJobError as error:
-        once_more = type(error) is QuireJobError or isinstance(error, SourceUnavailableError)
-        raise (QuireError if once_more else _FinalError)(str(error)) from error
+        raise (QuireError if retry_helps(error) else _FinalError)(str(error)) from error
 
 
 def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[int, dict[str, Any]]]) -> int:
