@@ -24,7 +24,7 @@ from quire_jobs.analytics import columns
 from quire_jobs.analytics.bookie_tables import PagedQuestions
 from quire_jobs.analytics.metadata_tables import MetadataTables, read_tables
 from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameters
-from quire_jobs.errors import JobOptionsError, NotFoundError
+from quire_jobs.errors import DataLossError, JobOptionsError, NotFoundError, QuireJobError
 from quire_jobs.job import job_name
 from quire_jobs.source import held, register
 from quire_jobs.source.catalog import logs_named
@@ -117,7 +117,7 @@ def read_messages(
 ) -> "Iterator[Messages]":
     """The columns `names` of the messages that the parameters mean; with `http` nothing of them is trimmed until the
     block ends. JobOptionsError: the table lacks some of them. NotFoundError: there is no topic of a name that is no
-    pattern. Errors of `quire_jobs.source.held`.
+    pattern. Errors of `quire_jobs.source.held`. QuireJobError in place of a DataLossError of the block.
     """
     from pyspark.sql import functions as F
 
@@ -137,7 +137,11 @@ def read_messages(
         if end is not None:
             found = found.where(published < F.lit(end))
         rows = found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
-        yield Messages(rows, unmatched)
+        try:
+            yield Messages(rows, unmatched)
+        except DataLossError as error:
+            # Of this run alone: an analysis has no position that it must begin at.
+            raise QuireJobError(f"{error}; the next run lists anew and reads what is left") from error
 
 
 def _is_pattern(topic: str) -> bool:
@@ -206,6 +210,15 @@ def _parquet(spark: "SparkSession", url: str) -> "DataFrame":
         raise JobOptionsError(f"messages = {url!r}: {str(error).partition(chr(10))[0]}") from error
 
 
+def cursor_owner(kind: str, parameters: MessageParameters) -> str:
+    """Whose cursor keeps the messages: the job's, whichever run and slot of its schedule it is.
+
+    So the next run removes what one that was killed left on the topics. A job with other parameters, such as the same
+    analysis of a day beside that of an hour, has a cursor of its own: whoever ends first removes one.
+    """
+    return job_name(kind, parameters.model_copy(update={"as_of": None}))
+
+
 def _from_cluster(
     spark: "SparkSession",
     kind: str,
@@ -223,8 +236,6 @@ def _from_cluster(
     if not topics:
         return frame(spark, [], StructType([columns.MESSAGES[name] for name in names]))
     register(spark)
-    # Not of the run: what one that was killed left on the topics, the next one of the same job removes.
-    whose = type(parameters).model_construct(output=parameters.output, topics=parameters.topics)
     usual = {"metadata": parameters.metadata, "mode": "messages", "columns": ",".join(names)}
     usual |= {"config": parameters.config, "http": parameters.http}
     for option, moment in zip(("startTime", "endTime"), parameters.bounds, strict=True):
@@ -233,6 +244,6 @@ def _from_cluster(
     for topic in topics:
         options = _subject(topic) | {key: value for key, value in usual.items() if value}
         if parameters.http:
-            options = holding.enter_context(held({**options, "jobId": job_name(kind, whose)}))
+            options = holding.enter_context(held({**options, "jobId": cursor_owner(kind, parameters)}))
         frames.append(spark.read.format("quire").options(**options).load())
     return reduce(DataFrame.unionByName, frames)

@@ -1,5 +1,6 @@
-"""Whole runs where there is nothing to read yet."""
+"""Whole runs where there is nothing to read yet, and whose cursor keeps what is read."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quire_jobs.analytics import reading
+from quire_jobs.analytics.parameters import MessageParameters
+from quire_jobs.analytics.reading import cursor_owner
+from quire_jobs.errors import DataLossError, QuireJobError, retry_helps
 from quire_jobs.job import Outcome, parse_parameters
 from quire_jobs.main.kinds import load_kind
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
@@ -25,3 +29,33 @@ def test_a_namespace_without_topics_is_no_fault(
     assert summary.notes == ["no topic matches shop/orders/* yet"]
     report = (tmp_path / "out" / name / "report.html").read_text()
     assert "No topic matches shop/orders/* yet." in report and "✓" not in report, "nothing is said to be fine"
+
+
+def test_messages_that_were_trimmed_under_a_run_are_no_reason_to_give_its_slot_up(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_unmatched", lambda parameters: parameters.topics)
+    given: dict[str, Any] = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "output": "file:///reports"}
+    parameters = parse_parameters(MessageParameters, given)
+    with (
+        pytest.raises(QuireJobError, match="ledger 7 is gone; the next run lists anew") as raised,
+        reading.read_messages(spark, "keys", parameters, ("topic",)),
+    ):
+        raise DataLossError("ledger 7 is gone")
+    assert retry_helps(raised.value)
+
+
+def owner_of(kind: str = "keys", **given: Any) -> str:
+    """Of a run with `last`, whose bounds have been asked for, as they are before there is a cursor."""
+    usual = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "last": "1h", "output": "file:///reports"}
+    parameters = parse_parameters(MessageParameters, usual | given)
+    assert parameters.bounds[0] is not None
+    return cursor_owner(kind, parameters)
+
+
+def test_runs_and_slots_of_a_job_share_a_cursor_and_jobs_with_other_bounds_do_not() -> None:
+    slots = [datetime(2026, 11, 23, hour, tzinfo=UTC).isoformat() for hour in (1, 2)]
+    assert len({owner_of(), *(owner_of(asOf=slot, runId=f"keys-{slot}") for slot in slots)}) == 1
+    bounded: dict[str, Any] = {"last": None, "startTime": slots[0], "endTime": slots[1]}
+    others = [owner_of(last="24h"), owner_of(topics=["shop/orders/a"]), owner_of("throughput"), owner_of(**bounded)]
+    assert len({owner_of(), *others}) == 5
