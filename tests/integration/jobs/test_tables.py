@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession, functions
 
-from quire_jobs.errors import JobOptionsError
+from quire_jobs.errors import JobOptionsError, SourceUnavailableError
 from quire_jobs.tables import (
     Layout,
     TableFormat,
@@ -96,6 +96,21 @@ def test_rows_of_a_frame_are_in_the_table_once_and_small_files_become_one(
     assert read_frame(spark, target).where("more is not null").count() == 40
     with pytest.raises(JobOptionsError, match="column id"):
         write_frame(frame.withColumn("id", functions.col("id").cast("string")), target, once_per_run("c"))
+
+
+def test_whoever_was_away_from_a_task_is_away_to_the_driver_and_the_table_is_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def unread(number: int) -> int:
+        raise SourceUnavailableError("quire source: bookie b:3181 does not answer")
+
+    target = TableTarget.parse("parquet", f"file://{tmp_path}/tables/one")
+    frame = spark.range(3)
+    with pytest.raises(SourceUnavailableError, match=r"^quire source: bookie b:3181 does not answer$"):
+        write_frame(
+            frame.select(functions.udf(unread, "long", useArrow=False)("id").alias("id")), target, once_per_run("a")
+        )
+    assert write_frame(frame, target, once_per_run("a")).rows == read_frame(spark, target).count() == 3
 
 
 @pytest.mark.timeout(1200)

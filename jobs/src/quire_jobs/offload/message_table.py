@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from quire_bookie.limits import MIB
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.topic.topic_names import TopicName
-from quire_jobs.errors import QuireJobError, SourceUnavailableError
+from quire_jobs.errors import DataLossError, QuireJobError, retry_helps
 from quire_jobs.job import Problem, Progress
 from quire_jobs.source import held, register
 from quire_jobs.tables import Layout, TableTarget, compact, open_table, write_frame
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COMMIT_BYTES = 8192 * MIB
 """Of ledgers in one commit: what a crash may have to be done again."""
+_LISTED_ANEW = "the next run lists the ledgers anew and goes on with what is left"
 ORDER = ("topic", "partition", "ledger", "entry", "batch_index")
 
 
@@ -141,7 +142,13 @@ def add_messages(
 
 
 def _problem(subject: str, error: QuireJobError) -> Problem:
-    return Problem(subject=subject, reason=str(error), retry_helps=isinstance(error, SourceUnavailableError))
+    reason = str(error)
+    if isinstance(error, DataLossError):
+        facts, _, advice = reason.rpartition("; ")
+        if "failOnDataLoss" in advice:  # options of the source, which this job does not have
+            reason = facts
+        return Problem(subject=subject, reason=f"{reason}; {_LISTED_ANEW}", retry_helps=True)
+    return Problem(subject=subject, reason=reason, retry_helps=retry_helps(error))
 
 
 def _add(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire_bookie.env.clock import SystemClock
-from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError
+from quire_jobs.errors import JobOptionsError, NotFoundError, named_in
 from quire_jobs.tables.layout import Layout
 from quire_jobs.tables.marks import Mark, once_per_batch
 from quire_jobs.tables.table import open_table
@@ -44,7 +44,8 @@ def write_frame(
 ) -> Written:
     """Add the rows to the table, or put them in the place of all that are there; once for what `mark` stands for.
 
-    JobOptionsError: the columns do not fit, or the table cannot be used. QuireJobError, SourceUnavailableError.
+    JobOptionsError: the columns do not fit, or the table cannot be used. QuireJobError, also what a task that read the
+    rows or wrote them raised of it, e.g. SourceUnavailableError, DataLossError.
     """
     began_ms = SystemClock().now_ms()
     table = open_table(target)
@@ -94,10 +95,11 @@ def foreach_batch(
 def columns_of(frame: "DataFrame") -> "pa.Schema":
     """The columns as tables have them: times in UTC, integers of 32 bits and more, nothing that has to be there."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from quire_jobs.spark_columns import arrow_columns
 
     try:
-        return pa.schema([_column(field) for field in to_arrow_schema(frame.schema, timezone="UTC")])
+        return pa.schema([_column(field) for field in arrow_columns(frame.schema)])
     except (TypeError, ValueError) as error:
         raise JobOptionsError(f"a column cannot be written into a table: {error}") from error
 
@@ -136,8 +138,8 @@ def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: Tabl
         try:
             frame.write.format(NAME).options(**options).mode("append").save()
         except PySparkException as error:
-            told = [line for line in str(error).splitlines() if line.startswith("quire_jobs.errors.")]
-            if not told:
+            told = named_in(str(error))
+            if told is None:
                 raise
-            raise QuireJobError(told[-1].partition(": ")[2]) from error
+            raise told from error
         return [DataFile(**each) for each in json.loads(report.read_text(encoding="utf-8"))]

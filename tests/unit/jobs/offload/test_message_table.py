@@ -13,7 +13,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.topic.topic_names import TopicName, parse_topic
-from quire_jobs.errors import DataLossError, QuireJobError, SourceUnavailableError
+from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError, SourceUnavailableError, UndecodableError
 from quire_jobs.job import Problem
 from quire_jobs.main.shown_progress import LineProgress
 from quire_jobs.offload import message_table
@@ -85,6 +85,7 @@ class Steps:
         self.done: list[str] = []
         self.added: list[Due] = []
         self.failure: QuireJobError | None = None
+        self.unread: QuireJobError | None = None
         self._records = records
         self._taken = taken
 
@@ -98,11 +99,15 @@ class Steps:
         """In place of the cursor."""
         del self._records[: self._taken]
         self.done.append("hold")
-        yield dict(options)
-        self.done.append("release")
+        try:
+            yield dict(options)
+        finally:
+            self.done.append("release")
 
     def add(self, _spark: Any, _options: Any, each: Due, *_: Any) -> None:
         """In place of Spark's read and write."""
+        if self.unread is not None:
+            raise self.unread
         self.added.append(each)
 
     def compact(self, *_: Any, **__: Any) -> Any:
@@ -145,7 +150,12 @@ def test_a_topic_that_has_nothing_for_the_table_gets_no_cursor(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("failure", "helps"), [(QuireJobError("this merge took longer"), False), (SourceUnavailableError("away"), True)]
+    ("failure", "helps"),
+    [
+        (QuireJobError("this merge took longer"), True),
+        (SourceUnavailableError("away"), True),
+        (JobOptionsError("no such catalog"), False),
+    ],
 )
 def test_small_files_that_cannot_be_merged_are_a_problem_and_the_rows_stay(
     failure: QuireJobError, helps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -156,3 +166,26 @@ def test_small_files_that_cannot_be_merged_are_a_problem_and_the_rows_stay(
     subject = f"small files of file://{tmp_path}/t"
     assert outcome.problems == [Problem(subject=subject, reason=str(failure), retry_helps=helps)]
     assert len(steps.added) == 1
+
+
+ANEW = "the next run lists the ledgers anew and goes on with what is left"
+LOST = "quire source: entries 4 to 9 of ledger 3 are gone"
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason", "helps"),
+    [
+        (SourceUnavailableError("bookie b:3181 does not answer"), "bookie b:3181 does not answer", True),
+        (DataLossError(f"{LOST}; hold them by jobId, or failOnDataLoss=false"), f"{LOST}; {ANEW}", True),
+        (DataLossError(LOST), f"{LOST}; {ANEW}", True),
+        (UndecodableError("entry 3:4 is no message"), "entry 3:4 is no message", False),
+    ],
+)
+def test_rows_that_cannot_be_read_are_a_problem_that_says_what_the_next_run_does(
+    failure: QuireJobError, reason: str, helps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps([offloaded_record(3, entries=10, size_bytes=1)])
+    steps.unread = failure
+    outcome = brought_up(steps, monkeypatch, tmp_path, compacted=True)
+    assert outcome.problems == [Problem(subject=f"table rows of {TOPIC}", reason=reason, retry_helps=helps)]
+    assert steps.done[-1] == "release", "the cursor does not outlive the run"
