@@ -26,11 +26,16 @@ _ABOUT: Final = frozenset(
     }
 )
 
+_NAMES: Final = re.compile(
+    r"spark\.kubernetes\.(?:(?:driver|executor)\.(?:secrets|secretKeyRef|label|annotation)|kerberos\.tokenSecret)\."
+)
+"""Their values are names and paths: of a Secret, say."""
+
 
 def holds_secret(key: str) -> bool:
     """Whether the value of this setting is nobody's business."""
     words = [word.lower() for word in _WORD.findall(key)]
-    if not words or words[-1] in _ABOUT:
+    if not words or words[-1] in _ABOUT or _NAMES.match(key):
         return False
     ends = (at + size for size in (2, 1) for at in range(len(words)) if tuple(words[at : at + size]) in _SECRETS)
     end = next(ends, None)  # of `secret key` the longer one counts: what it is about stands behind both

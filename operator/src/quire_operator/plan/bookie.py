@@ -70,7 +70,9 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
     # What is wanted next begins in the next pass: a pool of many bookies that shrinks is not quiet between two of them.
     work_left = _work_left(seen) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
-    actions += [*autoscale.growing_claims(seen), *autoscale.replicas(seen, capacity(seen), idle=idle)]
+    actions += autoscale.growing_claims(seen)
+    if held is None:  # a pool that is to go gets no more bookies
+        actions += autoscale.replicas(seen, capacity(seen), idle=idle)
     cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
     at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
     if work_left or move.operation is not None:

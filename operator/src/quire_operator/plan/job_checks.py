@@ -33,7 +33,10 @@ _ABOUT = frozenset(
     }
 )
 """Behind such a word, or at the key's end: the value is about a secret and none. `quire jobs run` has the same rule."""
-
+_NAMES = re.compile(
+    r"spark\.kubernetes\.(?:(?:driver|executor)\.(?:secrets|secretKeyRef|label|annotation)|kerberos\.tokenSecret)\."
+)
+"""Their values are names and paths: of a Secret, say."""
 _PASSWORD_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 
@@ -142,7 +145,7 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
 def holds_secret(key: str) -> bool:
     """Whether a setting of Spark is one that a spec may not hold."""
     words = [word.lower() for word in _WORD.findall(key)]
-    if not words or words[-1] in _ABOUT:
+    if not words or words[-1] in _ABOUT or _NAMES.match(key):
         return False
     ends = (at + size for size in (2, 1) for at in range(len(words)) if tuple(words[at : at + size]) in _SECRETS)
     end = next(ends, None)  # of `secret key` the longer one counts: what it is about stands behind both
