@@ -27,10 +27,9 @@ from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameter
 from quire_jobs.errors import DataLossError, JobOptionsError, NotFoundError, QuireJobError
 from quire_jobs.job import job_name
 from quire_jobs.source import held, register
-from quire_jobs.source.catalog import logs_named
 from quire_jobs.source.cluster import Cluster, ClusterAddress, SourceConfig, open_cluster, told
 from quire_jobs.source.loop_thread import shared_loop
-from quire_jobs.source.options import parse_options
+from quire_jobs.source.subjects import Named, subject_option, topics_named, wanted
 from quire_jobs.source.task_cluster import SharedAddress, task_cluster
 from quire_jobs.tables import TableFormat, TableTarget, read_frame
 
@@ -124,13 +123,12 @@ def read_messages(
     start, end = parameters.bounds
     bounded = start is not None or end is not None
     needed = (*names, _PUBLISHED) if bounded and _PUBLISHED not in names else names
-    unmatched = () if parameters.messages else _unmatched(parameters)
+    named = Named({}) if parameters.messages else _named(parameters)
     with ExitStack() as holding:
         if parameters.messages:
             found = _from_table(spark, parameters, needed)
         else:
-            present = [topic for topic in parameters.topics if topic not in unmatched]
-            found = _from_cluster(spark, kind, parameters, present, needed, holding)
+            found = _from_cluster(spark, kind, parameters, named.disjoint, needed, holding)
         published = F.col(_PUBLISHED)
         if start is not None:
             found = found.where(published >= F.lit(start))
@@ -138,37 +136,19 @@ def read_messages(
             found = found.where(published < F.lit(end))
         rows = found.select(*(F.col(name).cast(columns.MESSAGES[name].dataType).alias(name) for name in names))
         try:
-            yield Messages(rows, unmatched)
+            yield Messages(rows, named.unmatched)
         except DataLossError as error:
             # Of this run alone: an analysis has no position that it must begin at.
             raise QuireJobError(f"{error}; the next run lists anew and reads what is left") from error
 
 
-def _is_pattern(topic: str) -> bool:
-    return "*" in topic or "?" in topic
+def _named(parameters: MessageParameters) -> Named:
+    """The topics that are meant. NotFoundError: one that was named is not there."""
+    asked = wanted(parameters.metadata, parameters.topics)
 
-
-def _subject(topic: str) -> dict[str, str]:
-    """The option of the source that means it."""
-    return {"topics" if _is_pattern(topic) else "topic": topic}
-
-
-def _unmatched(parameters: MessageParameters) -> tuple[str, ...]:
-    """The patterns that no topic matches. NotFoundError: a topic that was named is not there."""
-    given = {"metadata": parameters.metadata}
-    asked = {topic: parse_options(given | _subject(topic)) for topic in parameters.topics}
-
-    async def work() -> tuple[str, ...]:
-        found = []
+    async def work() -> Named:
         async with open_cluster(parameters) as cluster:
-            for topic, options in asked.items():
-                try:
-                    await logs_named(cluster, options)
-                except NotFoundError:
-                    if not _is_pattern(topic):
-                        raise
-                    found.append(topic)
-        return tuple(found)
+            return await topics_named(cluster, asked)
 
     with told():
         return shared_loop().run(work)
@@ -242,7 +222,7 @@ def _from_cluster(
         usual[option] = "" if moment is None else moment.isoformat()
     frames = []
     for topic in topics:
-        options = _subject(topic) | {key: value for key, value in usual.items() if value}
+        options = subject_option(topic) | {key: value for key, value in usual.items() if value}
         if parameters.http:
             options = holding.enter_context(held({**options, "jobId": cursor_owner(kind, parameters)}))
         frames.append(spark.read.format("quire").options(**options).load())

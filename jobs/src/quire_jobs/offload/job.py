@@ -28,13 +28,13 @@ from quire_jobs.offload.attempt_notes import Swept, sweep
 from quire_jobs.offload.broker_admin import BrokerAdmin
 from quire_jobs.offload.ledger_copy import CopyResult, CopySettings, CopyState, LedgerCopy
 from quire_jobs.offload.message_table import TableOutcome, add_messages, message_layout
-from quire_jobs.offload.planning import Plan, PlannedLedger, is_noted, listed_ledgers, plan, topics_named
+from quire_jobs.offload.planning import Plan, PlannedLedger, is_noted, listed_ledgers, plan
 from quire_jobs.offload.policy import Left, OffloadPolicy
 from quire_jobs.quantities import Duration, Size
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
-from quire_jobs.source.options import SourceOptions, parse_options
+from quire_jobs.source.subjects import topics_named, wanted
 from quire_jobs.tables import TableTarget, open_table
 
 if TYPE_CHECKING:
@@ -148,14 +148,6 @@ def _checked(parameters: Parameters) -> tuple[OffloadTarget, WriteSettings]:
         raise JobOptionsError(str(error)) from error
 
 
-def _wanted(parameters: Parameters) -> list[SourceOptions]:
-    patterns = ["*" in name or "?" in name for name in parameters.topics]
-    return [
-        parse_options({"metadata": parameters.metadata, "topics" if pattern else "topic": name})
-        for name, pattern in zip(parameters.topics, patterns, strict=True)
-    ]
-
-
 def _policy(parameters: Parameters) -> OffloadPolicy:
     ids = frozenset(LedgerId(each) for each in parameters.ledgers)
     return OffloadPolicy(parameters.after_time, parameters.after_size, parameters.ledger_size_min, ids)
@@ -163,7 +155,7 @@ def _policy(parameters: Parameters) -> OffloadPolicy:
 
 async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan, str]:
     """The plan, and the id of the cluster. The bucket is tried: no task begins with one that takes nothing."""
-    wanted = _wanted(parameters)
+    asked = wanted(parameters.metadata, parameters.topics)
     try:
         place = open_target(target, os.environ)
         await place.put(PROBE, b"", overwrite=True)
@@ -178,7 +170,7 @@ async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan,
             raise JobOptionsError(
                 f"metadata = {parameters.metadata}: it holds no cluster yet, or one that is being restored"
             )
-        named = await topics_named(cluster, wanted)
+        named = await topics_named(cluster, asked)
         return await plan(cluster, named, _policy(parameters), SystemClock().now_ms()), cluster_id
 
 

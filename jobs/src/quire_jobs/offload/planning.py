@@ -1,8 +1,6 @@
 """What a run has to do: topics by name or pattern, of each the ledgers that the policy picks. Only reads metadata."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
@@ -12,9 +10,8 @@ from quire_broker.topic.topic_names import TopicName
 from quire_jobs.errors import NotFoundError
 from quire_jobs.offload.attempt_notes import AttemptNote
 from quire_jobs.offload.policy import Left, ListedLedger, OffloadPolicy, choose
-from quire_jobs.source.catalog import logs_named, topic_of_log
 from quire_jobs.source.cluster import Cluster
-from quire_jobs.source.options import SourceOptions
+from quire_jobs.source.subjects import Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +38,6 @@ class Plan:
     def size_bytes(self) -> int:
         """Of all ledgers."""
         return sum(ledger.size_bytes for ledger in self.ledgers)
-
-
-class Named(NamedTuple):
-    """The topics, partitions by themselves, each once; and the patterns that none matches."""
-
-    topics: tuple[TopicName, ...]
-    unmatched: tuple[str, ...] = ()
-
-
-async def topics_named(cluster: Cluster, wanted: Sequence[SourceOptions]) -> Named:
-    """What is meant. NotFoundError for a topic by its name that is not there; a pattern's may come later."""
-    found: dict[TopicName, None] = {}
-    unmatched: list[str] = []
-    for options in wanted:
-        try:
-            logs = await logs_named(cluster, options)
-        except NotFoundError:
-            if not options.topics:
-                raise
-            unmatched.append(options.topics)
-            continue
-        for log in logs:
-            topic = topic_of_log(log)
-            if topic is not None:
-                found[topic] = None
-    return Named(tuple(found), tuple(unmatched))
 
 
 async def plan(cluster: Cluster, named: Named, policy: OffloadPolicy, now_ms: int) -> Plan:

@@ -7,7 +7,7 @@ from quire_broker.topic.topic_names import parse_topic
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import Outcome, Problem, job_name, parse_parameters
 from quire_jobs.offload.attempt_notes import Swept
-from quire_jobs.offload.job import KIND, Parameters, _checked, _policy, _summary, _wanted
+from quire_jobs.offload.job import KIND, Parameters, _checked, _policy, _summary
 from quire_jobs.offload.ledger_copy import CopyResult, CopyState
 from quire_jobs.offload.planning import Plan, PlannedLedger
 from quire_jobs.offload.policy import Left, OffloadPolicy
@@ -24,14 +24,6 @@ def test_amounts_are_taken_as_people_write_them() -> None:
     given = parameters(afterTime="4h", afterSize="10Gi", rate="50M", ledgers=[3, 4], ledgerSizeMin="1Ki")
     assert _policy(given) == OffloadPolicy(14_400.0, 10 << 30, 1024, frozenset({LedgerId(3), LedgerId(4)}))
     assert given.rate == 50_000_000
-
-
-def test_patterns_and_names_are_told_apart() -> None:
-    wanted = _wanted(parameters(topics=["orders", "public/default/logs-*"]))
-    assert [(each.topic, each.topics) for each in wanted] == [
-        ("persistent://public/default/orders", ""),
-        ("", "public/default/logs-*"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Names and patterns of a job, each topic once."""
+
+from random import Random
+from typing import cast
+
+import pytest
+
+from quire_bookie.client import LedgerClient
+from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.offload.tier import Tier
+from quire_broker.topic.topic_names import parse_topic
+from quire_jobs.errors import JobOptionsError, NotFoundError
+from quire_jobs.source.cluster import Cluster
+from quire_jobs.source.subjects import Named, topics_named, wanted
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+TOPICS = ("logs-a", "logs-b", "orders")
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    """With TOPICS in public/default; neither ledgers nor buckets are asked."""
+    store = SimMetadataStore(SimMetadata(Random(1), delay_s=(0.0, 0.0)))
+    for topic in TOPICS:
+        await store.put(node_path(parse_topic(topic).ledger_name), b"")
+    return Cluster(store, cast(LedgerClient, None), cast(Tier, None), b"")
+
+
+async def named(cluster: Cluster, *names: str) -> Named:
+    """What they mean there."""
+    return await topics_named(cluster, wanted("etcd://e:2379", names))
+
+
+def test_patterns_and_names_are_told_apart() -> None:
+    asked = wanted("etcd://e:2379", ["orders", "public/default/logs-*"])
+    assert [(each.topic, each.topics) for each in asked.values()] == [
+        ("persistent://public/default/orders", ""),
+        ("", "public/default/logs-*"),
+    ]
+    with pytest.raises(JobOptionsError, match="topics = 'logs-\\*': expected tenant/namespace/pattern"):
+        wanted("etcd://e:2379", ["logs-*"])
+
+
+async def test_lists_whose_names_do_not_meet_stay_as_they_are(cluster: Cluster) -> None:
+    found = await named(cluster, "public/default/logs-*", "orders")
+    assert found.disjoint == ("public/default/logs-*", "orders")
+    assert sorted(map(str, found.topics)) == [f"persistent://public/default/{topic}" for topic in TOPICS]
+
+
+@pytest.mark.parametrize("second", ["logs-b", "public/default/*-b", "persistent://public/default/logs-b"])
+async def test_a_topic_that_two_of_them_mean_is_there_once(cluster: Cluster, second: str) -> None:
+    found = await named(cluster, "public/default/logs-*", second)
+    assert found.disjoint == ("persistent://public/default/logs-a", "persistent://public/default/logs-b")
+    assert found.disjoint == tuple(map(str, found.topics))
+
+
+async def test_a_pattern_may_come_later_and_a_name_may_not(cluster: Cluster) -> None:
+    found = await named(cluster, "public/later/*", "orders")
+    assert (found.disjoint, found.unmatched) == (("orders",), ("public/later/*",))
+    with pytest.raises(NotFoundError, match="there is no topic persistent://public/default/nobody"):
+        await named(cluster, "public/default/logs-*", "nobody")
