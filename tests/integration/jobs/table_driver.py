@@ -19,13 +19,7 @@ BUCKETS = 64
 
 def main(format: str, table: str, checkpoint: str, metadata: str, topic: str, master: str = "local[2]") -> None:
     """As the recipe of docs/spark.md has it."""
-    builder = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-    )
+    builder = SparkSession.builder.master(master)
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -54,7 +54,8 @@ class RunningAutoRecovery:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or self.failed.done():
             return
-        error = task.exception() or RuntimeError("auto-recovery ended by itself")
+        error = task.exception()
+        assert error is not None  # `_for_good` ends in no other way
         _log.error("auto-recovery ends: %s", error, exc_info=error)
         self.failed.set_result(error)
 

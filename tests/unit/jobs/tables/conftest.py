@@ -20,11 +20,16 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """A table that is not there yet, of each kind."""
     if request.param == "parquet":
         return TableTarget.parse("parquet", f"file://{tmp_path}/tables/one")
-    catalog = f"c{abs(hash(str(tmp_path)))}"  # catalogs are kept by their name
+    return iceberg_target(tmp_path, monkeypatch)
+
+
+def iceberg_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TableTarget:
+    """A table that is not there yet, of a catalog in SQLite."""
+    catalog = f"c{abs(hash(str(folder)))}"  # catalogs are kept by their name
     for name, value in (
         ("TYPE", "sql"),
-        ("URI", f"sqlite:///{tmp_path}/catalog.db"),
-        ("WAREHOUSE", f"file://{tmp_path}"),
+        ("URI", f"sqlite:///{folder}/catalog.db"),
+        ("WAREHOUSE", f"file://{folder}"),
     ):
         monkeypatch.setenv(f"PYICEBERG_CATALOG__{catalog.upper()}__{name}", value)
     return TableTarget.parse("iceberg", f"{catalog}.space.one")

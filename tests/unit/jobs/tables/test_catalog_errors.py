@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from quire_jobs.errors import JobOptionsError, SourceUnavailableError
 from quire_jobs.tables import TableTarget, catalog_errors, iceberg_table, once_per_run, open_table
 from quire_jobs.tables.catalog_errors import is_away, patiently
-from tests.unit.jobs.tables.conftest import SCHEMA, ids_of, put, write
+from tests.unit.jobs.tables.conftest import SCHEMA, iceberg_target, ids_of, put, write
 
 TRIES = 1 + len(catalog_errors.RETRY_DELAYS_S)
 
@@ -27,14 +27,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableTarget:
     """Of a catalog in SQLite."""
-    catalog = f"e{abs(hash(str(tmp_path)))}"  # catalogs are kept by their name
-    for name, value in (
-        ("TYPE", "sql"),
-        ("URI", f"sqlite:///{tmp_path}/catalog.db"),
-        ("WAREHOUSE", f"file://{tmp_path}"),
-    ):
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__{catalog.upper()}__{name}", value)
-    return TableTarget.parse("iceberg", f"{catalog}.space.one")
+    return iceberg_target(tmp_path, monkeypatch)
 
 
 class RestCatalog:
