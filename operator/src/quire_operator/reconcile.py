@@ -96,7 +96,10 @@ async def reconcile_managed_ledger(
     refusal: KubeError | RefusedError | None = None
     try:
         actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
-        await actions.perform(found.actions)
+        refused_runs = await actions.perform(found.actions)
+        if refused_runs:
+            seen = replace(seen, jobs=replace(seen.jobs, refused=refused_runs))
+            found = plan_managed_ledger(seen, default_image, jobs_image)
     except ConflictError:
         raise
     except (KubeError, RefusedError) as error:

@@ -1,5 +1,6 @@
 """Performs the actions of a pass on a ManagedLedger, one after the other. Decides nothing; each may be done twice."""
 
+import logging
 from collections.abc import Iterable
 
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -10,9 +11,11 @@ from quire_operator.cluster.children import apply_child, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
-from quire_operator.errors import ConflictError, KubeError, OperatorError, RefusedError, UnreachableError
+from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.managed_ledger import FINALIZER
+
+_log = logging.getLogger("quire.operator")
 
 
 class LedgerActions:
@@ -34,13 +37,13 @@ class LedgerActions:
         self._now_s = now_s
         self._applied = applied
 
-    async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> None:
+    async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> dict[str, str]:
         """In order; the first that fails ends the pass, the next pass begins anew. OperatorError.
 
-        But for a run that is refused (by a quota, an admission webhook, a namesake): that keeps nothing else back, and
-        is raised when all else is done.
+        But for a run that is refused (by a quota, an admission webhook, a namesake): that keeps nothing else back.
+        The jobs whose runs were, with the reason.
         """
-        refused: list[OperatorError] = []
+        refused: dict[str, str] = {}
         for action in actions:
             if isinstance(action, act.Apply):
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
@@ -53,7 +56,8 @@ class LedgerActions:
                 try:
                     await self._start(action.manifest)
                 except (KubeError, RefusedError) as error:
-                    refused.append(error)
+                    _log.warning("%s/%s: job %s: %s", self._meta.namespace, self._meta.name, action.job, error)
+                    refused[action.job] = str(error)
                 else:
                     await emit(self._kube, "ManagedLedger", self._meta, action.told, self._now_s)
             elif isinstance(action, act.DeleteRun):
@@ -67,8 +71,7 @@ class LedgerActions:
                 await self._brokers.perform(self._door, action)
             else:
                 raise AssertionError(f"no action of a ManagedLedger: {action}")
-        if refused:
-            raise refused[0]
+        return refused
 
     async def _start(self, manifest: Manifest) -> None:
         """Once: what is there by this name is this run, unless it belongs to somebody else. RefusedError then."""

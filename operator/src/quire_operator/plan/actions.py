@@ -115,6 +115,7 @@ class Emit:
 class StartRun:
     """Make the object of a run; one that is there by this name already is this run."""
 
+    job: str
     manifest: Manifest
     told: Emit
     """Once it is made."""

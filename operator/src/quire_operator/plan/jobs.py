@@ -7,6 +7,7 @@ asked for: an operator killed in between asks again, for the same object.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from zlib import crc32
 
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.jobs_spec import JOBS_MAX, OFFLOAD_JOB, SparkLauncher
@@ -24,6 +25,8 @@ from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.operations import rfc3339, seconds_of
 
 BUSY_S = 2.0
+REFUSED_S = 30.0
+"""Until a run that was refused is asked for again."""
 STARTS_MAX = 5
 """In one pass: after a long night not everything begins in the same second."""
 CLOCKS_APART_S = 600.0
@@ -51,6 +54,13 @@ class _Job:
     runs: tuple[RunSeen, ...]
     """The latest slot first."""
     faults: tuple[str, ...]
+    refused: str | None = None
+    """Why the run that is due could not be made just now."""
+
+    @property
+    def cannot_run(self) -> str:
+        """Why no run of it begins; empty: nothing is in the way."""
+        return "; ".join(self.faults) or self.refused or ""
 
     @property
     def active(self) -> RunSeen | None:
@@ -112,7 +122,8 @@ def _jobs(seen: LedgerSeen, default_image: str | None) -> list[_Job]:
     for wanted in jobs_of(seen.resource):
         runs = sorted((run for run in seen.jobs.runs if run.job == wanted.name), key=lambda run: -run.slot_s)
         faults = job_faults(seen.resource, wanted, seen.jobs, image)
-        found.append(_Job(wanted, former.get(wanted.name), tuple(runs), tuple(faults)))
+        refused = seen.jobs.refused.get(wanted.name)
+        found.append(_Job(wanted, former.get(wanted.name), tuple(runs), tuple(faults), refused))
     return found
 
 
@@ -145,9 +156,14 @@ def _started(
 ) -> list[Action]:
     found: list[Action] = []
     image, version = seen.resource.spec.spark.image or default_image, _api_version(seen)
-    for job in jobs:
+    waiting = [job for job in jobs if due[job.wanted.name] is not None and job.active is None]
+    if len(waiting) > STARTS_MAX:
+        # Each look begins with another one: those that are refused every time keep none back for good.
+        turn = crc32(b"%d" % seen.now_s) % len(waiting)
+        waiting = (waiting[turn:] + waiting[:turn])[:STARTS_MAX]
+    for job in waiting:
         due_s = due[job.wanted.name]
-        if due_s is None or job.active is not None or image is None or seen.pool is None:
+        if due_s is None or image is None or seen.pool is None:
             continue
         facts, slot = JobFacts(seen.pool, image, seen.jobs.token_key), Slot(due_s)
         if version is None:
@@ -155,9 +171,8 @@ def _started(
         else:
             made = application_run(seen.resource, facts, job.wanted, slot, version)
         name = run_name(seen.resource.meta.name, job.wanted.name, slot)
-        found.append(StartRun(made, Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")))
-        if len(found) >= STARTS_MAX:
-            break
+        told = Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")
+        found.append(StartRun(job.wanted.name, made, told))
     return found
 
 
@@ -228,8 +243,8 @@ def _shown(row: JobRow, job: _Job, due_s: float | None, *, ready: bool) -> JobRo
     """What keeps the next run from beginning is more worth knowing than how the latest did; conditions have that."""
     if job.active is not None:
         return row
-    if job.faults:
-        return row.model_copy(update={"state": JobState.PENDING, "reason": "; ".join(job.faults)[:4096]})
+    if job.cannot_run:
+        return row.model_copy(update={"state": JobState.PENDING, "reason": job.cannot_run[:4096]})
     if due_s is not None and not ready:
         waits = f"the run of {rfc3339(due_s)} waits for a broker that answers and has what is declared"
         return row.model_copy(update={"state": JobState.PENDING, "reason": waits})
@@ -274,8 +289,8 @@ class _Verdict:
 
 def _verdict(job: _Job, row: JobRow, waits: str) -> _Verdict:
     """Of one job: by its faults, else by how its latest run that ended did. `waits`: why there is none yet."""
-    if job.faults:
-        return _Verdict(Truth.FALSE, "CannotRun", "; ".join(job.faults))
+    if job.cannot_run:
+        return _Verdict(Truth.FALSE, "CannotRun", job.cannot_run)
     if row.state is JobState.FAILED:
         return _Verdict(Truth.FALSE, "RunFailed", f"{row.run_id}: {row.reason}".rstrip(": "))
     ended = next((run for run in job.runs if run.ended), None)
@@ -300,8 +315,10 @@ def _requeue_s(seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | No
     """Soon while something goes on or is due; else at the next slot."""
     found = float("inf")
     for job in jobs:
-        if job.active is not None or due[job.wanted.name] is not None:
+        if job.active is not None or (due[job.wanted.name] is not None and job.refused is None):
             return BUSY_S
+        if job.refused is not None:
+            found = min(found, REFUSED_S)
         schedule = job.wanted.schedule
         if schedule is not None and not job.wanted.suspend and not job.faults:
             following_s = next_slot_s(schedule, seen.now_s)

@@ -52,6 +52,8 @@ class JobsSeen:
     """A digest of what each named Secret has; None: there is none."""
     token_key: str | None = None
     """Key of the token that jobs show brokers."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By job: why its run could not be made in this pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from quire_operator.api.conditions import Finding
 from quire_operator.api.managed_ledger import JobState, ManagedLedger
 from quire_operator.builders.job_runs import Slot
 from quire_operator.plan import actions as act
-from quire_operator.plan.jobs import ENDING, VANISHED, JobsPass, ending, plan_jobs
+from quire_operator.plan.jobs import ENDING, REFUSED_S, STARTS_MAX, VANISHED, JobsPass, ending, plan_jobs
 from quire_operator.plan.jobs_seen import JobsSeen, RunSeen, said
 from quire_operator.plan.ledger_seen import LedgerSeen
 from tests.support.kube_resources import bookie, managed_ledger
@@ -89,6 +89,29 @@ def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None
     assert begun(known) == []
     assert known.rows[0].run_id == "orders-offload-20260131t1217"
     assert known.requeue_s == 2
+
+
+def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> None:
+    due = after(seen(), plan(seen()), NOON + 1020)
+    found = plan(replace(due, jobs=replace(due.jobs, refused={"offload": "the quota is used up"})))
+    assert (found.rows[0].state, found.rows[0].reason) == ("Pending", "the quota is used up")
+    assert finding(found, "OffloadHealthy").reason == "CannotRun"
+    assert found.requeue_s == REFUSED_S
+    later = plan(after(seen(), found, NOON + 1020 + REFUSED_S))
+    assert begun(later) == begun(plan(due))
+
+
+def test_runs_that_are_refused_every_time_keep_no_other_back() -> None:
+    names = [f"a{number}" for number in range(3 * STARTS_MAX)]
+    analytics = [{"name": name, "kind": "keys", "output": "file:///mnt/o", "schedule": "17 * * * *"} for name in names]
+    wanted = seen(analytics=analytics)
+    due = after(wanted, plan(wanted), NOON + 1020)
+    asked: set[str] = set()
+    for look in range(40):
+        now = replace(due, now_s=due.now_s + look * REFUSED_S)
+        assert len(begun(plan(now))) == STARTS_MAX
+        asked.update(begun(plan(now)))
+    assert len(asked) == len(names) + 1, "those, and the offload"
 
 
 def test_of_slots_that_were_missed_only_the_latest_has_a_run() -> None:
