@@ -24,12 +24,14 @@ from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.windows import WindowCache
 from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire.entry import peek
-from quire_jobs.errors import NotFoundError
+from quire_jobs.errors import NotFoundError, SourceUnavailableError
 from quire_jobs.job import parse_parameters
 from quire_jobs.offload.job import Parameters, _planned
 from quire_jobs.source.cluster import open_cluster
+from quire_jobs.source.filters import Filters
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
+from quire_jobs.source.planning import plan
 from quire_jobs.tables import TableTarget, open_table
 from quire_jobs.tables.data_files import read_files
 from tests.integration.jobs import spark_processes
@@ -259,7 +261,9 @@ def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, s
     assert (planned.topics, planned.ledgers, planned.unmatched) == ((), (), ("public/quiet/*",)), "they may come"
 
 
-def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(world: World, stock: Any) -> None:
+def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(
+    world: World, stock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.process.request("PUT", "/admin/v2/namespaces/public/short", {})
     world.process.request("PUT", "/admin/v2/namespaces/public/short/offloadDeletionLagMs", 0)
     topic = "persistent://public/short/gone"
@@ -270,6 +274,13 @@ def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(worl
         assert time.monotonic() < deadline, "the bookies' copies stay"
         time.sleep(0.2)  # another process: there is no event to wait on
     assert consumed(stock, topic, 250) == sent
+    options = parse_options({"metadata": world.metadata, "topic": topic})
+    assert shared_loop().run(lambda: plan(options, Filters()))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(
+        SourceUnavailableError, match=f"is in s3://{BUCKET} alone, which cannot be read: .*credentials are not accepted"
+    ):
+        shared_loop().run(lambda: plan(options, Filters()))
 
 
 @pytest.fixture(scope="module")

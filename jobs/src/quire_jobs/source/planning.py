@@ -1,4 +1,4 @@
-"""Plans a batch read on the driver: names, snapshots, bounds, hold, tasks. Reads metadata and a few entries."""
+"""Plans a batch read on the driver: names, snapshots, bounds, hold, tasks. Reads metadata, a few entries, an index."""
 
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from quire_broker.managed_ledger.position import EARLIEST
 from quire_jobs.errors import QuireJobError
 from quire_jobs.source.bounds import bounded
 from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.buckets import BucketCheck
 from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
 from quire_jobs.source.cluster import open_cluster, told
 from quire_jobs.source.entry_runs import EntryRuns
@@ -48,6 +49,7 @@ async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
                 continue  # trimmed between the list and the search by time: the new list does not have it
             break
         pruned = [filters.prune(log, options.time_tolerance_s) for log in logs]
+        await BucketCheck(cluster.tier).of(pruned)
         return splits(pruned, options.split_bytes, {log.name: log for log in full})
 
 

@@ -23,6 +23,7 @@ from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError
 from quire_jobs.source.bounds import beyond, check_positions, position_before, report_loss, require_kept, start_of
 from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.buckets import BucketCheck
 from quire_jobs.source.catalog import logs_named, snapshot, snapshots, topic_of_log
 from quire_jobs.source.cluster import Cluster, open_cluster, told
 from quire_jobs.source.entry_runs import EntryRuns
@@ -49,6 +50,7 @@ class _Driver:
         self.loop = shared_loop()
         self._closing = AsyncExitStack()
         self.cluster, self.brokers = self.loop.run(self._open)
+        self.buckets = BucketCheck(self.cluster.tier)
 
     async def _open(self) -> tuple[Cluster, BrokerHttp | None]:
         async with AsyncExitStack() as opening:
@@ -173,6 +175,7 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last.ledger_id not in log.ledgers:
                 require_kept(log, last, self._options)
             found.append(beyond(log, after, last))
+        driver.loop.run(lambda: driver.buckets.of(found))
         return splits(found, self._options.split_bytes, {log.name: log for log in logs})
 
     def commit(self, end: dict[str, Any]) -> None:
