@@ -36,8 +36,9 @@ def register(commands: Commands, app: typer.Typer) -> None:
 
 
 async def _run(config: "BookieConfig", *, yes: bool, accept_loss: bool) -> bool:
-    from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
+    from quire_bookie.cli.bookie_settings import bookie_settings
     from quire_bookie.cli.formatting import FormatPlan, format_bookie
+    from quire_bookie.cli.metadata_settings import shared_metadata_url
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.metadata.opening import open_metadata_store
 

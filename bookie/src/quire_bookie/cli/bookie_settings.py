@@ -5,12 +5,11 @@ from dataclasses import replace
 from os.path import abspath
 
 from quire_bookie import limits
-from quire_bookie.cli.security_settings import path_of, security_settings
+from quire_bookie.cli.metadata_settings import metadata_settings
+from quire_bookie.cli.security_settings import security_settings
+from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
-from quire_bookie.config.metadata_access import MetadataAccessConfig
-from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
-from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
@@ -135,31 +134,3 @@ def default_host(listen: str) -> str:
 def local_host(listen: str) -> str:
     """How this machine reaches its own server."""
     return "localhost" if listen in _ANY_ADDRESS else listen
-
-
-def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | None = None) -> MetadataSettings:
-    """How long a lease of ours lasts, and as whom we come."""
-    lease_s = session_timeout_ms / 1000
-    if access is None:
-        return MetadataSettings(session_timeout_s=lease_s)
-    return MetadataSettings(
-        session_timeout_s=lease_s,
-        username=access.metadata_username or None,
-        password=access.metadata_password or None,
-        ca_path=path_of(access.metadata_tls_trust_path) or None,
-        cert_path=path_of(access.metadata_tls_certificate_path) or None,
-        key_path=path_of(access.metadata_tls_key_path) or None,
-        tls_refresh_s=float(access.metadata_tls_refresh_seconds),
-    )
-
-
-def shared_metadata_url(url: str, key: str) -> str:
-    """The URL, when several processes can share what it names. ConfigError for none and for the embedded store."""
-    if not url:
-        raise ConfigError(f"--metadata (or {key}) is missing: name the cluster's etcd, e.g. etcd://localhost:2379")
-    if not isinstance(parse_metadata_url(url), EtcdLocation):
-        raise ConfigError(
-            f"--metadata {url}: only one process can use the embedded store; name the cluster's etcd, "
-            "or run `quire standalone`"
-        )
-    return url

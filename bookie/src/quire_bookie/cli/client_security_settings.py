@@ -3,7 +3,7 @@
 Apart from the bookie's own settings: a bookie starts without importing the client.
 """
 
-from quire_bookie.cli.security_settings import path_of, tls_settings
+from quire_bookie.cli.tls_files import bookie_tls_files, path_of
 from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.config.bookie_security import TOKEN_PROVIDERS, BookieSecurityConfig
 from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
@@ -22,7 +22,7 @@ def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecurity
         token, token_path = _token(config.own_auth_parameters)
     files, refresh_s = None, float(config.tls_refresh_seconds)
     if config.uses_tls and config.tls_trust_store:
-        files = tls_settings(config).files
+        files = bookie_tls_files(config)
     if files is None and not (token or token_path):
         return ClientSecuritySettings()
     return ClientSecuritySettings(tls=files, refresh_s=refresh_s, token=token, token_path=token_path)

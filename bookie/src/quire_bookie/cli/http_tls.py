@@ -3,7 +3,7 @@
 from functools import partial
 
 from quire_bookie import limits
-from quire_bookie.cli.security_settings import path_of
+from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import ServedContext, TlsContext, TlsFiles, server_context

@@ -201,7 +201,7 @@ def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any
 
 async def store_of(config: "AutoRecoveryProcessConfig") -> "MetadataStore":
     """The cluster's etcd; the caller closes it."""
-    from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
+    from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
     from quire_bookie.metadata.opening import open_metadata_store
 
     url = shared_metadata_url(config.metadata, "metadataServiceUri")

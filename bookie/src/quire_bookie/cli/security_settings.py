@@ -1,9 +1,7 @@
 """Maps what a person configured about TLS and authentication of a bookie to its settings. Pure: reads no file."""
 
-from os.path import abspath
-
+from quire_bookie.cli.tls_files import bookie_tls_files, path_of
 from quire_bookie.config.bookie_security import ROLE_PROVIDERS, TOKEN_PROVIDERS, BookieSecurityConfig
-from quire_bookie.env.tls import TlsFiles
 from quire_bookie.server.security.settings import (
     AuthKind,
     ConnectionLimitSettings,
@@ -21,7 +19,7 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
     elif config.auth_provider in TOKEN_PROVIDERS:
         auth = AuthKind.TOKEN
     return SecuritySettings(
-        tls=tls_settings(config) if config.uses_tls else None,
+        tls=_tls(config) if config.uses_tls else None,
         auth=auth,
         authorized_roles=tuple(config.authorized_roles),
         token=_token(config) if auth is AuthKind.TOKEN else None,
@@ -35,22 +33,9 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
     )
 
 
-def path_of(value: str) -> str:
-    """An absolute path; nothing for nothing."""
-    return abspath(value) if value else ""
-
-
-def tls_settings(config: BookieSecurityConfig) -> ServerTlsSettings:
-    """Certificate, trust and who must use them."""
+def _tls(config: BookieSecurityConfig) -> ServerTlsSettings:
     return ServerTlsSettings(
-        TlsFiles(
-            certificate=path_of(config.tls_certificate_path),
-            key=path_of(config.tls_key_store),
-            key_password=path_of(config.tls_key_store_password_path),
-            trust=path_of(config.tls_trust_store),
-            protocols=tuple(config.tls_enabled_protocols),
-            ciphers=config.tls_enabled_cipher_suites,
-        ),
+        bookie_tls_files(config),
         client_certificates=config.tls_client_authentication,
         required=config.tls_required,
         refresh_s=float(config.tls_refresh_seconds),

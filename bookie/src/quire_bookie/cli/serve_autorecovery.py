@@ -5,7 +5,6 @@ import contextlib
 import logging
 import socket
 
-from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import (
     client_security_settings,
     own_client_security_settings,
@@ -13,6 +12,7 @@ from quire_bookie.cli.client_security_settings import (
 )
 from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.cli.recovery_settings import recovery_settings
 from quire_bookie.config import BookieConfig

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie import bulk
-from quire_bookie.cli.bookie_settings import bookie_settings, shared_metadata_url
+from quire_bookie.cli.bookie_settings import bookie_settings
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.metadata_settings import shared_metadata_url
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance

@@ -1,6 +1,6 @@
 """Maps what a person configured about a broker's security to its settings. Pure: reads no file."""
 
-from quire_bookie.cli.security_settings import path_of
+from quire_bookie.cli.tls_files import path_of
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.tokens.settings import TokenSettings
 from quire_broker.config_security import BrokerSecurityConfig

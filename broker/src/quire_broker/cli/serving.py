@@ -7,10 +7,10 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from quire_bookie.admin.readings import BookieReadings
-from quire_bookie.cli.bookie_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from pydantic import Field
 
-from quire_bookie.cli.bookie_settings import metadata_settings
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.client_settings import client_settings
+from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.client import LedgerClient, LedgerReader
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig

@@ -8,14 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from quire_bookie import limits
-from quire_bookie.cli.bookie_settings import (
-    bookie_settings,
-    default_host,
-    local_host,
-    metadata_settings,
-    shared_metadata_url,
-    storage_settings,
-)
+from quire_bookie.cli.bookie_settings import bookie_settings, default_host, local_host, storage_settings
+from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.http_server import HttpServerConfig

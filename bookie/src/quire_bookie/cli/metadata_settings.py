@@ -1,0 +1,34 @@
+"""Maps what a person configured about the cluster's metadata to settings. Pure, and apart from those of any process."""
+
+from quire_bookie.cli.tls_files import path_of
+from quire_bookie.config.metadata_access import MetadataAccessConfig
+from quire_bookie.errors import ConfigError
+from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
+
+
+def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | None = None) -> MetadataSettings:
+    """How long a lease of ours lasts, and as whom we come."""
+    lease_s = session_timeout_ms / 1000
+    if access is None:
+        return MetadataSettings(session_timeout_s=lease_s)
+    return MetadataSettings(
+        session_timeout_s=lease_s,
+        username=access.metadata_username or None,
+        password=access.metadata_password or None,
+        ca_path=path_of(access.metadata_tls_trust_path) or None,
+        cert_path=path_of(access.metadata_tls_certificate_path) or None,
+        key_path=path_of(access.metadata_tls_key_path) or None,
+        tls_refresh_s=float(access.metadata_tls_refresh_seconds),
+    )
+
+
+def shared_metadata_url(url: str, key: str) -> str:
+    """The URL, when several processes can share what it names. ConfigError for none and for the embedded store."""
+    if not url:
+        raise ConfigError(f"--metadata (or {key}) is missing: name the cluster's etcd, e.g. etcd://localhost:2379")
+    if not isinstance(parse_metadata_url(url), EtcdLocation):
+        raise ConfigError(
+            f"--metadata {url}: only one process can use the embedded store; name the cluster's etcd, "
+            "or run `quire standalone`"
+        )
+    return url
