@@ -37,7 +37,10 @@ _NAMES = re.compile(
     r"spark\.kubernetes\.(?:(?:driver|executor)\.(?:secrets|secretKeyRef|label|annotation)|kerberos\.tokenSecret)\."
 )
 """Their values are names and paths: of a Secret, say."""
-_PASSWORD_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+_USER_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]*@|https?://[^/\s@]+@")
+"""A password, or a token in its place. What stands there alone in other schemes is a name: abfss://container@account."""
+_QUERY_NAME = re.compile(r"[?&]([^=&\s]+)=[^&\s]")
+_SIGNATURES = ("sig", "signature")
 
 
 def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
@@ -56,7 +59,7 @@ def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: s
 
 
 def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
-    """URLs with a user and a password in them; the value is not repeated."""
+    """URLs with a password, a token or a signature in them; the value is not repeated."""
     fields = {f"params: {name}": value for name, value in job.of.params.items()}
     fields |= {f"spark.conf: {key}": value for key, value in resource.spec.spark.conf.items()}
     if isinstance(job.of, Analytics):
@@ -65,11 +68,18 @@ def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
         table = "" if job.of.table is None else job.of.table.name
         fields |= {"target": job.of.target, "endpoint": job.of.endpoint or "", "table.name": table}
     return [
-        f"{name} is a URL with a password in it: leave user and password out, and put them into the Secret of "
-        "credentialsRef"
+        f"{name} is a URL with a password in it: leave user, password, token and signature out, and put them into the "
+        "Secret of credentialsRef"
         for name, value in sorted(fields.items())
-        if _PASSWORD_IN_URL.search(value)
+        if _is_open_secret(value)
     ]
+
+
+def _is_open_secret(value: str) -> bool:
+    names = _QUERY_NAME.findall(value) if "://" in value else []
+    return bool(_USER_IN_URL.search(value)) or any(
+        holds_secret(name) or name.lower().endswith(_SIGNATURES) for name in names
+    )
 
 
 def _of_analysis(analytics: Analytics) -> list[str]:
@@ -79,7 +89,7 @@ def _of_analysis(analytics: Analytics) -> list[str]:
     if analytics.kind not in KINDS:
         return [f"kind {analytics.kind!r} is none{_close(analytics.kind, others)}; there are: {', '.join(others)}"]
     found = _parameters(analytics.kind, analytics.params, SET_FOR_ANALYSES)
-    if not _PLACE.match(analytics.output) and not _PASSWORD_IN_URL.search(analytics.output):
+    if not _PLACE.match(analytics.output) and not _is_open_secret(analytics.output):
         found.append(
             f"output {analytics.output!r} is no place: write s3://bucket/folder, gs://..., az://... or file:///folder"
         )

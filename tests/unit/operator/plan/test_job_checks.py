@@ -61,6 +61,10 @@ def test_the_jobs_tell_secrets_by_the_same_rule() -> None:
         ("output", {"analytics": [{"name": "a", "kind": "cost", "output": f"s3://me:{VALUE}@reports"}]}),
         ("output", {"analytics": [{"name": "a", "kind": "cost", "output": f"https://me:{VALUE}@reports"}]}),
         ("spark.conf: spark.jars.repositories", {"spark": {"conf": {"spark.jars.repositories": f"h://:{VALUE}@n"}}}),
+        ("spark.conf: spark.jars.repositories", {"spark": {"conf": {"spark.jars.repositories": f"https://{VALUE}@n"}}}),
+        ("endpoint", {"offload": {"target": "az://cold", "endpoint": f"https://a.net/?sv=1&sig={VALUE}"}}),
+        ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"https://n/a.jar?X-Amz-Signature={VALUE}"}}}),
+        ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"https://n/a.jar?private_token={VALUE}"}}}),
         (
             "params: messages",
             {
@@ -81,7 +85,12 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
 
 def test_an_account_in_a_url_is_no_password() -> None:
     report = {"name": "a", "kind": "cost", "output": "az://reports/orders"}
-    manifest = managed_ledger(analytics=[report], spark={"conf": {"spark.jars.repositories": "https://nexus:8443/a@b"}})
+    conf = {
+        "spark.jars.repositories": "https://nexus:8443/a@b",
+        "spark.eventLog.dir": "abfss://logs@account.dfs.core.windows.net/spark",
+        "spark.jars": "https://nexus/a.jar?version=1&page.token.length=3",
+    }
+    manifest = managed_ledger(analytics=[report], spark={"conf": conf})
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
     assert job_faults(wanted, jobs_of(wanted)[0], JobsSeen(), "quire-jobs:1") == []
