@@ -39,8 +39,11 @@ def topic() -> str:
 class Stream:
     """One query on one checkpoint, run again and again to the end of what there is."""
 
-    def __init__(self, spark: SparkSession, folder: Path, options: dict[str, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, options: dict[str, str], source_format: str = "quire"
+    ) -> None:
         self._spark = spark
+        self._format = source_format
         self._folder = folder
         self._options = options
 
@@ -72,7 +75,7 @@ class Stream:
             query.stop()
 
     def _writer(self, options: dict[str, str]) -> DataStreamWriter:
-        frame = self._spark.readStream.format("quire").options(**options).load()
+        frame = self._spark.readStream.format(self._format).options(**options).load()
         return (
             frame.select("ledger", "entry", "payload")
             .writeStream.format("parquet")

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import __version__ as pyspark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.columns import spark_schema
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.options import Mode, SourceOptions, parse_options
@@ -22,7 +20,7 @@ from quire_jobs.source.worker_heap import task_begins
 if TYPE_CHECKING:
     from quire_jobs.decode.table import TablePlan
     from quire_jobs.sink.writer import QuireStreamWriter, QuireWriter
-    from quire_jobs.source.stream import QuireStreamReader
+    from quire_jobs.source.stream import StreamReader
 
 
 class QuireDataSource(DataSource):
@@ -49,17 +47,17 @@ class QuireDataSource(DataSource):
         """For `spark.read`."""
         return QuireReader(*self._planned())
 
-    def streamReader(self, schema: StructType) -> "QuireStreamReader":
-        """For `spark.readStream`. JobOptionsError before Spark 4.2."""
+    def streamReader(self, schema: StructType) -> "StreamReader":
+        """For `spark.readStream`. JobOptionsError."""
         try:
-            from quire_jobs.source.stream import QuireStreamReader
+            from quire_jobs.source.stream_limited import LimitedStreamReader
         except ModuleNotFoundError as error:
             if not str(error.name).startswith("pyspark."):
                 raise
-            raise JobOptionsError(
-                f"quire source: to read a stream takes Spark 4.2 or newer, and this is {pyspark_version}"
-            ) from error
-        return QuireStreamReader(*self._planned())
+            from quire_jobs.source.stream_planned import PlannedStreamReader
+
+            return PlannedStreamReader(*self._planned())
+        return LimitedStreamReader(*self._planned())
 
     def writer(self, schema: StructType, overwrite: bool) -> "QuireWriter":
         """For `df.write`."""

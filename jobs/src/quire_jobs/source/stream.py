@@ -1,4 +1,6 @@
-"""The streaming reader: offsets are positions, a micro-batch is what lies between two of them. Lives on the driver.
+"""Reading a stream: offsets are positions, a micro-batch is what lies between two of them. Lives on the driver.
+
+What every Spark asks alike; where the next micro-batch ends is asked in two ways: `stream_limited`, `stream_planned`.
 
 Exactly what a checkpoint says is read, again after a crash too: what was confirmed once stays confirmed, even where
 the bookies that are asked now have not heard of it. Nothing of an offset is ever taken back.
@@ -11,13 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError
@@ -72,7 +67,7 @@ class _Driver:
         self.loop.run(self._closing.aclose)
 
 
-class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader):
     """Pickled to the tasks before anything is open; what is open belongs to the driver's own instance."""
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
@@ -87,7 +82,6 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._table = table
         self._driver: _Driver | None = None
-        self._target: Offset | None = None
         self._held: set[str] = set()
 
     # ---- on the driver
@@ -114,50 +108,36 @@ class QuireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return EARLIEST  # ids are of the cluster: this log may never have had a ledger so early
         return Position(start.ledger_id, start.entry_id - 1)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say, for Spark; `latestOffset` keeps to both of them."""
-        if self._options.max_entries_per_trigger:
-            return ReadMaxRows(self._options.max_entries_per_trigger)
-        if self._options.max_bytes_per_trigger:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+    @property
+    def options_limit(self) -> Limit:
+        """Of one micro-batch."""
+        return Limit(self._options.max_entries_per_trigger or None, self._options.max_bytes_per_trigger or None)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str]:
-        """The end of the next micro-batch, never below `start`. DataLossError."""
-        driver, begin = self._opened(), decode(start)
+    def ends(self) -> Offset:
+        """Of what there is by now."""
+        driver = self._opened()
+        return {log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)}
+
+    def end_behind(self, begin: Offset, limit: Limit, target: Offset | None = None) -> Offset:
+        """Of the micro-batch that begins there; never below it, nor behind `target`. DataLossError."""
+        driver = self._opened()
 
         async def end() -> Offset:
             logs = await self._held_logs(driver, begin)
-            return advanced(begin, [self._rest(log, begin) for log in logs], self._limit(limit))
+            return advanced(begin, [self._rest(log, begin, target) for log in logs], limit)
 
-        return encode(driver.loop.run(end))
+        return driver.loop.run(end)
 
-    def _rest(self, log: Log, begin: Offset) -> Log:
-        """What of a log is behind an offset, and not behind the target of an *available now*."""
+    def _rest(self, log: Log, begin: Offset, target: Offset | None) -> Log:
         after = begin.get(log.name.name, EARLIEST)
         self._require_rest(log, after)
-        through = LATEST if self._target is None else self._target.get(log.name.name, EARLIEST)
+        through = LATEST if target is None else target.get(log.name.name, EARLIEST)
         return log.between(Position(after.ledger_id, after.entry_id + 1), through)
 
     def _require_rest(self, log: Log, after: Position) -> None:
         """DataLossError when what comes after may be gone. A cursor that was there all the time has kept it."""
         if after.ledger_id >= 0 and log.name.name not in self._held:
             require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
-
-    def _limit(self, given: ReadLimit) -> Limit:
-        if isinstance(given, ReadAllAvailable):
-            return Limit()
-        return Limit(self._options.max_entries_per_trigger or None, self._options.max_bytes_per_trigger or None)
-
-    def reportLatestOffset(self) -> dict[str, str]:
-        """What could be read by now, for the query's progress."""
-        driver = self._opened()
-        return encode({log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)})
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what the query reads."""
-        driver = self._opened()
-        self._target = {log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch. DataLossError when a checkpoint asks for what is gone."""
