@@ -18,8 +18,9 @@ from quire_operator.cluster.observing import observe_pool
 from quire_operator.cluster.observing_ledger import observe_managed_ledger
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path
 from quire_operator.errors import ConflictError, KubeError, RefusedError
-from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas
+from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas, StartRun
 from quire_operator.plan.bookie import lacks_replicas, plan_bookie
+from quire_operator.plan.jobs import REFUSED_S
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 
 
@@ -44,7 +45,7 @@ async def reconcile_bookie(
     memory, path = memory or Memory(), bookie_path(namespace, name)
     seen = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
     if seen is None:
-        memory.paces.forget(path)
+        memory.forget(path)
         return None
     fault = None if certificates is None else await keep_bookie(certificates, seen.resource, now_s)
     effective = effective_bookie(seen.resource, certificates is not None)
@@ -82,7 +83,7 @@ async def reconcile_managed_ledger(
         kube, brokers, namespace, name, now_s, memory, generated=certificates is not None
     )
     if looked is None:
-        memory.paces.forget(path)
+        memory.forget(path)
         return None
     seen, door = looked
     fault = None if certificates is None else await keep_managed_ledger(certificates, seen.resource, now_s)
@@ -92,19 +93,26 @@ async def reconcile_managed_ledger(
         pool=None if seen.pool is None else effective_bookie(seen.pool, certificates is not None),
         certificate_fault=fault,
     )
+    refused_runs = memory.refusals.get(path, {})
+    seen = replace(seen, jobs=replace(seen.jobs, refused=refused_runs))
     found = plan_managed_ledger(seen, default_image, jobs_image)
     refusal: KubeError | RefusedError | None = None
+    actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
     try:
-        actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
-        refused_runs = await actions.perform(found.actions)
-        if refused_runs:
-            seen = replace(seen, jobs=replace(seen.jobs, refused=refused_runs))
-            found = plan_managed_ledger(seen, default_image, jobs_image)
+        await actions.perform(found.actions)
     except ConflictError:
         raise
     except (KubeError, RefusedError) as error:
         refusal = error
-        found = plan_managed_ledger(replace(seen, refused=str(error)), default_image, jobs_image)
+    finally:
+        asked = {action.job for action in found.actions if isinstance(action, StartRun)}
+        known = {job: one for job, one in refused_runs.items() if now_s - one.at_s < 2 * REFUSED_S}
+        stay = {job: one for job, one in known.items() if job not in asked}
+        memory.refusals[path] = stay | actions.refused
+    if refusal is not None or actions.refused:
+        jobs = replace(seen.jobs, refused=memory.refusals[path])
+        seen = replace(seen, jobs=jobs, refused=None if refusal is None else str(refusal))
+        found = plan_managed_ledger(seen, default_image, jobs_image)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
     if found.status != seen.resource.status:

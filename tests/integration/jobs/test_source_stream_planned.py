@@ -1,5 +1,6 @@
 """Streams on a Spark that says neither where a micro-batch begins nor how much it may have (4.1)."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pulsar")
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
+from quire_jobs.errors import DataLossError, JobOptionsError
+from quire_jobs.source.offsets import decode
+from quire_jobs.source.options import parse_options
+from quire_jobs.source.spans import Split
+from quire_jobs.source.stream_planned import PlannedStreamReader
 from tests.integration.jobs import test_source_stream
 from tests.integration.jobs.conftest import Cluster
 from tests.integration.jobs.planned_source import PlannedSource
@@ -83,7 +90,101 @@ def test_a_query_that_begins_with_what_comes_reads_what_came_since(
     assert stream.payloads() == [b"behind"]
 
 
+# ---- the reader alone, asked in the order of Spark
+@pytest.fixture
+def reader(cluster: Cluster, topic: str) -> Iterator[Callable[..., PlannedStreamReader]]:
+    """`reader(option=value)`: one more run of the query."""
+    made: list[PlannedStreamReader] = []
+
+    def make(**more: str) -> PlannedStreamReader:
+        given = {**cluster.options, "topic": topic, "http": cluster.process.http, **more}
+        made.append(PlannedStreamReader(parse_options(given)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+Reader = Callable[..., PlannedStreamReader]
+
+
+def entries(splits: Sequence[InputPartition]) -> int:
+    """How many the tasks read."""
+    return sum(span.entries for split in splits if isinstance(split, Split) for span in split.spans)
+
+
+def test_what_comes_between_its_two_questions_is_in_the_second_micro_batch(
+    publish: Publish, topic: str, reader: Reader
+) -> None:
+    publish(topic, [b"before"], batching_enabled=False)
+    one = reader(startPosition="latest")
+    end = one.latestOffset()
+    publish(topic, [b"between"], batching_enabled=False)
+    begin = one.initialOffset()
+    assert begin == end, "a beginning behind the end would be forgotten, and with it what came between"
+    assert entries(one.partitions(begin, end)) == 0
+    assert entries(one.partitions(end, one.latestOffset())) == 1
+
+
+def test_a_cursor_holds_the_first_micro_batch_before_it_is_planned(
+    publish: Publish, cluster: Cluster, topic: str, reader: Reader
+) -> None:
+    path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    publish(topic, [b"%d" % number for number in range(300)], batching_enabled=False)
+    reader(cursor="spark").latestOffset()
+    backlog = cluster.process.request("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"]
+    assert backlog == 300, "so a crash of the query here loses nothing"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_cursor_that_is_gone_is_made_where_the_next_micro_batch_begins_or_the_loss_is_told(
+    publish: Publish, cluster: Cluster, topic: str, reader: Reader, committed: bool
+) -> None:
+    ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
+    one = reader(cursor="spark", maxEntriesPerTrigger="100")
+    first = one.latestOffset()
+    begin = one.initialOffset()
+    one.partitions(begin, first)
+    publish(topic, [b"%d" % number for number in range(300)], batching_enabled=False)
+    second = one.latestOffset()
+    assert entries(one.partitions(first, second)) == 100
+    ask("DELETE", path + "/subscription/spark")
+    again = reader(cursor="spark", maxEntriesPerTrigger="100")
+    assert again.partitions(second, second) == [], "so it is told of the checkpoint"
+    assert ask("GET", path + "/subscriptions") == [], "and the next micro-batch may begin before it"
+    if not committed:
+        assert entries(again.partitions(first, second)) == 100
+    assert entries(again.partitions(second, again.latestOffset())) == 100
+    assert ask("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"] == (200 if committed else 300)
+
+
+def test_what_was_trimmed_behind_a_checkpoint_is_told_also_where_nothing_is_left(
+    publish: Publish, cluster: Cluster, topic: str, reader: Reader
+) -> None:
+    ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
+    publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
+    checkpoint = reader().latestOffset()
+    publish(topic, [b"%d" % number for number in range(300)], batching_enabled=False)
+    ask("PUT", path + "/subscription/reader", "earliest")
+    ask("DELETE", path + "/truncate")
+    available_now = reader(cursor="spark")
+    end = available_now.latestOffset()
+    (position,), (before,) = decode(end).values(), decode(checkpoint).values()
+    assert position > before, "never below a checkpoint, of which it knows nothing"
+    with pytest.raises(DataLossError, match="was trimmed"):
+        available_now.partitions(checkpoint, end)
+    assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would say that it had held everything"
+
+
+def test_a_managed_ledger_that_is_no_topic_is_refused(cluster: Cluster) -> None:
+    given = {**cluster.options, "managedLedger": "some/ledger", "http": cluster.process.http}
+    with pytest.raises(JobOptionsError, match="a stream needs a topic and http"):
+        PlannedStreamReader(parse_options(given))
+
+
 def test_without_a_broker_it_says_what_it_needs(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"x"], batching_enabled=False)
-    with pytest.raises(Exception, match="a stream needs http, the address of a broker"):
+    with pytest.raises(Exception, match="a stream needs a topic and http"):
         stream.run(http="")

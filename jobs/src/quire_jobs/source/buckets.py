@@ -1,5 +1,6 @@
 """Whether what lies in buckets alone can be had: asked while planning, where there is one place to say so."""
 
+import logging
 from collections.abc import Iterable
 
 from quire_bookie.errors import ConfigError
@@ -10,6 +11,8 @@ from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, SourceUnavailableError
 from quire_jobs.source.spans import Log
+
+_log = logging.getLogger("quire.jobs.source")
 
 
 class BucketCheck:
@@ -42,7 +45,7 @@ class BucketCheck:
                 f"quire source: ledger {ledger_id} is in {target.url} alone, which cannot be read: {error}; "
                 "credentials come from the usual chain of the cloud, for the driver and for the executors"
             ) from error
-        except OffloadError:
-            # An object that is gone or damaged says nothing of the bucket; `failOnDataLoss` is the task's to judge.
-            return
+        except OffloadError as error:
+            # So says a bucket that can be read. What it means a task judges, by `failOnDataLoss`.
+            _log.warning("%s", error)
         self._asked.add(target)

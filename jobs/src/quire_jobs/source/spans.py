@@ -7,7 +7,7 @@ from itertools import pairwise
 from pyspark.sql.datasource import InputPartition
 
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_jobs.decode.chunks import LOOK_BACK_ENTRIES_MAX
 
 
@@ -71,6 +71,13 @@ class Log:
     def last(self) -> Position | None:
         """Of what is there."""
         return Position(self.spans[-1].ledger_id, self.spans[-1].last) if self.spans else None
+
+    @property
+    def end(self) -> Position:
+        """The last entry, or what all that comes will be behind."""
+        if self.last is not None:
+            return self.last
+        return Position(self.ledgers[-1], -1) if self.ledgers else EARLIEST
 
     def between(self, first: Position, last: Position) -> "Log":
         """Without what lies outside, both ends included."""

@@ -83,6 +83,8 @@ class StreamReader(DataSourceStreamReader):
         self._table = table
         self._driver: _Driver | None = None
         self._held: set[str] = set()
+        self._held_early: set[str] = set()
+        """Logs whose cursors were made before anybody knew from where on they are needed."""
 
     # ---- on the driver
     def initialOffset(self) -> dict[str, str]:
@@ -116,7 +118,7 @@ class StreamReader(DataSourceStreamReader):
     def ends(self) -> Offset:
         """Of what there is by now."""
         driver = self._opened()
-        return {log.name.name: log.last or EARLIEST for log in driver.loop.run(driver.logs)}
+        return {log.name.name: log.end for log in driver.loop.run(driver.logs)}
 
     def end_behind(self, begin: Offset, limit: Limit, target: Offset | None = None) -> Offset:
         """Of the micro-batch that begins there; never below it, nor behind `target`. DataLossError."""
@@ -188,12 +190,27 @@ class StreamReader(DataSourceStreamReader):
             if topic is None or not self._options.cursor or driver.brokers is None or log.name.name in self._held:
                 continue
             start = EARLIEST if after.ledger_id < 0 else Position(after.ledger_id, after.entry_id + 1)
-            if await hold(driver.brokers, topic, self._options.cursor, start):
+            made_now = await hold(driver.brokers, topic, self._options.cursor, start)
+            if made_now or log.name.name in self._held_early:
                 made = True
                 await self._require_kept_until_held(driver, driver.brokers, log.name, start)
             self._held.add(log.name.name)
         # What went before the cursors were there is not in the list that is read behind them.
         return await driver.logs() if made else logs
+
+    def hold_early(self) -> None:
+        """Make the cursors that are not there, at the beginning: where they are needed is asked later."""
+        driver = self._opened()
+
+        async def make() -> None:
+            for name in await logs_named(driver.cluster, self._options):
+                topic = topic_of_log(name)
+                if topic is None or not self._options.cursor or driver.brokers is None:
+                    continue
+                if await hold(driver.brokers, topic, self._options.cursor, EARLIEST):
+                    self._held_early.add(name.name)
+
+        driver.loop.run(make)
 
     async def _require_kept_until_held(
         self, driver: _Driver, brokers: BrokerHttp, name: LogName, start: Position

@@ -25,10 +25,15 @@ class Named:
 
     @property
     def disjoint(self) -> tuple[str, ...]:
-        """Names and patterns that mean the same topics, each once: those given, or every topic by its name where two of
-        them meet."""
-        several = sum(map(len, self.by_name.values())) > len(self.topics)
-        return tuple(map(str, self.topics)) if several else tuple(self.by_name)
+        """Names and patterns that mean the same topics, each once. Those that others cover are left out, and one that
+        others cover in part is given by its other topics."""
+        found: list[str] = []
+        covered: set[TopicName] = set()
+        for name, topics in sorted(self.by_name.items(), key=lambda item: -len(item[1])):
+            fresh = [topic for topic in topics if topic not in covered]
+            found += [name] if len(fresh) == len(topics) else map(str, fresh)
+            covered.update(fresh)
+        return tuple(found)
 
 
 def is_pattern(name: str) -> bool:

@@ -13,6 +13,7 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
 from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan import actions as act
+from quire_operator.plan.jobs_seen import Refusal
 from quire_operator.plan.managed_ledger import FINALIZER
 
 _log = logging.getLogger("quire.operator")
@@ -36,14 +37,14 @@ class LedgerActions:
         self._door = door
         self._now_s = now_s
         self._applied = applied
+        self.refused: dict[str, Refusal] = {}
+        """Runs that could not be made, by job."""
 
-    async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> dict[str, str]:
+    async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> None:
         """In order; the first that fails ends the pass, the next pass begins anew. OperatorError.
 
-        But for a run that is refused (by a quota, an admission webhook, a namesake): that keeps nothing else back.
-        The jobs whose runs were, with the reason.
+        But for a run that is refused: that keeps nothing else back, and is on record in `refused`.
         """
-        refused: dict[str, str] = {}
         for action in actions:
             if isinstance(action, act.Apply):
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
@@ -57,7 +58,7 @@ class LedgerActions:
                     await self._start(action.manifest)
                 except (KubeError, RefusedError) as error:
                     _log.warning("%s/%s: job %s: %s", self._meta.namespace, self._meta.name, action.job, error)
-                    refused[action.job] = str(error)
+                    self.refused[action.job] = Refusal(str(error), self._now_s)
                 else:
                     await emit(self._kube, "ManagedLedger", self._meta, action.told, self._now_s)
             elif isinstance(action, act.DeleteRun):
@@ -71,7 +72,6 @@ class LedgerActions:
                 await self._brokers.perform(self._door, action)
             else:
                 raise AssertionError(f"no action of a ManagedLedger: {action}")
-        return refused
 
     async def _start(self, manifest: Manifest) -> None:
         """Once: what is there by this name is this run, unless it belongs to somebody else. RefusedError then."""

@@ -12,6 +12,7 @@ from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection
+from quire_operator.plan.jobs_seen import Refusal
 
 QUIET_REQUEUE_S_MAX = 15.0
 """A resource that waits for something is looked at at least so often; watches wake it for what Kubernetes knows."""
@@ -102,6 +103,13 @@ class Memory:
     """None: nobody watches, they are listed."""
     paces: Paces = field(default_factory=Paces)
     cache: Cache = field(default_factory=Cache)
+    refusals: dict[str, dict[str, Refusal]] = field(default_factory=dict)
+    """Of runs, by the resource's path and the job: so that they are not asked for in each pass."""
+
+    def forget(self, path: str) -> None:
+        """The resource is gone."""
+        self.paces.forget(path)
+        self.refusals.pop(path, None)
 
     async def all(self, kube: Kube, kind: str, *, for_certain: bool = False) -> Iterable[Manifest]:
         """Resources of a kind, of all namespaces that are watched. KubeError, UnreachableError.

@@ -37,10 +37,10 @@ _NAMES = re.compile(
     r"spark\.kubernetes\.(?:(?:driver|executor)\.(?:secrets|secretKeyRef|label|annotation)|kerberos\.tokenSecret)\."
 )
 """Their values are names and paths: of a Secret, say."""
-_USER_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]*@|https?://[^/\s@]+@")
+_USER_IN_URL = re.compile(r"://[^/\s@?#,]*:[^/\s@?#,]*@|\b(?:https?|ftp)://[^/\s@?#,]+@", re.IGNORECASE)
 """A password, or a token in its place. What stands there alone in other schemes is a name: abfss://container@account."""
-_QUERY_NAME = re.compile(r"[?&]([^=&\s]+)=[^&\s]")
-_SIGNATURES = ("sig", "signature")
+_QUERY_NAME = re.compile(r"[?&;]([^=&;\s]+)=[^&;\s]")
+_SIGNATURES = ("sig", "signature", "apikey")
 
 
 def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
@@ -68,7 +68,7 @@ def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
         table = "" if job.of.table is None else job.of.table.name
         fields |= {"target": job.of.target, "endpoint": job.of.endpoint or "", "table.name": table}
     return [
-        f"{name} is a URL with a password in it: leave user, password, token and signature out, and put them into the "
+        f"{name} is a URL with a secret in it: leave user, password, token and signature out, and put them into the "
         "Secret of credentialsRef"
         for name, value in sorted(fields.items())
         if _is_open_secret(value)

@@ -6,8 +6,7 @@ asked for: an operator killed in between asks again, for the same object.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from zlib import crc32
+from dataclasses import dataclass, replace
 
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.jobs_spec import JOBS_MAX, OFFLOAD_JOB, SparkLauncher
@@ -20,7 +19,7 @@ from quire_operator.builders.spark_applications import application_run
 from quire_operator.plan.actions import Action, Apply, DeleteRun, Emit, StartRun
 from quire_operator.plan.job_checks import job_faults
 from quire_operator.plan.job_slots import Asked, asked, latest_slot_s, next_slot_s
-from quire_operator.plan.jobs_seen import ENDED, RunSeen
+from quire_operator.plan.jobs_seen import ENDED, Refusal, RunSeen
 from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.operations import rfc3339, seconds_of
 
@@ -54,13 +53,17 @@ class _Job:
     runs: tuple[RunSeen, ...]
     """The latest slot first."""
     faults: tuple[str, ...]
-    refused: str | None = None
-    """Why the run that is due could not be made just now."""
+    refused: Refusal | None = None
+    """Of the run that is due."""
 
     @property
     def cannot_run(self) -> str:
         """Why no run of it begins; empty: nothing is in the way."""
-        return "; ".join(self.faults) or self.refused or ""
+        return "; ".join(self.faults) or ("" if self.refused is None else self.refused.reason)
+
+    def refused_for_s(self, now_s: float) -> float:
+        """Until its run is asked for again; 0: now."""
+        return 0.0 if self.refused is None else max(0.0, self.refused.at_s + REFUSED_S - now_s)
 
     @property
     def active(self) -> RunSeen | None:
@@ -82,6 +85,7 @@ def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, rea
         seen.resource.meta.annotations.get(RUN_ANNOTATION), frozenset(job.wanted.name for job in jobs), seen.now_s
     )
     due = {job.wanted.name: _due_s(job, wishes, seen.now_s) for job in jobs}
+    jobs = [job if due[job.wanted.name] is not None else replace(job, refused=None) for job in jobs]
     facts = [_facts(job, seen.now_s) for job in jobs]
     rows = tuple(_shown(row, job, due[row.name], ready=ready) for row, job in zip(facts, jobs, strict=True))
     findings = tuple(_findings(jobs, facts, rows, wishes))
@@ -156,14 +160,11 @@ def _started(
 ) -> list[Action]:
     found: list[Action] = []
     image, version = seen.resource.spec.spark.image or default_image, _api_version(seen)
-    waiting = [job for job in jobs if due[job.wanted.name] is not None and job.active is None]
-    if len(waiting) > STARTS_MAX:
-        # Each look begins with another one: those that are refused every time keep none back for good.
-        turn = crc32(b"%d" % seen.now_s) % len(waiting)
-        waiting = (waiting[turn:] + waiting[:turn])[:STARTS_MAX]
-    for job in waiting:
+    for job in jobs:
         due_s = due[job.wanted.name]
-        if due_s is None or image is None or seen.pool is None:
+        if due_s is None or job.active is not None or image is None or seen.pool is None:
+            continue
+        if job.refused_for_s(seen.now_s):
             continue
         facts, slot = JobFacts(seen.pool, image, seen.jobs.token_key), Slot(due_s)
         if version is None:
@@ -173,6 +174,8 @@ def _started(
         name = run_name(seen.resource.meta.name, job.wanted.name, slot)
         told = Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")
         found.append(StartRun(job.wanted.name, made, told))
+        if len(found) >= STARTS_MAX:
+            break
     return found
 
 
@@ -315,10 +318,11 @@ def _requeue_s(seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | No
     """Soon while something goes on or is due; else at the next slot."""
     found = float("inf")
     for job in jobs:
-        if job.active is not None or (due[job.wanted.name] is not None and job.refused is None):
+        wait_s = job.refused_for_s(seen.now_s)
+        if job.active is not None or (due[job.wanted.name] is not None and not wait_s):
             return BUSY_S
-        if job.refused is not None:
-            found = min(found, REFUSED_S)
+        if wait_s:
+            found = min(found, wait_s)
         schedule = job.wanted.schedule
         if schedule is not None and not job.wanted.suspend and not job.faults:
             following_s = next_slot_s(schedule, seen.now_s)

@@ -40,6 +40,15 @@ class RunSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """The object of a run could not be made: by a quota, an admission webhook, a namesake."""
+
+    reason: str
+    at_s: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobsSeen:
     """One look."""
 
@@ -52,8 +61,8 @@ class JobsSeen:
     """A digest of what each named Secret has; None: there is none."""
     token_key: str | None = None
     """Key of the token that jobs show brokers."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """By job: why its run could not be made in this pass."""
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    """By job: the latest one of its run."""
 
 
 @dataclass(frozen=True, slots=True)

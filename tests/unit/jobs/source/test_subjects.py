@@ -48,10 +48,18 @@ async def test_lists_whose_names_do_not_meet_stay_as_they_are(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("second", ["logs-b", "public/default/*-b", "persistent://public/default/logs-b"])
-async def test_a_topic_that_two_of_them_mean_is_there_once(cluster: Cluster, second: str) -> None:
-    found = await named(cluster, "public/default/logs-*", second)
-    assert found.disjoint == ("persistent://public/default/logs-a", "persistent://public/default/logs-b")
-    assert found.disjoint == tuple(map(str, found.topics))
+async def test_what_a_larger_one_covers_is_left_out(cluster: Cluster, second: str) -> None:
+    for names in (["public/default/logs-*", second], [second, "public/default/logs-*"]):
+        found = await named(cluster, *names)
+        assert found.disjoint == ("public/default/logs-*",)
+        assert len(found.topics) == 2
+
+
+async def test_of_two_that_meet_one_is_given_by_its_other_topics(cluster: Cluster) -> None:
+    await cluster.metadata.put(node_path(parse_topic("b-side").ledger_name), b"")
+    found = await named(cluster, "orders", "public/default/logs-*", "public/default/*b*")
+    assert found.disjoint == ("public/default/logs-*", "persistent://public/default/b-side", "orders")
+    assert len(found.topics) == 4
 
 
 async def test_a_pattern_may_come_later_and_a_name_may_not(cluster: Cluster) -> None:

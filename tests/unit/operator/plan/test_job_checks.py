@@ -65,6 +65,13 @@ def test_the_jobs_tell_secrets_by_the_same_rule() -> None:
         ("endpoint", {"offload": {"target": "az://cold", "endpoint": f"https://a.net/?sv=1&sig={VALUE}"}}),
         ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"https://n/a.jar?X-Amz-Signature={VALUE}"}}}),
         ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"https://n/a.jar?private_token={VALUE}"}}}),
+        ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"HTTPS://{VALUE}@n,ftp://n/b"}}}),
+        ("spark.conf: spark.jars", {"spark": {"conf": {"spark.jars": f"ftp://{VALUE}@n/a.jar"}}}),
+        (
+            "spark.conf: spark.db.url",
+            {"spark": {"conf": {"spark.db.url": f"jdbc:sqlserver://h;user=u;password={VALUE}"}}},
+        ),
+        ("spark.conf: spark.x.url", {"spark": {"conf": {"spark.x.url": f"https://h/?apikey={VALUE}"}}}),
         (
             "params: messages",
             {
@@ -80,7 +87,7 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
     (fault,) = job_faults(wanted, jobs_of(wanted)[-1], JobsSeen(), "quire-jobs:1")
-    assert fault.startswith(f"{field} is a URL with a password in it: ") and VALUE not in fault
+    assert fault.startswith(f"{field} is a URL with a secret in it: ") and VALUE not in fault
 
 
 def test_an_account_in_a_url_is_no_password() -> None:
@@ -88,7 +95,8 @@ def test_an_account_in_a_url_is_no_password() -> None:
     conf = {
         "spark.jars.repositories": "https://nexus:8443/a@b",
         "spark.eventLog.dir": "abfss://logs@account.dfs.core.windows.net/spark",
-        "spark.jars": "https://nexus/a.jar?version=1&page.token.length=3",
+        "spark.jars": "https://nexus/a.jar?version=1&page.token.length=3,https://nexus:8443,me@x",
+        "spark.openlineage.transport.url": "https://lineage.example?owner=a@b.example",
     }
     manifest = managed_ledger(analytics=[report], spark={"conf": conf})
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}

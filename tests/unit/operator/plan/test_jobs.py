@@ -14,8 +14,8 @@ from quire_operator.api.conditions import Finding
 from quire_operator.api.managed_ledger import JobState, ManagedLedger
 from quire_operator.builders.job_runs import Slot
 from quire_operator.plan import actions as act
-from quire_operator.plan.jobs import ENDING, REFUSED_S, STARTS_MAX, VANISHED, JobsPass, ending, plan_jobs
-from quire_operator.plan.jobs_seen import JobsSeen, RunSeen, said
+from quire_operator.plan.jobs import BUSY_S, ENDING, REFUSED_S, STARTS_MAX, VANISHED, JobsPass, ending, plan_jobs
+from quire_operator.plan.jobs_seen import JobsSeen, Refusal, RunSeen, said
 from quire_operator.plan.ledger_seen import LedgerSeen
 from tests.support.kube_resources import bookie, managed_ledger
 
@@ -91,27 +91,58 @@ def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None
     assert known.requeue_s == 2
 
 
+def refusing(what: LedgerSeen, now_s: float) -> tuple[LedgerSeen, list[str]]:
+    """A pass whose every run is refused, as the operator remembers it; and the runs that it asked for."""
+    what = replace(what, now_s=now_s)
+    asked = [one.job for one in plan(what).actions if isinstance(one, act.StartRun)]
+    refused = dict(what.jobs.refused) | {job: Refusal("the quota is used up", now_s) for job in asked}
+    return replace(what, jobs=replace(what.jobs, refused=refused)), asked
+
+
 def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> None:
-    due = after(seen(), plan(seen()), NOON + 1020)
-    found = plan(replace(due, jobs=replace(due.jobs, refused={"offload": "the quota is used up"})))
+    due_s = NOON + 1020
+    refused, asked = refusing(after(seen(), plan(seen()), due_s), due_s)
+    found = plan(refused)
+    assert (asked, begun(found)) == (["offload"], [])
     assert (found.rows[0].state, found.rows[0].reason) == ("Pending", "the quota is used up")
     assert finding(found, "OffloadHealthy").reason == "CannotRun"
     assert found.requeue_s == REFUSED_S
-    later = plan(after(seen(), found, NOON + 1020 + REFUSED_S))
-    assert begun(later) == begun(plan(due))
+    assert plan(replace(refused, now_s=due_s + 10)).requeue_s == REFUSED_S - 10
+    again = plan(after(refused, found, due_s + REFUSED_S))
+    assert len(begun(again)) == 1 and again.rows == found.rows, "nothing is said to be well before it is"
 
 
-def test_runs_that_are_refused_every_time_keep_no_other_back() -> None:
-    names = [f"a{number}" for number in range(3 * STARTS_MAX)]
+def test_a_refusal_of_a_run_that_is_due_no_more_says_nothing() -> None:
+    refused = {"offload": Refusal("the quota is used up", NOON)}
+    found = plan(replace(seen(), jobs=JobsSeen(refused=refused)))
+    assert (found.rows[0].reason, found.requeue_s) == ("waits for its first time", 17 * 60)
+
+
+def test_runs_that_are_refused_keep_no_other_back_and_are_not_asked_for_in_every_pass() -> None:
+    names = [f"a{number}" for number in range(3 * STARTS_MAX - 1)]
     analytics = [{"name": name, "kind": "keys", "output": "file:///mnt/o", "schedule": "17 * * * *"} for name in names]
     wanted = seen(analytics=analytics)
-    due = after(wanted, plan(wanted), NOON + 1020)
-    asked: set[str] = set()
-    for look in range(40):
-        now = replace(due, now_s=due.now_s + look * REFUSED_S)
-        assert len(begun(plan(now))) == STARTS_MAX
-        asked.update(begun(plan(now)))
-    assert len(asked) == len(names) + 1, "those, and the offload"
+    look = after(wanted, plan(wanted), NOON + 1020)
+    all_asked: list[str] = []
+    for number in range(3):
+        look, asked = refusing(look, NOON + 1020 + number * BUSY_S)
+        assert len(asked) == STARTS_MAX
+        all_asked += asked
+    assert sorted(all_asked) == sorted([*names, "offload"])
+    quiet = plan(look)
+    assert begun(quiet) == [] and quiet.requeue_s == REFUSED_S - 2 * BUSY_S
+    assert {row.reason for row in quiet.rows} == {"the quota is used up"}
+    later = plan(replace(look, now_s=NOON + 1020 + REFUSED_S))
+    assert len(begun(later)) == STARTS_MAX and later.rows == quiet.rows
+
+
+def test_a_job_that_runs_does_not_have_a_refused_one_asked_for_in_every_pass() -> None:
+    wanted = seen(analytics=[RATES | {"schedule": "17 * * * *"}])
+    runs = JobsSeen((run(JobState.RUNNING, NOON + 1020, "rates"),))
+    look, asked = refusing(after(wanted, plan(wanted), NOON + 1020, runs), NOON + 1020)
+    assert asked == ["offload"]
+    found = plan(replace(look, now_s=NOON + 1020 + BUSY_S))
+    assert (begun(found), found.requeue_s) == ([], BUSY_S)
 
 
 def test_of_slots_that_were_missed_only_the_latest_has_a_run() -> None:
