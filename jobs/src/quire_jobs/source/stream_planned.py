@@ -1,8 +1,8 @@
 """Reading a stream as Spark 4.1 asks: where does the next micro-batch end? Without a word on where it begins.
 
 The reader keeps the end that was planned last. A query that goes on from a checkpoint says it first, by asking for the
-tasks between it and itself. Where nobody has said anything yet, in a query without a checkpoint or one whose trigger is
-*available now*, the answer is all that is there: a part of it might lie below a checkpoint.
+tasks between it and itself. Where nobody has said anything the answer is all that is there: whether there is a
+checkpoint is not known, and a part of it might lie below.
 """
 
 from collections.abc import Sequence
