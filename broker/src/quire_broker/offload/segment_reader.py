@@ -27,6 +27,7 @@ from quire_broker.offload.format import (
     entry_head,
     index_key,
 )
+from quire_broker.offload.pace import Pace
 from quire_broker.offload.windows import WindowCache
 
 SCAN_BYTES = 4 * MIB
@@ -168,24 +169,29 @@ class SegmentReader:
             at = EntryId(run[-1].entry_id + 1)
             yield run
 
-    async def verify(self) -> Verified:
-        """Read all of it. SegmentDamagedError when it is not what its index says; errors as `read`."""
+    async def verify(self, pace: Pace | None = None) -> Verified:
+        """Read all of it. SegmentDamagedError when it is not what its index says; errors as `read`.
+
+        `pace`: awaited with the bytes of each window.
+        """
         found = Verified()
         ends = [*self._firsts[1:], self.last_add_confirmed + 1]
         for block, end_entry in enumerate(ends):
             await self._check_block(block)
-            await self._verify_block(block, end_entry, found)
+            await self._verify_block(block, end_entry, found, pace)
         if found.payload_bytes != self.length:
             raise SegmentDamagedError(f"{self._key} holds {found.payload_bytes} bytes; its index says {self.length}")
         return found
 
-    async def _verify_block(self, block: int, end_entry: int, found: Verified) -> None:
+    async def _verify_block(self, block: int, end_entry: int, found: Verified, pace: Pace | None) -> None:
         """Go through a block from head to head, making nothing of an entry but its part of the checksum."""
         width = self._windows.window_bytes
         entry, at = self._firsts[block], self.index.blocks[block].offset + HEADER_BYTES
         end, crc = self.index.end_of(block), found.crc
         while entry < end_entry:
             window = await self._windows.window(at // width)
+            if pace is not None:
+                await pace(len(window))
             base = at - at % width
             limit, position = min(len(window), end - base), at - base
             while entry < end_entry and position + ENTRY_HEAD_BYTES <= limit:

@@ -5,7 +5,7 @@ The index is written last, so a reader that finds it finds all data. Memory: the
 `parts_at_once + 1` parts.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from quire_broker.offload.format import (
     encode_index,
     index_key,
 )
+from quire_broker.offload.pace import Pace
 
 READ_BYTES = 4 * MIB
 _PARTS_MAX = 9_000  # of an upload; services take 10,000
@@ -115,9 +116,6 @@ class SegmentSummary:
     blocks: int
     crc: int
 
-
-Pace = Callable[[int], Awaitable[None]]
-"""Awaited with the number of payload bytes just read, before they go on: where a rate limit waits."""
 
 _AT_ONCE = WriteSettings()
 

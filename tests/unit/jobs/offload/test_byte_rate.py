@@ -25,16 +25,16 @@ def seconds_for(rate: ByteRate, *sizes: int, pauses_s: tuple[float, ...] = ()) -
         loop.close()
 
 
-def test_after_the_first_second_bytes_go_at_the_rate() -> None:
-    assert seconds_for(ByteRate(100), *[10] * 110) == pytest.approx(10.0)
+def test_after_a_tenth_of_a_second_bytes_go_at_the_rate() -> None:
+    assert seconds_for(ByteRate(100), *[10] * 101) == pytest.approx(10.0)
 
 
-def test_a_piece_larger_than_a_second_s_worth_pays_its_debt() -> None:
-    assert seconds_for(ByteRate(100), 1000, 100) == pytest.approx(10.0)
+def test_a_piece_larger_than_the_bucket_pays_its_debt() -> None:
+    assert seconds_for(ByteRate(100), 1000, 100) == pytest.approx(10.9)
 
 
-def test_pauses_save_up_one_second_and_no_more() -> None:
-    assert seconds_for(ByteRate(100), 1, 1, 100, 100, pauses_s=(60, 60)) == pytest.approx(121.0)
+def test_pauses_save_up_a_tenth_of_a_second_and_no_more() -> None:
+    assert seconds_for(ByteRate(100), 1, 1, 100, 100, pauses_s=(60, 60)) == pytest.approx(121.9)
 
 
 def test_no_rate_is_no_wait() -> None:
