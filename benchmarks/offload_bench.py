@@ -102,7 +102,7 @@ async def objects(results: Results, metadata: str, place: Place, size_mib: int, 
     """The first part."""
     async with LedgerClient.connect(metadata) as client:
         for size in SIZES:
-            (ledger,) = await write_ledgers(metadata, Case("", "entries", size, size_mib * MIB // size))
+            (ledger,) = await write_ledgers(metadata, Case("", "entries", size, size_mib * MIB // size), 1)
             for _ in range(rounds):
                 for name, row in (await _one_round(client, place, LedgerId(ledger), pids)).items():
                     results.add(f"{size} B, {name}", row)

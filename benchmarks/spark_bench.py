@@ -3,7 +3,8 @@
 One bookie, etcd and a local Spark of two cores, all on this machine. Three tables of the same payload: entries of 1 KiB
 and 16 KiB as they are stored, and messages of 1 KiB unpacked out of entries (one each, and batches of fifty). The raw
 files are read by a Python data source too: length and bytes of each entry, to the same columns by the same function.
-Rows go into Spark's `noop` sink. The first round makes workers and code warm and does not count.
+Rows go into Spark's `noop` sink. The first two rounds make workers and code warm and do not count. Spark speaks to its
+Python by Unix sockets, as `quire jobs run` has it.
 
 Printed are medians (least..most) over the rounds: MB/s of payload, and CPU in us per row of the Python workers, of all
 of Spark, and of the bookie; then each aim of issue 7 with what was measured. CPU and ratios tell something on a shared
@@ -37,9 +38,12 @@ from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.spark_python import spark_python
 from tests.support.standalone import StandaloneProcess
 
-_LEDGER_BYTES = 256 << 20
+LEDGERS = 4
+"""Of a case: eight tasks are all of one size, as the raw files are."""
 _SUBMIT = 256
 BATCH = 50
+WARM = 2
+"""Rounds that make Python's workers and Java's code warm: they do not count."""
 WORKER_MIB_MAX = 400
 """A worker has Python, Arrow, gRPC (about 120 MiB) and a few runs of 4 MiB, and what they are made into, at a time."""
 
@@ -74,25 +78,21 @@ def _single(payload: bytes) -> bytes:
     return LENGTH.pack(len(head)) + head + payload
 
 
-async def write_ledgers(metadata: str, case: Case) -> list[int]:
-    """The case in ledgers of 256 MiB and less, on one bookie."""
+async def write_ledgers(metadata: str, case: Case, count: int = LEDGERS) -> list[int]:
+    """The case in so many ledgers of the same size, on one bookie."""
     ledgers: list[int] = []
     entries = case.entries()
+    per_ledger = -(-(case.rows // case.per_entry) // count)
     async with LedgerClient.connect(metadata) as client:
-        while True:
-            taken = 0
+        for _ in range(count):
             async with client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
-                while taken < _LEDGER_BYTES:
-                    some = list(islice(entries, _SUBMIT))
-                    if not some:
-                        break
+                mine = islice(entries, per_ledger)
+                while some := list(islice(mine, _SUBMIT)):
                     writer.submit(some)
-                    taken += sum(map(len, some))
                     if not writer.is_writable:
                         await writer.force()
-            if not taken:
-                return ledgers
             ledgers.append(writer.ledger_id)
+    return ledgers
 
 
 def write_files(folder: Path, case: Case, count: int) -> None:
@@ -250,6 +250,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
     found.sparkContext.setLogLevel("ERROR")
@@ -270,23 +271,23 @@ def run(cases: list[Case], rounds: int, limit_s: float, folder: Path) -> Results
     spark = None
     try:
         cluster.start()
+        spark = session(folder)  # before this process has gRPC's threads: it begins Java by a fork
         written = {case.name: asyncio.run(write_ledgers(metadata, case)) for case in cases}
         for case in cases:
             if case.mode == "entries":
                 write_files(folder / case.name.replace(" ", "-"), case, 8)
-        spark = session(folder)
-        for round_ in range(rounds + 1):
-            if round_ > 1 and time.monotonic() - began_s > limit_s:
-                print(f"  {limit_s:.0f} s are over after {round_ - 1} rounds", file=sys.stderr)
+        for round_ in range(WARM + rounds):
+            if round_ > WARM and time.monotonic() - began_s > limit_s:
+                print(f"  {limit_s:.0f} s are over after {round_ - WARM} rounds", file=sys.stderr)
                 break
-            if round_ == 1:
-                results.rows.clear()  # the first one made the workers and the code warm
+            if round_ == WARM:
+                results.rows.clear()
             for case in cases:
                 ledgers = ",".join(map(str, written[case.name]))
                 read = spark.read.format("quire").options(metadata=metadata, mode=case.mode, ledgers=ledgers)
                 total = case.rows * case.row_bytes
                 for tasks in (1, 8) if case.name == "entries 1 KiB" else (8,):
-                    frame = read.option("splitBytes", str(total // tasks + (1 << 20))).load()
+                    frame = read.option("splitBytes", str(total * 11 // 10 // tasks)).load()
                     measure(results, f"{case.name}, quire, {tasks} tasks", case, frame, [cluster.pid])
                 if case.mode == "entries":
                     files = spark.read.format("rawfiles").load(str(folder / case.name.replace(" ", "-")))
@@ -303,8 +304,8 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="64 MiB a case and one round")
-    parser.add_argument("--mib", type=int, default=384, help="payload of a case")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mib", type=int, default=768, help="payload of a case")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=270, help="no round begins later")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     given = parser.parse_args()

@@ -26,6 +26,8 @@ _ALWAYS = {
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",  # the job shows its own
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Over TCP each task waits 40 ms for an acknowledgement that the kernel delays. Older Sparks do not know it.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 _DRIVER_PORT, _BLOCKS_PORT = 7078, 7079
 _LOCAL = {
