@@ -301,9 +301,14 @@ class SimMetadataStore:
         return watch
 
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Changes of the lease."""
+        """Changes of the lease; the returned function ends it, and does nothing when called again."""
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
 
     async def close(self) -> None:
         """End the session at once."""
