@@ -10,6 +10,7 @@ from typing import Final
 
 from quire_bookie.errors import BadVersionError, MetadataUnknownError
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.epoch import EPOCH_PATH, epoch_put, next_epoch, read_epoch_node
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Put
 
 PUTS_AT_ONCE: Final = 128
@@ -64,16 +65,22 @@ def highest_high(ledgers: Iterable[int]) -> int:
 
 
 async def leave_long_ids(store: MetadataStore, high: int, *more: Check) -> bool:
-    """Back to short ids, if no long one was given out since they were reserved. False: they stay."""
+    """Back to short ids, if no long one was given out since they were reserved. False: they stay.
+
+    Bookies may have noted the counter of long ids: the epoch rises in the same transaction, so that its absence is not
+    taken for metadata that went back.
+    """
     path = high_path(high)
     node, parent = await store.get(path), await store.get(layout.LONG_ID_COUNTERS)
     if node is None or parent is None or node.version != 0:
         return False
     if len(await store.children(layout.LONG_ID_COUNTERS)) != 1:
         return False
-    checks = [Check(path, 0), Check(layout.LONG_ID_COUNTERS, parent.version), *more]
+    epoch = await read_epoch_node(store)
+    checks = [Check(path, 0), Check(layout.LONG_ID_COUNTERS, parent.version), Check(EPOCH_PATH, epoch.version), *more]
+    deletes = [Delete(path), Delete(layout.LONG_ID_COUNTERS)]
     try:
-        await store.transact(checks, [Delete(path), Delete(layout.LONG_ID_COUNTERS)])
+        await store.transact(checks, [*deletes, epoch_put(next_epoch(epoch.value))])
     except BadVersionError:
         return False
     return True

@@ -1,8 +1,8 @@
 """Restores a backup into an empty store, in an order that no crash and no bookie that comes by may break.
 
 1. One transaction: the note of the restore, the hold on garbage collection, auto-recovery off, long ledger ids with a
-   high half of their own; and the instance id, where a start had made one, goes. Without it no bookie starts, and one
-   that runs deletes nothing.
+   high half of their own, an epoch above that of the backup; and the instance id, where a start had made one, goes.
+   Without it no bookie starts, and one that runs deletes nothing.
 2. The nodes of the backup. A second run of the same restore goes on where the first one ended.
 3. All of it is compared with the backup.
 4. One transaction: the backup's instance id. From here on the cluster is visible, under the hold.
@@ -30,6 +30,7 @@ from quire_bookie.errors import BadVersionError, MetadataUnknownError
 from quire_bookie.limits import KIB, METADATA_TRANSACTION_OPERATIONS_MAX
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH
+from quire_bookie.metadata.epoch import EPOCH_NONE, EPOCH_PATH, decode_epoch, epoch_put, next_epoch
 from quire_bookie.metadata.recovery_controls import DISABLE
 from quire_bookie.metadata.restoration import (
     RESTORATION,
@@ -48,7 +49,7 @@ TRANSACTION_BYTES: Final = 512 * KIB
 TRANSACTIONS_AT_ONCE: Final = 8
 HIGH_MARGIN: Final = 2
 """The high half of long ids may have moved on by one since the backup, after two thousand million ledgers."""
-_OWN = frozenset((RESTORATION, HOLD_PATH, DISABLE, layout.INSTANCE_ID))
+_OWN = frozenset((RESTORATION, HOLD_PATH, DISABLE, EPOCH_PATH, layout.INSTANCE_ID))
 _FRESH = frozenset((layout.ROOT, layout.AVAILABLE, layout.READ_ONLY, layout.INSTANCE_ID))
 _MEANWHILE = "the metadata store was written by somebody else meanwhile; look again"
 
@@ -70,6 +71,7 @@ class Found:
     short_ids: int = 0
     high: int = 0
     recovery_off: bool = False
+    epoch: int = EPOCH_NONE
 
 
 async def look_at_store(store: MetadataStore, manifest: Manifest) -> StoreSeen:
@@ -110,6 +112,8 @@ async def look_at_backup(place: Place, manifest: Manifest) -> Found:
                 found = replace(found, short_ids=node.version)
             elif node.key == DISABLE:
                 found = replace(found, recovery_off=True)
+            elif node.key == EPOCH_PATH:
+                found = replace(found, epoch=decode_epoch(node.value))
             elif node.key == RESTORATION:
                 reviewed = decode_restoration(node.value)
             elif node.key == layout.LONG_ID_COUNTERS:
@@ -167,6 +171,7 @@ async def _begin(
         Put(HOLD_PATH, reason.encode()),
         Put(DISABLE, b""),
         *reserve_puts(restoration.reserved_high),
+        epoch_put(next_epoch(found.epoch, now_ms=now_ms)),
     ]
     checks = [Check(operation.key, ABSENT) for operation in operations]
     checks.append(Check(layout.INSTANCE_ID, seen.instance_version))

@@ -18,6 +18,7 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH, read_collection_hold
+from quire_bookie.metadata.epoch import EPOCH_PATH, raise_epoch, read_epoch
 from quire_bookie.metadata.initialise import initialise, read_instance_id
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.local.store import LocalMetadataStore
@@ -114,7 +115,7 @@ async def do_restore(store: Any, place: Place, manifest: Manifest) -> None:
 
 async def assert_restored(store: MetadataStore, manifest: Manifest, there: dict[str, bytes]) -> None:
     now = {node.key: node.value async for page in store.scan("/") for node in page}
-    own = {RESTORATION, HOLD_PATH, DISABLE, layout.LONG_ID_COUNTERS, high_path(2)}
+    own = {RESTORATION, HOLD_PATH, DISABLE, EPOCH_PATH, layout.LONG_ID_COUNTERS, high_path(2)}
     assert {key: value for key, value in now.items() if key not in own} == {
         key: value for key, value in there.items() if key not in own
     }
@@ -282,6 +283,33 @@ async def test_new_ids_are_above_all_that_any_bookie_holds(
     assert (fresh >= 1 << 32) is long
     # A release that broke off after this is run again.
     assert (await settle_ids(store, restoration, held(*ledgers), complete=complete, puts_max=puts_max)).long is long
+    await store.close()
+
+
+async def test_each_restore_raises_the_epoch_above_that_of_the_backup(tmp_path: Path) -> None:
+    place, manifest, _ = await backed_up(tmp_path)
+    store = await LocalMetadataStore.open(str(tmp_path / "new"))
+    await do_restore(store, place, manifest)
+    first = await read_epoch(store)
+    assert first == SetClock().now_ms() // 1000
+    # A clock that stands still, or was set back, does not keep the epoch of a later restore from rising.
+    again = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    other = await LocalMetadataStore.open(str(tmp_path / "newer"))
+    await do_restore(other, place, again)
+    assert await read_epoch(other) == first + 1
+    await store.close()
+    await other.close()
+
+
+async def test_leaving_the_reserved_long_ids_raises_the_epoch(tmp_path: Path) -> None:
+    """A bookie that noted the counter of long ids sees it gone."""
+    store = await restored(tmp_path)
+    before = await read_epoch(store)
+    restoration = (await under_review(store)).value
+    assert not (await settle_ids(store, restoration, held(4), complete=True)).long
+    assert await read_epoch(store) == before + 1
+    await raise_epoch(store, 0)
+    assert await read_epoch(store) == before + 2
     await store.close()
 
 

@@ -1,0 +1,59 @@
+"""The epoch of the metadata rises, whoever raises it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.epoch import (
+    EPOCH_PATH,
+    decode_epoch,
+    encode_epoch,
+    next_epoch,
+    raise_epoch,
+    read_epoch,
+    read_epoch_node,
+)
+from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.metadata.store import ABSENT
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LocalMetadataStore]:
+    store = await LocalMetadataStore.open(str(tmp_path))
+    yield store
+    await store.close()
+
+
+async def test_a_cluster_without_the_node_is_in_epoch_0(store: LocalMetadataStore) -> None:
+    found = await read_epoch_node(store)
+    assert (found.value, found.version) == (0, ABSENT)
+
+
+async def test_each_raise_gives_a_higher_epoch_also_when_two_raise_it_at_once(store: LocalMetadataStore) -> None:
+    assert await raise_epoch(store, now_ms=1_700_000_000_999) == 1_700_000_000
+    assert await raise_epoch(store, now_ms=0) == 1_700_000_001
+    both = await asyncio.gather(raise_epoch(store, 0), raise_epoch(store, 0))
+    assert sorted(both) == [1_700_000_002, 1_700_000_003]
+    assert await read_epoch(store) == 1_700_000_003
+
+
+def test_the_next_epoch_is_above_every_known_one() -> None:
+    assert next_epoch() == 1
+    assert next_epoch(4, 9, 2) == 10
+    assert next_epoch(4, now_ms=11_500) == 11
+
+
+@pytest.mark.parametrize("value", [b"", b"7", b"{}", b'{"epoch": "7"}', b'{"epoch": -1}', b'{"epoch": true}', b"\xff"])
+async def test_a_value_that_holds_no_epoch_is_refused(store: LocalMetadataStore, value: bytes) -> None:
+    with pytest.raises(MetadataFormatError):
+        decode_epoch(value)
+    await store.put(EPOCH_PATH, value)
+    with pytest.raises(MetadataFormatError, match=EPOCH_PATH):
+        await raise_epoch(store, 0)
+
+
+def test_an_epoch_survives_its_encoding() -> None:
+    assert decode_epoch(encode_epoch(7)) == 7
