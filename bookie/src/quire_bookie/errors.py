@@ -53,6 +53,12 @@ class StorageError(QuireError):
     """Something about a bookie's disks."""
 
 
+JOURNAL_REMEDY = (
+    "put the right files back into the journal's folder, or start once with acceptLostVolumes=true "
+    "(--accept-lost-volumes): the bookie then comes up in limbo with every intact entry"
+)
+
+
 class DamagedError(StorageError):
     """Durable bytes are wrong. Carries the file and offset; reads of them answer EIO."""
 
@@ -60,6 +66,13 @@ class DamagedError(StorageError):
         super().__init__(f"{path}: damaged at offset {offset}: {what}")
         self.path = path
         self.offset = offset
+
+
+class JournalDamagedError(DamagedError):
+    """Durable bytes of a journal are wrong or missing. The message names the remedy."""
+
+    def __init__(self, path: str, offset: int, what: str) -> None:
+        super().__init__(path, offset, f"{what}; {JOURNAL_REMEDY}")
 
 
 class DiskFullError(StorageError):

@@ -22,6 +22,7 @@ JOURNAL_GROUP_ENTRIES_MAX = 32_768
 JOURNAL_QUEUE_BYTES_MAX = 64 * MIB
 JOURNAL_ALIGNMENT_BYTES = 4096
 JOURNAL_SPARE_FILES_MAX = 4  # kept for recycling; more are removed
+JOURNAL_WITNESS_S = 1.0  # after a durable group, until the witness covers it
 JOURNAL_FULL_RETRY_S = 1.0  # between attempts to make a file on a full disk
 
 # Storage

@@ -37,7 +37,7 @@ def register(commands: Commands) -> None:
         http_port: Annotated[int | None, typer.Option(help="Port of /healthz, /readyz and /metrics. [off]")] = None,
         accept_lost_volumes: Annotated[
             bool | None,
-            typer.Option("--accept-lost-volumes", help="Start in limbo with what is left when folders are empty."),
+            typer.Option("--accept-lost-volumes", help="Start in limbo despite lost folders or a damaged journal."),
         ] = None,
         config: ConfigFile = None,
         set_: Settings = None,

@@ -72,7 +72,8 @@ class StorageConfig(ProcessConfig):
     accept_lost_volumes: bool = Field(
         False,
         alias="acceptLostVolumes",
-        description="start in limbo with what is left when folders of the bookie are empty; set it for one start",
+        description="start in limbo with the intact data when folders of the bookie are empty or its journal is "
+        "damaged; set it for one start",
     )
     write_cache_mb: int = Field(
         limits.WRITE_CACHE_BYTES // MIB,

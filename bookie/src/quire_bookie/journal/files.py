@@ -8,10 +8,11 @@ Files may differ in length, and each header tells its own: the first of a start 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import DamagedError, DiskFullError
+from quire_bookie.errors import DiskFullError, JournalDamagedError
 from quire_bookie.journal.format import (
     DATA_START,
     HEADER_BLOCK_BYTES,
@@ -22,9 +23,17 @@ from quire_bookie.journal.format import (
 )
 from quire_bookie.journal.scan import find_group
 from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.journal.witness import WitnessRecord
 
 _NAME = re.compile(r"journal-(\d{8})\.log")
 _UNFINISHED = re.compile(r"journal-\d{8}\.log\.new")
+
+
+def number_of(path: str) -> int:
+    """The number in a journal file's name."""
+    found = _NAME.fullmatch(path.rpartition("/")[2])
+    assert found is not None, path
+    return int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,10 @@ class JournalFiles:
         self._next_number = 1
         self.live: dict[int, LiveFile] = {}
         self._spares: list[str] = []
+        self._prepared: str | None = None
+        """The file that the witness says may hold the next generation: it stays until the witness says otherwise."""
+        self._obsolete = False
+        """That file is needed for nothing else."""
         self.created = 0
         self.recycled = 0
 
@@ -59,10 +72,19 @@ class JournalFiles:
         return len(self._spares)
 
     @classmethod
-    async def open(cls, disk: Disk, directory: str, settings: JournalSettings, mark: Mark | None) -> "JournalFiles":
-        """Look at every file. DamagedError when a live one was cut, lost its header or belongs elsewhere."""
+    async def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        settings: JournalSettings,
+        mark: Mark | None,
+        witness: WitnessRecord | None = None,
+    ) -> "JournalFiles":
+        """Look at every file. DamagedError when one is missing, was cut, lost its header or belongs elsewhere."""
         files = cls(disk, directory, settings)
         names = await disk.list_dir(directory)
+        if witness is not None and witness.prepared_generation:
+            files._prepared = files.path_of(witness.prepared_file)
         if names:
             # A process that was killed may have left names and a mark that only the machine's memory holds.
             await disk.sync_dir(directory)
@@ -75,7 +97,31 @@ class JournalFiles:
             elif _UNFINISHED.fullmatch(name):
                 # A crash while it was made; nothing was ever written to it but zeros.
                 await disk.remove(path)
+        if witness is not None:
+            files._check_newest(names, witness)
         return files
+
+    def path_of(self, number: int) -> str:
+        """Where the journal file of that number lies."""
+        return f"{self._directory}/journal-{number:08d}.log"
+
+    def _check_newest(self, names: Sequence[str], witness: WitnessRecord) -> None:
+        """No file that is there proves that there was a newer one; the witness does."""
+        newest = max(self.live, default=0)
+        if newest < witness.position.generation:
+            what = f"the journal file of generation {witness.position.generation} is missing, and it was durable"
+            raise JournalDamagedError(self._directory, 0, what)
+        prepared = self.path_of(witness.prepared_file)
+        if newest < witness.prepared_generation and prepared.rpartition("/")[2] not in names:
+            what = f"the file is missing; it may hold generation {witness.prepared_generation} of the journal"
+            raise JournalDamagedError(prepared, 0, what)
+
+    async def forget_prepared(self) -> None:
+        """The witness names no prepared file any more."""
+        path, self._prepared = self._prepared, None
+        if path is not None and self._obsolete:
+            self._obsolete = False
+            await self._disk.remove(path)
 
     async def _classify(self, path: str, mark: Mark) -> None:
         file = await self._disk.open_read_only(path)
@@ -83,7 +129,7 @@ class JournalFiles:
             size = await file.size()
             block = await file.read(0, HEADER_BLOCK_BYTES)
             if len(block) < HEADER_BLOCK_BYTES:
-                raise DamagedError(path, size, "the file was cut: its header is missing")
+                raise JournalDamagedError(path, size, "the file was cut: its header is missing")
             try:
                 header = decode_header(block)
             except JournalFormatError as error:
@@ -92,20 +138,20 @@ class JournalFiles:
                 group = await find_group(file, DATA_START, end, mark.uuid, mark.position.generation)
                 if group is not None:
                     what = f"{error}, but a group of generation {group.generation} follows"
-                    raise DamagedError(path, 0, what) from error
+                    raise JournalDamagedError(path, 0, what) from error
                 await self._keep_or_remove(path, size)
                 return
         finally:
             await file.close()
         if header.uuid != mark.uuid:
-            raise DamagedError(path, 0, "the file belongs to another journal; move it away")
+            raise JournalDamagedError(path, 0, "the file belongs to another journal; move it away")
         if header.generation < mark.position.generation:
             await self._keep_or_remove(path, size)
             return
         if size < header.file_bytes:
-            raise DamagedError(path, size, f"the file was cut; it had {header.file_bytes} bytes")
+            raise JournalDamagedError(path, size, f"the file was cut; it had {header.file_bytes} bytes")
         if other := self.live.get(header.generation):
-            raise DamagedError(path, 0, f"{other.path} has generation {header.generation} too")
+            raise JournalDamagedError(path, 0, f"{other.path} has generation {header.generation} too")
         await self._make_durable(path)
         self.live[header.generation] = LiveFile(path, header)
 
@@ -120,6 +166,8 @@ class JournalFiles:
     async def _keep_or_remove(self, path: str, size: int) -> None:
         if size == self._settings.file_bytes and len(self._spares) < self._settings.spare_files_max:
             self._spares.append(path)
+        elif path == self._prepared:
+            self._obsolete = True
         else:
             await self._disk.remove(path)
 
@@ -133,7 +181,7 @@ class JournalFiles:
             return self._spares.pop(), self._settings.file_bytes
         size = self._settings.short_file_bytes if short else self._settings.file_bytes
         await self._check_space(size)
-        path = f"{self._directory}/journal-{self._next_number:08d}.log"
+        path = self.path_of(self._next_number)
         self._next_number += 1
         unfinished = f"{path}.new"
         try:

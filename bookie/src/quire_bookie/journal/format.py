@@ -8,6 +8,7 @@ group    "QJg1" 4, crc32c u32 over the rest of the head and the body, uuid 16, g
          body bytes u32, records u32, body, zeros up to a multiple of the alignment
 mark     "QuireMrk" 8, version u32, crc32c u32 over the rest, uuid 16, generation u64, offset u64, sequence u64
 ```
+A mark of version 1 has no witness beside it (see `witness`); one of version 2 has.
 Numbers are little-endian. A file is used again and again, so stale groups with right checksums lie behind the live
 ones: uuid and generation tell them apart. `sequence` counts groups through all generations without a gap. The header
 is used only once durable, fits one sector, and says where the generation before it ended (its *sealed size*) and which
@@ -27,6 +28,7 @@ from quire_bookie.model import Buffer
 HEADER_BLOCK_BYTES = 4096
 DATA_START = HEADER_BLOCK_BYTES
 FORMAT_VERSION = 1
+WITNESSED_MARK_VERSION = 2
 GROUP_MAGIC = b"QJg1"
 _FILE_MAGIC = b"QuireJnl"
 _MARK_MAGIC = b"QuireMrk"
@@ -71,6 +73,8 @@ class Mark:
 
     uuid: bytes
     position: JournalPosition
+    witnessed: bool = True
+    """A witness lies beside the mark. False: written by a version that had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +105,29 @@ def encode_header(header: FileHeader) -> bytes:
 
 def decode_header(block: Buffer) -> FileHeader:
     """Parse a first block; JournalFormatError when it is none."""
-    return FileHeader(*_HEADER.unpack(_checked(block, _FILE_MAGIC, _HEADER, "header")))
+    return FileHeader(*_HEADER.unpack(_checked(block, _FILE_MAGIC, _HEADER, "header")[1]))
 
 
 def encode_mark(mark: Mark) -> bytes:
     """The content of the mark's file."""
     rest = _MARK.pack(mark.uuid, *mark.position)
-    return _PREFIX.pack(_MARK_MAGIC, FORMAT_VERSION, crc32c(rest)) + rest
+    version = WITNESSED_MARK_VERSION if mark.witnessed else FORMAT_VERSION
+    return _PREFIX.pack(_MARK_MAGIC, version, crc32c(rest)) + rest
 
 
 def decode_mark(content: Buffer) -> Mark:
     """Parse the mark's file; JournalFormatError when it is none."""
     if len(content) != _PREFIX.size + _MARK.size:
         raise JournalFormatError(f"a mark of {len(content)} bytes")
-    uuid, generation, offset, sequence = _MARK.unpack(_checked(content, _MARK_MAGIC, _MARK, "mark"))
-    return Mark(uuid, JournalPosition(generation, offset, sequence))
+    version, rest = _checked(content, _MARK_MAGIC, _MARK, "mark", newest=WITNESSED_MARK_VERSION)
+    uuid, generation, offset, sequence = _MARK.unpack(rest)
+    return Mark(uuid, JournalPosition(generation, offset, sequence), version >= WITNESSED_MARK_VERSION)
 
 
-def _checked(content: Buffer, expected: bytes, layout: struct.Struct, what: str) -> bytes:
+def _checked(
+    content: Buffer, expected: bytes, layout: struct.Struct, what: str, *, newest: int = FORMAT_VERSION
+) -> tuple[int, bytes]:
+    """Version and bytes behind the prefix."""
     end = _PREFIX.size + layout.size
     if len(content) < end:
         raise JournalFormatError(f"{what} of {len(content)} bytes")
@@ -128,9 +137,9 @@ def _checked(content: Buffer, expected: bytes, layout: struct.Struct, what: str)
     rest = bytes(content[_PREFIX.size : end])
     if crc32c(rest) != crc:
         raise JournalFormatError(f"{what} with a wrong checksum")
-    if version != FORMAT_VERSION:
-        raise JournalFormatError(f"{what} of version {version}; this program knows {FORMAT_VERSION}")
-    return rest
+    if not FORMAT_VERSION <= version <= newest:
+        raise JournalFormatError(f"{what} of version {version}; this program knows versions up to {newest}")
+    return version, rest
 
 
 def encode_group_head(uuid: bytes, generation: int, sequence: int, body: Buffer, records: int) -> bytes:

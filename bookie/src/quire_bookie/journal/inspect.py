@@ -32,6 +32,7 @@ from quire_bookie.journal.records import (
     decode_body,
 )
 from quire_bookie.journal.scan import Window, find_group
+from quire_bookie.journal.witness import WITNESS_NAME, WitnessRecord, load_witness
 from quire_bookie.model import LedgerId
 
 _FILE = re.compile(r"journal-\d{8}\.log")
@@ -60,7 +61,7 @@ class InspectedFile:
 
 
 async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list[InspectedFile]]:
-    """The mark and every file, by generation. DamagedError: the mark is damaged. OSError."""
+    """The mark and every file, by generation. DamagedError: mark or witness is damaged. OSError."""
     mark = await load_mark(disk, directory)
     files: list[InspectedFile] = []
     headers: dict[int, FileHeader] = {}
@@ -87,7 +88,22 @@ async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list
     for found in files:
         if found.generation is not None:
             _judge(found, headers.get(found.generation + 1))
+    if mark is not None:
+        _judge_newest(directory, files, await load_witness(disk, directory, mark.uuid))
     return mark, files
+
+
+def _judge_newest(directory: str, files: list[InspectedFile], witness: WitnessRecord | None) -> None:
+    """What the witness proves of the newest file: that it exists, and where it ends at least."""
+    if witness is None or not witness.position.generation:
+        return
+    generation, offset, _ = witness.position
+    newest = max((found for found in files if found.live), key=lambda found: found.generation or 0, default=None)
+    if newest is None or (newest.generation or 0) < generation:
+        what = f"the file of generation {generation} is missing, and {WITNESS_NAME} proves that it was durable"
+        files.append(InspectedFile(directory, 0, what=what, damaged=True))
+    elif newest.generation == generation and newest.end < offset and not newest.damaged:
+        newest.what, newest.damaged = f"ends at {newest.end}, but {WITNESS_NAME} proves {offset} bytes", True
 
 
 async def _open_files(disk: Disk, directory: str) -> AsyncIterator[tuple[str, DiskFile]]:

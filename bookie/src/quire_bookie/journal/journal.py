@@ -17,15 +17,16 @@ from functools import partial
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk, JournalFile
-from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError, StorageError
-from quire_bookie.journal.files import JournalFiles
-from quire_bookie.journal.format import DATA_START, JournalPosition, Mark
-from quire_bookie.journal.mark import MARK_NAME, create_mark, load_mark, store_mark
+from quire_bookie.errors import DiskFullError, JournalDamagedError, JournalPoisonedError, StorageError
+from quire_bookie.journal.files import JournalFiles, number_of
+from quire_bookie.journal.format import DATA_START, FileHeader, JournalPosition, Mark
+from quire_bookie.journal.mark import MARK_NAME, add_witness, create_mark, load_mark, store_mark
 from quire_bookie.journal.records import SHUTDOWN_RECORD, explicit_lac_record, fence_record, master_key_record
 from quire_bookie.journal.replay import Deliver, Replay, ReplaySummary
 from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.journal.witness import WITNESS_NAME, WitnessRecord, WitnessWriter, load_witness
 from quire_bookie.journal.writer import BatchDone, Done, GroupWriter, JournalStats
-from quire_bookie.limits import JOURNAL_FULL_RETRY_S
+from quire_bookie.limits import JOURNAL_FULL_RETRY_S, JOURNAL_WITNESS_S
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 log = logging.getLogger("quire.journal")
@@ -34,7 +35,15 @@ log = logging.getLogger("quire.journal")
 class Journal:
     """Use `open`, then `replay` once, then append. Every method belongs to the event loop's thread."""
 
-    def __init__(self, disk: Disk, directory: str, settings: JournalSettings, files: JournalFiles, mark: Mark) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        settings: JournalSettings,
+        files: JournalFiles,
+        mark: Mark,
+        witness: WitnessRecord | None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._disk = disk
         self._directory = directory
@@ -47,9 +56,15 @@ class Journal:
             settings,
             wants_file=self._wants_file,
             retired=self._retire,
-            went_live=files.went_live,
+            went_live=self._went_live,
             poisoned=self._was_poisoned,
+            moved=self._witness_soon,
         )
+        self._witness = witness
+        self._witnesses: WitnessWriter | None = None
+        self._prepared = (0, 0)
+        """Generation and number of the file that the witness names as the next one."""
+        self._closed = False
         self._replay: Replay | None = None
         self._started = False
         self._ahead = False
@@ -63,6 +78,7 @@ class Journal:
         self._files_lock = asyncio.Lock()
         self._mark_lock = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
+        self._witness_timer: asyncio.TimerHandle | None = None
         self.on_poison: Callable[[BaseException], None] | None = None
         """Called once, after every pending `done`, with the JournalPoisonedError."""
         self.on_full: Callable[[DiskFullError], None] | None = None
@@ -78,14 +94,19 @@ class Journal:
         settings.check()
         await disk.make_dirs(directory)
         mark = await load_mark(disk, directory)
-        files = await JournalFiles.open(disk, directory, settings, mark)
+        witness = None if mark is None else await load_witness(disk, directory, mark.uuid)
+        if mark is not None and mark.witnessed and witness is None:
+            raise JournalDamagedError(f"{directory}/{WITNESS_NAME}", 0, "the file is missing")
+        files = await JournalFiles.open(disk, directory, settings, mark, witness)
         if mark is None:
             if files.any:
-                raise DamagedError(f"{directory}/{MARK_NAME}", 0, "the mark is missing beside journal files")
-            journal = cls(disk, directory, settings, files, await create_mark(disk, directory, chance))
+                raise JournalDamagedError(f"{directory}/{MARK_NAME}", 0, "the mark is missing beside journal files")
+            journal = cls(disk, directory, settings, files, *await create_mark(disk, directory, chance))
             journal.is_new = True
             return journal
-        return cls(disk, directory, settings, files, mark)
+        if not mark.witnessed:
+            mark, witness = await add_witness(disk, directory, mark, witness)
+        return cls(disk, directory, settings, files, mark, witness)
 
     async def replay(self, deliver: Deliver) -> ReplaySummary:
         """Deliver every durable record from the mark on, in order, then start to take appends.
@@ -100,7 +121,7 @@ class Journal:
     async def read(self, deliver: Deliver) -> ReplaySummary:
         """Deliver every durable record from the mark on, in order. May be repeated until `start`."""
         assert not self._started, "a journal is replayed before it starts"
-        self._replay = Replay(self._disk, self._directory, self._files, self._mark)
+        self._replay = Replay(self._disk, self._directory, self._files, self._mark, self._witness)
         summary = await self._replay.run(deliver)
         self._end = self._replay.position
         self._replay = None
@@ -114,6 +135,7 @@ class Journal:
         self._ahead = ahead
         end = self._end
         self._writer.continue_at(end)
+        await self._open_witness()
         if not await self._reuse_empty(end):
             await self._prepare(short=True)
             if self._writer.has_prepared:
@@ -122,6 +144,8 @@ class Journal:
                 self._writer.open_prepared(lambda error: None if opened.done() else opened.set_result(error))
                 if (error := await opened) is not None:
                     self._writer.poison(error)
+        # Before the first append: from here on the file in use cannot be missing unnoticed.
+        await self._store_witness()
         if self._writer.poisoned:
             raise JournalPoisonedError(f"{self._directory}: the journal could not be started")
         self._started = True
@@ -232,12 +256,50 @@ class Journal:
             if position <= self._mark.position:
                 return
             assert position <= self.position(), "the mark cannot be ahead of the journal"
-            mark = Mark(self._mark.uuid, position)
+            mark = Mark(self._mark.uuid, position, self._mark.witnessed)
             await store_mark(self._disk, self._directory, mark)
             self._mark = mark
             async with self._files_lock:
                 await self._files.recycle_below(position.generation)
         self._wake.set()
+
+    # ---- the witness
+    async def _open_witness(self) -> None:
+        """What replay found is the end now, and no prepared file counts."""
+        if self._witness is None:
+            return
+        self._witnesses = WitnessWriter(self._witness, current=self._witness_now, failed=self._writer.poison)
+        try:
+            await self._witnesses.open(self._disk, self._directory, synced=self._settings.sync_data)
+        except OSError as error:
+            self._writer.poison(error)
+        if await self._store_witness():
+            await self._files.forget_prepared()
+
+    def _witness_now(self) -> WitnessRecord:
+        position = self._writer.durable
+        self._writer.move_noted = False
+        generation, number = self._prepared if self._prepared[0] > position.generation else (0, 0)
+        return WitnessRecord(self._mark.uuid, position, generation, number, self._closed)
+
+    async def _store_witness(self) -> bool:
+        """Whether the witness says what held when this was called, durably. A failure poisons the journal."""
+        return self._witnesses is None or await self._witnesses.store()
+
+    def _witness_soon(self) -> None:
+        """A group is durable that the witness does not cover."""
+        if self._witnesses is not None:
+            self._witness_timer = self._loop.call_later(JOURNAL_WITNESS_S, self._witness_in_time)
+
+    def _witness_in_time(self) -> None:
+        self._witness_timer = None
+        if self._witnesses is not None and not (self._stopping or self._writer.poisoned):
+            self._witnesses.store()
+
+    def _went_live(self, path: str, header: FileHeader) -> None:
+        self._files.went_live(path, header)
+        if self._started and self._witnesses is not None:
+            self._witnesses.store()
 
     # ---- files
     def _wants_file(self) -> bool:
@@ -273,6 +335,10 @@ class Journal:
             async with self._files_lock:
                 path, size = await self._files.take_spare(short=short)
                 file = await self._open_spare(path, size)
+            self._prepared = (self._writer.position.generation + 1, number_of(path))
+            if not await self._store_witness():
+                await file.close()
+                return
         except DiskFullError as error:
             self._retry_full_at_s = self._loop.time() + JOURNAL_FULL_RETRY_S
             first = self._writer.full is None
@@ -321,6 +387,13 @@ class Journal:
             self._wake.set()
             await self._keeper
         writer = self._writer
+        if self._witness_timer is not None:
+            self._witness_timer.cancel()
+        if self._started and not writer.poisoned:
+            self._prepared, self._closed = (0, 0), True
+            await self._store_witness()
+        if self._witnesses is not None:
+            await self._witnesses.close()
         for file in [*self._retired, writer.take_file(), writer.take_prepared(), writer.take_opening()]:
             if file is not None:
                 await file.close()

@@ -9,16 +9,19 @@ the file before is finished, so a later group or the next generation's header pr
 | in the last generation, a later group's head lies behind   | damage: DamagedError with file and offset       |
 | in the last generation, nothing later                      | the torn tail of a crash: replay ends before it |
 
-What cannot be proved: damage to the very last group looks like a torn tail. A clean shutdown writes a group of its own
-at the end, which makes the last group with records provable. Must never deliver a record of a group whose checksum is
-wrong, nor skip one.
+| below the position of the witness                          | damage: DamagedError with file and offset       |
+
+The row above the last one holds only from the witness on. Not provable: damage to groups that were written
+after the last record of the witness looks like a torn tail. A clean shutdown writes a last record.
+
+Must never deliver a record of a group whose checksum is wrong, nor skip one.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quire_bookie.env.disk import Disk, DiskFile
-from quire_bookie.errors import DamagedError
+from quire_bookie.errors import JournalDamagedError
 from quire_bookie.journal.files import JournalFiles, LiveFile
 from quire_bookie.journal.format import (
     DATA_START,
@@ -32,6 +35,7 @@ from quire_bookie.journal.format import (
 )
 from quire_bookie.journal.records import JournalRecord, RecordFormatError, ShutdownRecord, decode_body
 from quire_bookie.journal.scan import Window, find_group
+from quire_bookie.journal.witness import WitnessRecord
 
 Deliver = Callable[[JournalRecord], Awaitable[None] | None]
 """Takes one record. May return an awaitable, which is awaited before the next record (to flush a full cache)."""
@@ -52,11 +56,14 @@ class ReplaySummary:
 class Replay:
     """One pass over the live files. `position` is the next group's while it runs, the journal's end afterwards."""
 
-    def __init__(self, disk: Disk, directory: str, files: JournalFiles, mark: Mark) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, files: JournalFiles, mark: Mark, witness: WitnessRecord | None = None
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._files = dict(files.live)
         self._mark = mark
+        self._witness = witness
         self.position = mark.position
         self.summary = ReplaySummary()
 
@@ -66,19 +73,34 @@ class Replay:
         last = max(self._files, default=self._mark.position.generation)
         for generation in range(first, last + 1):
             if generation not in self._files:
-                raise DamagedError(self._directory, 0, f"the journal file of generation {generation} is missing")
+                raise JournalDamagedError(self._directory, 0, f"the journal file of generation {generation} is missing")
             await self._replay_file(self._files[generation], self._files.get(generation + 1), deliver)
+        self._check_witness()
         return self.summary
+
+    def _check_witness(self) -> None:
+        """A journal whose tail was cut, or whose last file is an older copy, ends before what the witness proves."""
+        witness = self._witness
+        if witness is None or self.position >= witness.position:
+            return
+        generation, offset, sequence = self.position
+        live = self._files.get(generation)
+        proved = witness.position
+        what = (
+            f"the journal ends before group {sequence} of generation {generation}, but its witness proves that "
+            f"everything before group {proved.sequence} of generation {proved.generation} was durable"
+        )
+        raise JournalDamagedError(live.path if live is not None else self._directory, offset, what)
 
     async def _replay_file(self, live: LiveFile, successor: LiveFile | None, deliver: Deliver) -> None:
         header = live.header
         if header.generation != self._mark.position.generation:
             if header.first_sequence != self.position.sequence:
                 what = f"begins with group {header.first_sequence}, but {self.position.sequence} comes next"
-                raise DamagedError(live.path, 0, what)
+                raise JournalDamagedError(live.path, 0, what)
             self.position = JournalPosition(header.generation, DATA_START, header.first_sequence)
         elif not DATA_START <= self.position.offset <= header.file_bytes:
-            raise DamagedError(live.path, self.position.offset, "the mark is outside of the file")
+            raise JournalDamagedError(live.path, self.position.offset, "the mark is outside of the file")
         file = await self._disk.open_read_only(live.path)
         try:
             window = Window(file)
@@ -95,7 +117,7 @@ class Replay:
                 await self._deliver_group(*group, live, deliver)
             if successor.header.first_sequence != self.position.sequence:
                 what = f"ends with group {self.position.sequence}, not {successor.header.first_sequence}"
-                raise DamagedError(live.path, self.position.offset, what)
+                raise JournalDamagedError(live.path, self.position.offset, what)
         finally:
             await file.close()
 
@@ -115,14 +137,14 @@ class Replay:
         generation, offset, sequence = self.position
         if successor is not None:
             what = f"group {sequence} is wrong, and {successor.path} proves that it was durable"
-            raise DamagedError(live.path, offset, what)
+            raise JournalDamagedError(live.path, offset, what)
         end, uuid = live.header.file_bytes, live.header.uuid
         head = parse_group_head(await file.read(offset, GROUP_HEAD_BYTES))
         self.summary.torn = head is not None and (head.uuid, head.generation) == (uuid, generation)
         later = await find_group(file, offset, end, uuid, generation, sequence=sequence + 1, exact=True)
         if later is not None:
             what = f"group {sequence} is wrong, and group {later.sequence} behind it proves that it was durable"
-            raise DamagedError(live.path, offset, what)
+            raise JournalDamagedError(live.path, offset, what)
 
     async def _deliver_group(self, head: GroupHead, body: bytes, live: LiveFile, deliver: Deliver) -> None:
         generation, offset, sequence = self.position
@@ -136,9 +158,9 @@ class Replay:
                 elif (waiting := deliver(record)) is not None:
                     await waiting
         except RecordFormatError as error:
-            raise DamagedError(live.path, offset, f"group {sequence}: {error}") from error
+            raise JournalDamagedError(live.path, offset, f"group {sequence}: {error}") from error
         if count != head.records:
-            raise DamagedError(live.path, offset, f"group {sequence} has {count} records, not {head.records}")
+            raise JournalDamagedError(live.path, offset, f"group {sequence} has {count} records, not {head.records}")
         self.summary.groups += 1
         self.summary.records += count
         size = group_bytes(head.body_bytes, live.header.alignment_bytes)

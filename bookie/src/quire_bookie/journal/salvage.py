@@ -1,30 +1,37 @@
-"""What is left of a journal that was written without a sync when the machine lost power: everything intact, no proof.
+"""Salvage of a journal with holes: every intact group, and no proof of the rest.
 
-Groups may be missing anywhere, and headers too, so that none of `replay`'s proofs hold: every group of this journal
-from the mark on whose checksum is right is delivered, in order, and the rest is *unknown*. Only for a bookie that is in
-limbo already. Afterwards the journal begins anew, under another uuid: nothing stale can ever look like its own.
+A journal has holes when it was written without a sync and the machine lost power, or when its files were damaged and an
+operator accepts the loss. Groups, headers and the mark may be missing, so no proof of `replay` holds: every group of
+this journal from the mark on whose checksum is right is delivered, in order, and the rest is *unknown*. Afterwards the
+journal starts again under another uuid, so nothing stale can look like its own.
 
-Must never be used on a journal whose groups were synced before they were acknowledged: there a hole is damage.
+Must only be used for a bookie that is in limbo already: without limbo a hole is damage.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk, DiskFile
+from quire_bookie.errors import DamagedError
 from quire_bookie.journal.format import (
     DATA_START,
     GROUP_HEAD_BYTES,
     GROUP_MAGIC,
+    HEADER_BLOCK_BYTES,
     GroupHead,
+    JournalFormatError,
     Mark,
+    decode_header,
     group_is_valid,
     parse_group_head,
 )
-from quire_bookie.journal.mark import create_mark, load_mark
+from quire_bookie.journal.mark import NOTHING_WRITTEN, create_mark, load_mark
 from quire_bookie.journal.records import RecordFormatError, ShutdownRecord, decode_body
 from quire_bookie.journal.replay import Deliver
 from quire_bookie.journal.scan import SCAN_STEP_BYTES, WINDOW_BYTES
+from quire_bookie.journal.witness import WITNESS_NAME
 
 _FILE = re.compile(r"journal-\d{8}\.log(\.new)?")
 
@@ -40,9 +47,9 @@ class SalvageSummary:
 
 
 async def salvage(disk: Disk, directory: str, deliver: Deliver) -> SalvageSummary:
-    """Deliver what is intact, in the order in which it was written. DamagedError for a wrong mark, OSError."""
+    """Deliver the intact groups in the order in which they were written. OSError."""
     summary = SalvageSummary()
-    mark = await load_mark(disk, directory) if await disk.exists(directory) else None
+    mark = await _mark_of_files(disk, directory) if await disk.exists(directory) else None
     if mark is None:
         return summary
     found: list[tuple[int, int, str, int]] = []
@@ -62,6 +69,26 @@ async def salvage(disk: Disk, directory: str, deliver: Deliver) -> SalvageSummar
     return summary
 
 
+async def _mark_of_files(disk: Disk, directory: str) -> Mark | None:
+    """The mark, when it is that of the files; else one before everything that they hold. None without a header."""
+    uuids: Counter[bytes] = Counter()
+    for path in await _files(disk, directory):
+        file = await disk.open_read_only(path)
+        try:
+            uuids[decode_header(await file.read(0, HEADER_BLOCK_BYTES)).uuid] += 1
+        except JournalFormatError:
+            continue  # a spare, or damaged
+        finally:
+            await file.close()
+    try:
+        mark = await load_mark(disk, directory)
+    except DamagedError:
+        mark = None
+    if not uuids or (mark is not None and mark.uuid in uuids):
+        return mark
+    return Mark(uuids.most_common(1)[0][0], NOTHING_WRITTEN)
+
+
 async def begin_anew(disk: Disk, directory: str, chance: Chance) -> None:
     """Remove the files and start a journal of another uuid; what they held is durable in the storage by now."""
     for path in await _files(disk, directory):
@@ -74,7 +101,10 @@ async def sync_files(disk: Disk, directory: str) -> None:
     """Make what an earlier process wrote durable, while the machine that took it still runs."""
     if not await disk.exists(directory):
         return
-    for path in await _files(disk, directory):
+    paths = await _files(disk, directory)
+    if await disk.exists(witness := f"{directory}/{WITNESS_NAME}"):
+        paths.append(witness)
+    for path in paths:
         file = await disk.open(path)
         try:
             await file.sync()

@@ -106,7 +106,8 @@ class GroupWriter:
     """The write side of one journal. Every method belongs to the event loop's thread.
 
     `wants_file` is called when a prepared file is missing and says whether one is being made, `retired` with a file
-    that is full, `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`.
+    that is full, `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`,
+    `moved` after the first durable group since `move_noted` was last set to False.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class GroupWriter:
         retired: Callable[[JournalFile], None],
         went_live: Callable[[str, FileHeader], None],
         poisoned: Callable[[JournalPoisonedError], None],
+        moved: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._uuid = uuid
@@ -126,12 +128,17 @@ class GroupWriter:
         self._retired = retired
         self._went_live = went_live
         self._was_poisoned = poisoned
+        self._moved = moved
+        self.move_noted = False
+        """`moved` was called, and its taker did not ask to be called again."""
         self._file: JournalFile | None = None
         self._prepared: JournalFile | None = None
         self._prepared_bytes = 0
         self._opening: JournalFile | None = None
         self._end_bytes = 0
         self._position = JournalPosition(0, 0, 0)
+        self.durable = self._position
+        """Every group before it is durable."""
         self._items: list[Item] = []
         self._dones: list[Done | None] = []
         self._queued_entries = 0
@@ -296,6 +303,10 @@ class GroupWriter:
         stats.write_seconds.observe(took_s)
         stats.write_seconds_max = max(stats.write_seconds_max, took_s)
         self.queued_bytes -= group.queued_bytes
+        self.durable = self._position  # one group is in flight at a time, and this was it
+        if not self.move_noted:
+            self.move_noted = True
+            self._moved()
         # The disk gets its next work before the answers are written; what the answers append joins the group after.
         self._start_next()
         run_dones(iter(group.dones), None)
@@ -304,10 +315,11 @@ class GroupWriter:
     def install(self, file: JournalFile, header: FileHeader, position: JournalPosition) -> None:
         """Go on in a file whose header is durable already and in which nothing is acknowledged from `position` on."""
         self._file, self._end_bytes, self._position = file, header.file_bytes, position
+        self.durable = position
 
     def continue_at(self, position: JournalPosition) -> None:
         """The journal ends here; the first group opens the prepared file."""
-        self._position = position
+        self._position = self.durable = position
 
     def prepared(self, file: JournalFile, file_bytes: int) -> None:
         """A complete file for the next change."""

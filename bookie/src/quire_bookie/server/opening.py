@@ -19,7 +19,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
-from quire_bookie.errors import DiskFullError, QuireError, StartupError
+from quire_bookie.errors import DiskFullError, JournalDamagedError, QuireError, StartupError
 from quire_bookie.journal import JournalPositions, Journals
 from quire_bookie.journal.salvage import begin_anew, salvage, sync_files
 from quire_bookie.metadata.store import MetadataStore
@@ -50,6 +50,8 @@ class BookieData:
     storage: LedgerStorage[JournalPositions] | None = None
     journals: Journals | None = None
     run: RunNotes | None = None
+    gave_up_journal: bool = False
+    """The journal was damaged, and the operator accepted the loss."""
     opened: bool = False
     """The start came to its end: from here on a clean stop settles what this run risks."""
     found: list[str] = field(default_factory=list)
@@ -130,21 +132,52 @@ class _Opening:
         marks = JournalMarks()
         if judgement.salvage:
             storage = await self._open_storage(marks)
-            await self._enter_limbo(storage, judgement)
-            with self.steps.step("salvage"):
-                await self._salvage(storage)
-            journals = await self._open_journals()
+            journals = await self._open_salvaged(storage, judgement)
+            await self._begin_run(storage, journals, marks)
         else:
-            # The folders do not know of each other: both at once.
-            storage, journals = await _both(self._open_storage(marks), self._open_journals())
-            await self._enter_limbo(storage, judgement)
-        marks.journals = journals
-        await run.write(run.note.settled().begun(settings.journal, disk.boot_id()))
-        with self.steps.step("replay"):
-            await self._replay(storage, journals)
+            try:
+                # The folders do not know of each other: both at once.
+                storage, journals = await _both(self._open_storage(marks), self._open_journals())
+                await self._enter_limbo(storage, judgement)
+                await self._begin_run(storage, journals, marks)
+            except JournalDamagedError as error:
+                if not settings.accept_lost_volumes or data.storage is None:
+                    raise
+                await self._without_journals(data.storage, marks, error)
         if not data.identity.unused:
             await data.identity.settle(disk)
         data.opened = True
+
+    async def _begin_run(
+        self, storage: LedgerStorage[JournalPositions], journals: Journals, marks: JournalMarks
+    ) -> None:
+        assert self.data.run is not None
+        marks.journals = journals
+        note = self.data.run.note.settled().begun(self.settings.journal, self.disk.boot_id())
+        await self.data.run.write(note)
+        with self.steps.step("replay"):
+            await self._replay(storage, journals)
+
+    async def _open_salvaged(self, storage: LedgerStorage[JournalPositions], judgement: Judgement) -> Journals:
+        await self._enter_limbo(storage, judgement)
+        with self.steps.step("salvage"):
+            await self._salvage(storage)
+        return await self._open_journals()
+
+    async def _without_journals(
+        self, storage: LedgerStorage[JournalPositions], marks: JournalMarks, error: JournalDamagedError
+    ) -> None:
+        """Continue in limbo with the intact groups of damaged journals: the operator accepts the loss."""
+        _log.error("the journal is damaged, and acceptLostVolumes is set: %s", error)
+        self.data.gave_up_journal = True
+        marks.journals = None
+        damaged, self.data.journals = self.data.journals, None
+        if damaged is not None:
+            await damaged.close()
+        self.bounds = self.bounds or await existing_bounds(self.metadata)
+        judgement = Judgement(f"its journal was damaged: {error.path}", salvage=True)
+        journals = await self._open_salvaged(storage, judgement)
+        await self._begin_run(storage, journals, marks)
 
     async def _open_journals(self) -> Journals:
         settings = self.settings
@@ -285,7 +318,7 @@ async def open_data(
     in_limbo = data.storage.in_limbo
     if in_limbo and not any("in limbo" in each for each in data.found):
         data.found.append("in limbo since an earlier start")
-    if settings.accept_lost_volumes and not data.identity.lost:
+    if settings.accept_lost_volumes and not (data.identity.lost or data.gave_up_journal):
         _log.warning(
             "acceptLostVolumes is set and nothing was lost: unset it, or the next volume that is late is given up"
         )

@@ -31,7 +31,7 @@ _STATE_FILE = "STATE"
 _NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE|STATE|RUN).*")
 _JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _JOURNAL_FILE = re.compile(r"last-mark|journal-.*")
-_OUR_FILE = re.compile(r"last-mark|journal-\d+\.log|[0-9a-f]+\.qlog|index\.proof|limbo\.record")
+_OUR_FILE = re.compile(r"last-mark|journal\.witness|journal-\d+\.log|[0-9a-f]+\.qlog|index\.proof|limbo\.record")
 _PUT_BACK = f"put it back: {CURRENT}/{_COOKIE_FILE} is the same in every folder of a bookie"
 
 

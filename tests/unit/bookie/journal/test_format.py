@@ -1,5 +1,7 @@
 """The bytes of journal files: golden, round trip, and what a flipped bit does."""
 
+from dataclasses import replace
+
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -44,11 +46,12 @@ def test_the_header_block_is_the_one_that_version_1_writes() -> None:
     assert decode_header(encode_header(HEADER)) == HEADER
 
 
-def test_the_mark_is_the_one_that_version_1_writes() -> None:
+def test_the_mark_is_the_one_that_versions_1_and_2_write() -> None:
     rest = "000102030405060708090a0b0c0d0e0f07000000000000000020000000000000e903000000000000"
     crc = crc32c(bytes.fromhex(rest)).to_bytes(4, "little").hex()
-    assert encode_mark(MARK) == bytes.fromhex("51756972654d726b" + "01000000" + crc + rest)
-    assert decode_mark(encode_mark(MARK)) == MARK
+    for version, mark in ((1, replace(MARK, witnessed=False)), (2, MARK)):
+        assert encode_mark(mark) == bytes.fromhex(f"51756972654d726b0{version}000000" + crc + rest)
+        assert decode_mark(encode_mark(mark)) == mark
 
 
 def test_a_group_head_is_the_one_that_version_1_writes() -> None:
@@ -121,5 +124,5 @@ def test_what_is_no_group_head_is_none(junk: bytes) -> None:
 def test_a_later_version_is_named() -> None:
     block = bytearray(encode_header(HEADER))
     block[8] = 2
-    with pytest.raises(JournalFormatError, match="version 2; this program knows 1"):
+    with pytest.raises(JournalFormatError, match="version 2; this program knows versions up to 1"):
         decode_header(block)

@@ -68,6 +68,23 @@ async def test_a_damaged_mark_is_an_error_that_names_it() -> None:
         await look(disk)
 
 
+async def test_a_newest_file_that_is_missing_or_ends_early_is_named() -> None:
+    disk = await written()
+    newest = generation_files(disk)[-1]
+    copy = disk.crash()
+    del copy._names[newest], copy._durable_names[newest]
+    found = await look(copy.crash())
+    assert [file.path for file in found if file.damaged] == [FOLDER]
+    assert "journal.witness proves" in found[-1].what
+    stopped = (await written(close=True)).crash()
+    newest = generation_files(stopped)[-1]
+    for offset in range(4096, len(stopped.content(newest))):
+        stopped.corrupt(newest, offset, stopped.content(newest)[offset])
+    found = await look(stopped)
+    assert [file.path for file in found if file.damaged] == [newest]
+    assert "ends at 4096" in next(file.what for file in found if file.damaged)
+
+
 async def test_a_file_of_another_journal_is_named() -> None:
     disk = await written(entries=5)
     content = disk.content(generation_files(disk)[0])

@@ -13,7 +13,7 @@ async def test_a_stored_mark_survives_a_crash_and_the_later_one_wins() -> None:
     disk = SimDisk()
     await disk.make_dirs("/j")
     assert await load_mark(disk, "/j") is None
-    first = await create_mark(disk, "/j", SystemChance())
+    first, _ = await create_mark(disk, "/j", SystemChance())
     assert first.position == NOTHING_WRITTEN and len(first.uuid) == 16
     second = Mark(first.uuid, JournalPosition(3, 8192, 17))
     await store_mark(disk, "/j", second)
@@ -23,7 +23,7 @@ async def test_a_stored_mark_survives_a_crash_and_the_later_one_wins() -> None:
 async def test_two_journals_have_different_uuids() -> None:
     disk = SimDisk()
     await disk.make_dirs("/j")
-    one, other = [await create_mark(disk, "/j", SystemChance()) for _ in range(2)]
+    one, other = [(await create_mark(disk, "/j", SystemChance()))[0] for _ in range(2)]
     assert one.uuid != other.uuid
 
 
