@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from quire_bookie.errors import BadVersionError, BookieUnavailableError
+from quire_bookie.errors import BadVersionError, BookieUnavailableError, DamagedError
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.recovery import ledger_repair
 from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_ensemble, with_replaced
 from quire_bookie.recovery.fragment_copy import Copied, copy_fragment
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.recovery.ledger_repair import LedgerRepair
+from quire_bookie.server.damage_report import DamageReport
+from quire_bookie.storage.ledger_storage import LedgerStorage
+from quire_bookie.storage.scrub import ScrubbedLog
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -59,7 +62,25 @@ def _named_before_it_has_a_copy() -> tuple[Any, ...]:
     return (replaced(LedgerRepair, "_copy", broken),)
 
 
+def _logs_still_written_not_scrubbed() -> tuple[Any, ...]:
+    proper = LedgerStorage.scrubbed_logs
+
+    def broken(self: LedgerStorage[Any]) -> dict[int, ScrubbedLog]:
+        return {log: scrubbed for log, scrubbed in proper(self).items() if scrubbed.durable_bytes is None}
+
+    return (replaced(LedgerStorage, "scrubbed_logs", broken),)
+
+
+def _damage_met_by_a_read_not_reported() -> tuple[Any, ...]:
+    def broken(self: DamageReport, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
+        return
+
+    return (replaced(DamageReport, "read_failed", broken),)
+
+
 REPAIR_RULES = (
+    Variant("logs still written are not scrubbed", "damage", 0, _logs_still_written_not_scrubbed),
+    Variant("damage that a read meets is not reported", "damage", 2, _damage_met_by_a_read_not_reported),
     Variant("worker writes metadata without compare", "autorecovery", 0, _without_compare),
     Variant("bookie named before it has its copy", "autorecovery", 0, _named_before_it_has_a_copy),
     Variant("worker takes a timeout for a missing entry", "silence", 0, _timeout_is_missing),

@@ -60,7 +60,7 @@ class BookieApi:
                 "readOnlyReasons": sorted(reason.value for reason in bookie.read_only_mode.reasons),
                 "inLimbo": bookie.storage.in_limbo,
                 "scrubEndedMs": bookie.scrubbing.ended_ms,
-                "scrubDamages": len(bookie.scrubbing.report),
+                "scrubDamages": len(bookie.scrubbing.damage.findings),
             }
         )
 
@@ -137,7 +137,7 @@ class BookieApi:
                         "offset": damage.offset,
                         "what": damage.what,
                     }
-                    for damage in scrubbing.report
+                    for damage in scrubbing.damage.findings
                 ],
             }
         )

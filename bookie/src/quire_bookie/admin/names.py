@@ -99,13 +99,17 @@ COMPACTION_SCHEDULE: Names = {
     "pauses": ("quire_compaction_pauses", "counter", "times that compaction waited for slow adds or reads"),
     "freed_bytes": ("quire_compaction_freed_bytes", "counter", "bytes that scheduled compactions gave free"),
 }
+DAMAGE: Names = {
+    "damages": ("quire_scrub_damages", "counter", "findings of damage, by the scrub or by a read"),
+    "by_reads": ("quire_damages_by_reads", "counter", "findings of damage that a read met first"),
+    "repaired": ("quire_damages_repaired", "counter", "findings whose entries read intact again"),
+}
 SCRUBBING: Names = {
     "rounds": ("quire_scrub_rounds", "counter", "passes of the scrub over all entry logs"),
     "logs": ("quire_scrub_logs", "counter", "entry logs scrubbed"),
     "bytes_read": ("quire_scrub_bytes_read", "counter", "bytes that the scrub read"),
     "entries": ("quire_scrub_entries", "counter", "entries whose record was checked"),
     "digests": ("quire_scrub_digests", "counter", "entries whose digest was checked too"),
-    "damages": ("quire_scrub_damages", "counter", "findings of damage"),
     "keys_restored": ("quire_scrub_keys_restored", "counter", "lost master keys taken back from the metadata"),
 }
 REGISTRATION: Names = {

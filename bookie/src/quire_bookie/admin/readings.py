@@ -11,6 +11,7 @@ from quire_bookie.admin.names import (
     COLLECTION,
     COMPACTION,
     COMPACTION_SCHEDULE,
+    DAMAGE,
     JOURNAL,
     LATENCIES,
     REGISTRATION,
@@ -44,6 +45,7 @@ class BookieReadings:
             (bookie.compaction.stats, COMPACTION_SCHEDULE),
             (bookie.storage.compaction.stats, COMPACTION),
             (bookie.scrubbing.stats, SCRUBBING),
+            (bookie.scrubbing.damage.stats, DAMAGE),
             (bookie.registration.stats, REGISTRATION),
         ):
             readings += of_stats(stats, names, labels)

@@ -4,7 +4,8 @@
 * one whose bookie is drained likewise, after what it copied was read back from the new one;
 * one whose bookie is away for less than the delay is waited for;
 * one that lacks entries, or whose bookie is in limbo, is completed where it is, and its limbo ended;
-* the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered.
+* the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered; but
+  confirmed entries of it that a bookie reported as damaged are completed there at once.
 
 Iron rule: a bookie leaves an ensemble only after everything that it had to hold is durable on the one that takes its
 place, but for entries whose loss a person accepted. Whatever stays unknown, unreadable or contested leaves the metadata
@@ -13,7 +14,7 @@ as it is, and the mark where it is.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -45,7 +46,7 @@ from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_empty_s
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
 from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaWriteError, Target, copy_fragment
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
-from quire_bookie.recovery.noted_damage import look_at_noted
+from quire_bookie.recovery.noted_damage import look_at_noted, look_at_noted_tail
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import misplaced
@@ -139,7 +140,7 @@ class LedgerRepair:
         # Everybody's list: what made one replica lack entries may have struck another as well.
         reports = await check.check(closed_fragments(metadata))
         notes = await self._damage.read(ledger)
-        suspected.update(note.bookie for note in notes)  # noted entries of an open tail are looked at when it is closed
+        suspected.update(note.bookie for note in notes)
         reports = await look_at_noted(check, with_limbo(reports), notes)
         reports = standing.judged(reports)
         bad = [
@@ -152,8 +153,11 @@ class LedgerRepair:
         if bad:
             return await self._repair_fragments(handle, metadata, bad, suspected, standing)
         if metadata.state is not LedgerState.CLOSED:
-            noted = not {note.bookie for note in notes}.isdisjoint(metadata.segments[-1].ensemble)
-            advice = await self._look_at_tail(handle, metadata, check, suspected, standing, None if noted else mark)
+            tail = await look_at_noted_tail(check, handle, metadata, notes)
+            if tail.bad:
+                return await self._complete_tail(handle, metadata, tail.bad, suspected)
+            may_go = mark if tail.settled else None
+            advice = await self._look_at_tail(handle, metadata, check, suspected, standing, may_go)
             if advice is TailAdvice.RECOVER:
                 return await self._recover(handle, stored)
             if advice is TailAdvice.WAIT:
@@ -377,6 +381,19 @@ class LedgerRepair:
         return None
 
     # ---- the last segment of an open ledger
+    async def _complete_tail(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, bad: Sequence[ReplicaReport], suspected: set[BookieId]
+    ) -> Result | None:
+        """Restore confirmed entries where they are damaged. Never another ensemble: that is the writer's to change."""
+        for report in bad:
+            try:
+                trouble = await self._restore(handle, metadata, report, suspected)
+            except ReplicaWriteError as error:
+                return Result(Verdict.WAIT, str(error))
+            if trouble is not None:
+                return trouble
+        return None
+
     async def _look_at_tail(
         self,
         handle: LedgerHandle,

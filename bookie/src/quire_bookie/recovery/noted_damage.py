@@ -1,12 +1,15 @@
-"""Looks at the entries that a bookie's scrub found damaged, where a check would not look. Reads only."""
+"""Looks at the entries that a bookie reported as damaged, where a check would not look. Reads only."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from quire_bookie.errors import LedgerError
+from quire_bookie.client.lac_read import read_lac
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.errors import LedgerError, QuorumError
 from quire_bookie.limits import CHECK_READS_AT_ONCE
 from quire_bookie.metadata.damage_notes import DamageNote
-from quire_bookie.model import EntryId
-from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, judged
+from quire_bookie.model import EntryId, LedgerMetadata
+from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, judged, open_tail
 
 
 async def look_at_noted(
@@ -21,6 +24,45 @@ async def look_at_noted(
             report = await _look(check, report, note)
         found.append(report)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class NotedTail:
+    """The noted entries of the last segment of an open ledger. `bad`: replicas that lack some, as far as confirmed.
+
+    `settled`: every noted entry is confirmed and was found intact.
+    """
+
+    bad: tuple[ReplicaReport, ...]
+    settled: bool
+
+
+async def look_at_noted_tail(
+    check: LedgerCheck, handle: LedgerHandle, metadata: LedgerMetadata, notes: Sequence[DamageNote]
+) -> NotedTail:
+    """Read the noted entries of an open ledger's last segment up to its LAC: those will not change any more."""
+    segment = metadata.segments[-1]
+    noted = [note for note in notes if note.bookie in segment.ensemble and _reaches(note, segment.first_entry)]
+    if not noted:
+        return NotedTail((), True)
+    try:
+        lac = (await read_lac(handle.read_way, metadata)).lac
+    except (QuorumError, LedgerError):
+        return NotedTail((), False)  # it is looked at again
+    if lac < segment.first_entry:
+        return NotedTail((), False)
+    fragment = open_tail(metadata, lac)
+    positions = [segment.ensemble.index(note.bookie) for note in noted]
+    whole = [ReplicaReport(fragment, position, Health.WHOLE) for position in positions]
+    reports = await look_at_noted(check, whole, noted)
+    bad = tuple(report for report in reports if report.health is Health.LACKING)
+    confirmed = not any(_reaches(note, EntryId(lac + 1)) for note in noted)
+    return NotedTail(bad, confirmed and all(report.health is Health.WHOLE for report in reports))
+
+
+def _reaches(note: DamageNote, entry: EntryId) -> bool:
+    """Whether the entry or a later one is noted."""
+    return any(high >= entry for _, high in note.ranges)
 
 
 async def _look(check: LedgerCheck, report: ReplicaReport, note: DamageNote) -> ReplicaReport:

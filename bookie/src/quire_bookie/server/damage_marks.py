@@ -47,29 +47,27 @@ class DamageMarks:
     async def tell(self) -> None:
         """Write what is due, as far as the store takes it; the rest stays due, behind what is found meanwhile."""
         for ledger in list(self._due):
+            # Taken out first: a finding that comes while this one is written is due again.
+            spans = self._due.pop(ledger)
             try:
-                await self._tell(ledger)
+                await self._tell(ledger, spans)
             except MetadataError as error:
-                _log.warning("the damage of ledger %d cannot be told now, will try again: %s", ledger, error)
-                # One that never succeeds holds up nobody, in this call or the next.
-                self._due[ledger] = self._due.pop(ledger)
+                _log.warning("cannot report the damage of ledger %d now, will try again: %s", ledger, error)
+                # At the back: a ledger that never succeeds delays no other, in this call or the next.
+                self._due.setdefault(ledger, set()).update(spans)
                 if isinstance(error, MetadataUnavailableError):
                     return
 
-    async def _tell(self, ledger: LedgerId) -> None:
-        spans = self._due[ledger]
+    async def _tell(self, ledger: LedgerId, spans: set[tuple[EntryId, EntryId]]) -> None:
         try:
             metadata = (await LedgerNodes(self.metadata).read(ledger)).value
         except NoSuchLedgerError:
-            del self._due[ledger]  # garbage collection takes what is left
-            return
+            return  # garbage collection takes what is left
         except MetadataFormatError as error:
-            _log.error("the damage of ledger %d is left to a person: %s", ledger, error)
-            del self._due[ledger]
+            _log.error("ledger %d is damaged and needs manual repair: %s", ledger, error)
             return
         if any(self.bookie in segment.ensemble for segment in metadata.segments):
-            # The note first: whoever finds the mark has to find out what is damaged.
+            # The note first: a worker that finds the mark has to find out what is damaged.
             await DamageNotes(self.metadata).note(ledger, self.bookie, spans, self.clock.now_ms())
             await UnderReplication(self.metadata, self.clock).mark(ledger, [self.bookie])
             self.told += 1
-        del self._due[ledger]

@@ -104,6 +104,7 @@ class RunningBookie:
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
         marks = DamageMarks(metadata, parts.clock, self.bookie_id)
         self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing, marks)
+        self.storage.on_damage = self.scrubbing.damage.read_failed
         self._parts = parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -211,6 +212,7 @@ class RunningBookie:
             ("garbage collection", self.garbage_collection.run()),
             ("compaction", self.compaction.run()),
             ("scrub", self.scrubbing.run()),
+            ("damage report", self.scrubbing.damage.run()),
         )
 
     async def _begin(self, before: list[BookieId]) -> None:

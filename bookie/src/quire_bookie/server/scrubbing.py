@@ -1,9 +1,10 @@
 """The background scrub of one bookie: passes over its entry logs, round after round, and what they found.
 
-Owns the pace, the place where the next process goes on, and the report, of which it has auto-recovery told. Checks
-entries against the digest of their ledger where its metadata allows: CRC32 and CRC32C, and HMAC with the ledger's
-password. Repairs nothing, with one exception: a ledger whose master key was lost with damaged entry logs gets it back
-here, because its metadata proves it. Never holds up an add: it sleeps after each piece of at most a quarter of a MiB.
+Owns the pace and the place where the next process goes on; findings go to `damage_report`. Covers the durable bytes of
+every log, those of the logs still written too: entries younger than the last flush are in the journal. Checks entries
+against the digest of their ledger where its metadata allows: CRC32 and CRC32C, and HMAC with the ledger's password.
+Repairs nothing, with one exception: a ledger whose master key was lost with damaged entry logs gets it back here,
+because its metadata proves it. Never holds up an add: it sleeps after each piece of at most a quarter of a MiB.
 
     <home>/scrub.position   one line: log, offset, milliseconds since the epoch at which the last round ended (0: none)
 """
@@ -29,6 +30,7 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import DigestType, EntryId, LedgerId
 from quire_bookie.server.damage_marks import DamageMarks
+from quire_bookie.server.damage_report import DamageReport
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.scrub import Damage, Scrub, ScrubPosition, ScrubStats
 from quire_bookie.wire.digest import Digest, master_key
@@ -65,12 +67,11 @@ class ScrubbingStats:
     bytes_read: int = 0
     entries: int = 0
     digests: int = 0
-    damages: int = 0
     keys_restored: int = 0
 
 
 class Scrubbing:
-    """See the module's text. `report` lists what the present and the last round found."""
+    """See the module's text. `damage` holds the findings."""
 
     def __init__(
         self,
@@ -81,31 +82,21 @@ class Scrubbing:
         settings: ScrubbingSettings | None = None,
         marks: DamageMarks | None = None,
     ) -> None:
-        """`marks`: who tells auto-recovery what was found; None: nobody does."""
+        """`marks`: reports findings to auto-recovery; None: no report."""
         self._storage = storage
         self._nodes = LedgerNodes(metadata)
         self._disk = disk
         self._clock = clock
         self._settings = settings or ScrubbingSettings()
-        self._marks = marks
-        self._told_s = 0.0
+        self.damage = DamageReport(storage, self._check_digest, marks)
         self._path = f"{storage.home}/{POSITION_NAME}"
         self._digests: OrderedDict[LedgerId, Digest | None] = OrderedDict()
         self._metadata_away_until_s = 0.0
-        self._known: dict[Damage, None] = {}
-        self._before: list[Damage] = []
         self._ended_ms = 0
         self._unsaved_bytes = 0
         self._counted = ScrubStats()
         self._work: Scrub | None = None
         self.stats = ScrubbingStats()
-
-    @property
-    def report(self) -> list[Damage]:
-        """What is damaged, at most `limits.SCRUB_REPORT_MAX` findings: of this round, and until it ends of the last."""
-        return [*self._known, *(damage for damage in self._before if damage not in self._known)][
-            : limits.SCRUB_REPORT_MAX
-        ]
 
     @property
     def ended_ms(self) -> int:
@@ -129,7 +120,6 @@ class Scrubbing:
             due_s = self._ended_ms / 1000 + self._settings.interval_s - self._clock.now_ms() / 1000
             # Due later than in an interval: the clock was set back, and what was noted says nothing.
             if start == ScrubPosition() and 0 < due_s <= self._settings.interval_s:
-                await self._tell(0.0)  # what the store did not take at the end of the round
                 await asyncio.sleep(min(due_s, limits.SCRUB_RETRY_S))  # the clock may be set meanwhile
                 continue
             try:
@@ -142,40 +132,28 @@ class Scrubbing:
 
     async def run_round(self, start: ScrubPosition | None = None) -> list[Damage]:
         """One round, from `start` on; what it found. StorageError, OSError: see `position`."""
-        self._known, self._before = {}, self.report
+        self.damage.begin_round()
         self._counted = ScrubStats()
-        self._work = work = self._storage.new_scrub(self._note, self._pace, self._verify)
+        self._work = work = self._storage.new_scrub(self.damage.found, self._pace, self._verify)
         work.position = start or ScrubPosition()
         await work.logs(self._storage.scrubbed_logs)
         await work.index_alone(self._storage.has_log)
         for suspect in self._storage.quarantined:
-            self._note(Damage(LedgerId(-1), EntryId(-1), EntryId(-1), suspect.path, 0, suspect.reason))
+            self.damage.found(Damage(LedgerId(-1), EntryId(-1), EntryId(-1), suspect.path, 0, suspect.reason))
         self._count()
-        await self._tell(0.0)
-        self._before, self._work = [], None
+        self._work = None
         self._ended_ms = self._clock.now_ms()
         self.stats.rounds += 1
         await self._save(ScrubPosition())
-        found = list(self._known)
+        found = self.damage.end_round()
         _log.info(
             "scrubbed %d entries, %d with their digest: %s", work.stats.entries, work.stats.digests, _words(found)
         )
         return found
 
-    def _note(self, damage: Damage) -> None:
-        if damage in self._known or len(self._known) >= limits.SCRUB_REPORT_MAX:
-            return
-        self._known[damage] = None
-        if self._marks is not None:
-            self._marks.found(damage)
-        if damage not in self._before:
-            self.stats.damages += 1
-            _log.error("damage: %s", _line(damage))
-
     async def _pace(self, size_bytes: int) -> None:
         entries = 0 if self._work is None else self._work.stats.entries - self._counted.entries
         self._count()
-        await self._tell(limits.SCRUB_RETRY_S)
         self._unsaved_bytes += size_bytes
         if self._unsaved_bytes >= SAVE_EVERY_BYTES and self._work is not None:
             await self._save(self._work.position)
@@ -183,13 +161,6 @@ class Scrubbing:
         await asyncio.sleep(
             max(size_bytes / self._settings.bytes_per_second, entries / limits.SCRUB_ENTRIES_PER_SECOND)
         )
-
-    async def _tell(self, apart_s: float) -> None:
-        """Have auto-recovery told what is due, unless that was tried a moment ago."""
-        now_s = asyncio.get_running_loop().time()
-        if self._marks is not None and self._marks.due and now_s >= self._told_s + apart_s:
-            await self._marks.tell()
-            self._told_s = asyncio.get_running_loop().time()
 
     def _count(self) -> None:
         """Carry over what the pass counted since the last call."""
@@ -204,10 +175,15 @@ class Scrubbing:
 
     # ---- digests
     async def _verify(self, ledger: LedgerId, entry: EntryId, body: memoryview) -> str | None:
+        if self._work is not None and await self._digest(ledger) is not None:
+            self._work.stats.digests += 1
+        return await self._check_digest(ledger, entry, body)
+
+    async def _check_digest(self, ledger: LedgerId, entry: EntryId, body: memoryview) -> str | None:
+        """Return what is wrong with an entry; None: nothing, or its digest cannot be checked."""
         digest = await self._digest(ledger)
-        if digest is None or self._work is None:
+        if digest is None:
             return None
-        self._work.stats.digests += 1
         try:
             digest.decode_entry(body, ledger, entry)
         except DigestMismatchError as error:
@@ -280,15 +256,6 @@ class Scrubbing:
             await self._disk.replace_file(self._path, f"{position.log} {position.offset} {self._ended_ms}\n".encode())
         except StorageError as error:
             _log.debug("no space to keep where the scrub is: %s", error)
-
-
-def _line(damage: Damage) -> str:
-    where = f"{damage.path} at {damage.offset}: {damage.what}"
-    if damage.ledger < 0:
-        return where
-    if damage.first < 0:
-        return f"ledger {damage.ledger}: {where}"
-    return f"ledger {damage.ledger} entries {damage.first} to {damage.last}: {where}"
 
 
 def _words(found: list[Damage]) -> str:

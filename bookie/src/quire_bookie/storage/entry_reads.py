@@ -71,6 +71,7 @@ class EntryReads:
         stats: StorageStats,
         load: Callable[[LedgerId], Awaitable[LedgerInfo | None]],
         is_limbo: Callable[[LedgerId], bool],
+        on_damage: Callable[[LedgerId, EntryId, DamagedError], None],
     ) -> None:
         self._directory = directory
         self._index = index
@@ -81,6 +82,7 @@ class EntryReads:
         self._stats = stats
         self._load = load
         self._is_limbo = is_limbo
+        self._on_damage = on_damage
 
     def cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
         """See `LedgerStorage.read_cached`."""
@@ -112,7 +114,9 @@ class EntryReads:
             if info.limbo:
                 raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is not known")
             if info.last_unproven:
-                raise DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
+                error = DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
+                self._on_damage(ledger, NO_ENTRY, error)
+                raise error
             entry = info.last_entry
         return await self._read(info, entry)
 
@@ -147,13 +151,21 @@ class EntryReads:
             raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: what it held is not known")
         # The caches first: what a flush moves meanwhile is found twice, never missed.
         cached = cached_ranges(self._write_cache, ledger)
-        indexed = await indexed_ranges(self._index, ledger)
+        try:
+            indexed = await indexed_ranges(self._index, ledger)
+        except DamagedError as error:
+            self._on_damage(ledger, NO_ENTRY, error)
+            raise
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {ledger} was deleted")
         return join_ranges((cached, indexed)) if cached else indexed
 
     async def _readable(self, ledger: LedgerId) -> LedgerInfo:
-        info = self._states.get(ledger) or await self._load(ledger)
+        try:
+            info = self._states.get(ledger) or await self._load(ledger)
+        except DamagedError as error:
+            self._on_damage(ledger, NO_ENTRY, error)
+            raise
         if info is None and self._is_limbo(ledger):
             raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
         if info is not None and info.deleted and info.limbo:
@@ -183,7 +195,9 @@ class EntryReads:
                 raise UnknownLedgerStateError(
                     f"ledger {info.ledger_id} is in limbo: entry {entry} may have been lost"
                 ) from error
-            self._stats.reads_damaged += isinstance(error, DamagedError)
+            if isinstance(error, DamagedError):
+                self._stats.reads_damaged += 1
+                self._on_damage(info.ledger_id, entry, error)
             raise
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")

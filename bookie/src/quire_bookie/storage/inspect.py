@@ -36,7 +36,7 @@ from quire_bookie.storage.limbo import Limbo, decode_limbo
 from quire_bookie.storage.log_catalog import LogState, decode_log_state, decode_store_state
 from quire_bookie.storage.log_format import FILE_LEDGER, STATE_ENTRY, LedgerMap
 from quire_bookie.storage.log_walk import Gap, LogAccount, LogWalk, open_log
-from quire_bookie.storage.scrub import BLOCKS_END, BLOCKS_START, Damage, Scrub, ScrubStats
+from quire_bookie.storage.scrub import BLOCKS_END, BLOCKS_START, Damage, Scrub, ScrubbedLog, ScrubStats
 
 Progress = Callable[[int], None]
 """Called with the bytes that were read since the last call."""
@@ -238,9 +238,8 @@ async def check_all(
         await asyncio.sleep(0)
 
     scrub = Scrub(disk, index, lambda damage: found.setdefault(damage), pace)
-    durable = {log: state.durable_bytes for log, state in states.items() if not state.sealed}
-    known = {log: path for log, path in paths.items() if log in states}
-    await scrub.logs(lambda: known, durable)
+    known = {log: ScrubbedLog.of(states[log], path) for log, path in paths.items() if log in states}
+    await scrub.logs(lambda: known)
     for log in sorted(states.keys() - paths.keys()):
         path = log_path(directories[0], log)
         found[Damage(FILE_LEDGER, NO_ENTRY, NO_ENTRY, path, 0, "the entry log is missing")] = None

@@ -48,7 +48,7 @@ from quire_bookie.storage.log_reader import LogReader
 from quire_bookie.storage.log_set import EntryLogs
 from quire_bookie.storage.quarantine import QuarantinedLog
 from quire_bookie.storage.read_cache import ReadCache
-from quire_bookie.storage.scrub import Damage, Pace, Scrub, Verify
+from quire_bookie.storage.scrub import Damage, Pace, Scrub, ScrubbedLog, Verify
 from quire_bookie.storage.settings import StorageSettings, StorageStats
 from quire_bookie.storage.state_changes import StateChanges
 from quire_bookie.storage.tombstones import LEDGERS_PER_COMMIT, Tombstones
@@ -77,7 +77,9 @@ class LedgerStorage(Generic[M]):
         self._states = LedgerStates(settings.ledger_states_max)
         self.cached_ledger = self._states.get  # bound once: it is called for every run
         self.on_deleted: Callable[[LedgerId], None] | None = None
-        """Called in the step in which a deletion counts: whoever waits for news of the ledger should look again."""
+        """Called in the step in which a deletion counts: requests that wait for news of the ledger look again."""
+        self.on_damage: Callable[[LedgerId, EntryId, DamagedError], None] | None = None
+        """Called when a read meets damage; entry -1: where the bytes that say which entries there are are damaged."""
 
     @classmethod
     async def open(
@@ -129,6 +131,7 @@ class LedgerStorage(Generic[M]):
             storage.stats,
             storage.load_ledger,
             storage.is_limbo,
+            storage._read_failed,
         )
         storage._flushes = FlushWorker(
             directory,
@@ -486,15 +489,25 @@ class LedgerStorage(Generic[M]):
         """The ids held, as ascending inclusive runs. Errors as `read`. `known_only`: in limbo too, what is known."""
         return await self._reads.ranges(ledger, known_only=known_only)
 
+    def _read_failed(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
+        if self.on_damage is not None:
+            self.on_damage(ledger, entry, error)
+
+    def forget_read(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
+        """Serve these entries from the disk again: the bytes there are damaged, or may be."""
+        info = self._states.get(ledger)
+        if info is not None:
+            info.rewrites += 1  # a read in flight must not bring them into the cache again
+        self._read_cache.forget(ledger, first, last)
+
     # ---- scrub: see `scrub` and `server.scrubbing`
     def new_scrub(self, report: Callable[[Damage], None], pace: Pace, verify: Verify | None = None) -> Scrub:
-        """A pass over the sealed logs and the index, at the caller's pace. `report` gets each finding."""
+        """Return a pass over all logs and the index, at the caller's pace. `report` gets each finding."""
         return Scrub(self._disk, self._index, report, pace, verify)
 
-    def scrubbed_logs(self) -> dict[int, str]:
-        """Paths of the logs that are complete, those in quarantine included."""
-        suspects = [each.log for each in self._logs.quarantine.logs() if each.log in self._logs]
-        return {log: self._logs.path(log) for log in (*(state.log for state in self._logs.sealed()), *suspects)}
+    def scrubbed_logs(self) -> dict[int, ScrubbedLog]:
+        """Return the logs that a scrub looks at: all that a commit names, those in quarantine included."""
+        return {state.log: ScrubbedLog.of(state, self._logs.path(state.log)) for state in self._logs.committed()}
 
     async def log_of(self, ledger: LedgerId, entry: EntryId) -> str | None:
         """Path of the entry log that has an entry; None while it is in memory only, or not held. Errors as `read`."""

@@ -128,6 +128,10 @@ class EntryLogs:
         """The committed states of the logs that nobody writes to any more, in order, without those in quarantine."""
         return [state for log, state in sorted(self._states.items()) if state.sealed and log not in self.quarantine]
 
+    def committed(self) -> list[LogState]:
+        """Return the committed states of all logs, in order: those still written and those in quarantine too."""
+        return [state for _, state in sorted(self._states.items())]
+
     def size_bytes(self) -> int:
         """What all logs take, as far as it is committed."""
         return sum(state.durable_bytes for state in self._states.values())

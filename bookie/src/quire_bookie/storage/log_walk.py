@@ -114,12 +114,14 @@ async def read_at(file: DiskFile, offset: int, size: int) -> bytes:
 
 
 class LogWalk:
-    """One pass over a log, from `start` on."""
+    """One pass over a log, from `start` on; up to `end` where that is before the end of the file."""
 
-    def __init__(self, log: WalkedLog, start: int = LOG_HEADER_BYTES) -> None:
+    def __init__(self, log: WalkedLog, start: int = LOG_HEADER_BYTES, end: int | None = None) -> None:
         self._file = log.file
         self._salt = log_format.salt_of(log.header)
         self._end = log.size_bytes - (SEAL_BYTES if log.sealed else 0)
+        if end is not None:
+            self._end = min(self._end, end)
         self._at = max(LOG_HEADER_BYTES, start)
         self._data = b""
         self._base = 0

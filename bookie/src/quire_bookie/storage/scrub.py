@@ -1,4 +1,4 @@
-"""Looks for damage before a reader finds it: every record of sealed logs, and whether the index agrees with them.
+"""Looks for damage before a reader finds it: every durable record of every log, and whether the index agrees with it.
 
 Owns the judgement of what a finding means for which ledger and ids. Only reads. Works piece by piece at the pace of its
 caller, so that adds and reads are never held up, and can go on at a position where an earlier pass stopped.
@@ -26,10 +26,13 @@ from quire_bookie.storage.index_keys import (
     state_key,
 )
 from quire_bookie.storage.ledger_states import is_deleted
+from quire_bookie.storage.log_catalog import LogState
 from quire_bookie.storage.log_format import FILE_LEDGER, LOG_HEADER_BYTES, STATE_ENTRY, LedgerSpan
 from quire_bookie.storage.log_walk import Gap, LogAccount, LogWalk, Piece, WalkedRecord, open_log
 
 BLOCKS_PER_LOOK: Final = 256
+INDEX_PATH: Final = "index"
+"""Stands for a path where a value of the index is damaged, as the index is no single file."""
 BLOCKS_START: Final = b"b"
 BLOCKS_END: Final = b"c"
 
@@ -50,6 +53,19 @@ class Damage:
     offset: int
     what: str
 
+    def covers(self, ledger: LedgerId, entry: EntryId) -> bool:
+        """Whether the finding names this entry."""
+        return self.ledger == ledger and self.first <= entry <= self.last
+
+    def line(self) -> str:
+        """Return the finding in words, for a log."""
+        where = f"{self.path} at {self.offset}: {self.what}"
+        if self.ledger < 0:
+            return where
+        if self.first < 0:
+            return f"ledger {self.ledger}: {where}"
+        return f"ledger {self.ledger} entries {self.first} to {self.last}: {where}"
+
 
 @dataclass(slots=True)
 class ScrubStats:
@@ -60,6 +76,19 @@ class ScrubStats:
     entries: int = 0
     digests: int = 0
     """Entries whose digest was checked as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubbedLog:
+    """A log to look at. `durable_bytes`: what is committed of a log that is still written; None once it is sealed."""
+
+    path: str
+    durable_bytes: int | None = None
+
+    @classmethod
+    def of(cls, state: LogState, path: str) -> "ScrubbedLog":
+        """Return the log at `path` whose state the index has committed."""
+        return cls(path, None if state.sealed else state.durable_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +111,19 @@ class Scrub:
     stats: ScrubStats = field(default_factory=ScrubStats)
     position: ScrubPosition = ScrubPosition()
 
-    async def logs(self, paths: Callable[[], Mapping[int, str]], durable: Mapping[int, int] | None = None) -> None:
-        """Every log of `paths` from `position` on, ascending; asked again before each, as logs come and go.
-
-        `durable`: logs that are not sealed, and how many of their bytes count.
-        """
+    async def logs(self, logs: Callable[[], Mapping[int, ScrubbedLog]]) -> None:
+        """Scrub every log from `position` on, ascending. Calls `logs` again before each, as logs come and go."""
         while True:
-            start = self.position
-            log = min((each for each in paths() if each >= start.log), default=None)
+            start, known = self.position, logs()
+            log = min((each for each in known if each >= start.log), default=None)
             if log is None:
                 return
-            await self.log(log, paths()[log], start.offset if log == start.log else 0, (durable or {}).get(log))
+            await self.log(log, known[log], start.offset if log == start.log else 0)
             self.position = ScrubPosition(log + 1, 0)
 
-    async def log(self, log: int, path: str, start: int = 0, durable_bytes: int | None = None) -> None:
-        """One log. A log that vanishes meanwhile was compacted or dropped: that is no finding."""
+    async def log(self, log: int, scrubbed: ScrubbedLog, start: int = 0) -> None:
+        """Scrub one log. A log that vanishes meanwhile was compacted or dropped: that is no finding."""
+        path, durable_bytes = scrubbed.path, scrubbed.durable_bytes
         try:
             walked = await open_log(self.disk, path)
         except DamagedError as error:
@@ -104,10 +131,11 @@ class Scrub:
                 self.report(Damage(FILE_LEDGER, NO_ENTRY, NO_ENTRY, path, 0, str(error)))
             return
         try:
-            walk, account = LogWalk(walked, start), LogAccount(walked)
+            if durable_bytes is not None:
+                walked.map_offset = None  # a seal that no commit names was cut off by a crash, or is being written
+            # Bytes behind the durable ones belong to a flush that is under way, or to one that a crash cut off.
+            walk, account = LogWalk(walked, start, durable_bytes), LogAccount(walked)
             async for piece in walk.pieces():
-                if durable_bytes is not None and walk.offset > durable_bytes:
-                    piece = _below(piece, durable_bytes)
                 account.add(piece)
                 await self._piece(log, path, piece)
                 self.position = ScrubPosition(log, walk.offset)
@@ -144,7 +172,7 @@ class Scrub:
     ) -> None:
         """The records of one block against what the index says of it."""
         if isinstance(block, DamagedError):
-            self._report_block(key, path, str(block))
+            self._report_block(key, str(block))
             return
         places = _places(block) if block is not None else {}
         unreachable: list[WalkedRecord] = []
@@ -249,7 +277,7 @@ class Scrub:
                     else:
                         found.append((gap, entry, entry))
         except DamagedError as error:
-            self._report_block(low, "index", str(error))
+            self._report_block(low, str(error))
         return found
 
     def _report_gap(self, path: str, gap: Gap, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
@@ -271,20 +299,20 @@ class Scrub:
         try:
             block = decode_block(key, value)
         except DamagedError as error:
-            self._report_block(key, "index", str(error))
+            self._report_block(key, str(error))
             return
         if block.lost:
-            self._report_block(key, "index", "a part of these was lost to damage; what is missing is not known")
+            self._report_block(key, "a part of these was lost to damage; what is missing is not known")
         for segment in block.segments:
             if not exists(segment.log):
                 base = block_of_key(key) << BLOCK_SHIFT
                 first, last = EntryId(base | min(segment.lows)), EntryId(base | max(segment.lows))
                 what = f"the index points into entry log {segment.log:016x}, which is not there"
-                self.report(Damage(ledger_of_block_key(key), first, last, "index", 0, what))
+                self.report(Damage(ledger_of_block_key(key), first, last, INDEX_PATH, 0, what))
 
-    def _report_block(self, key: bytes, path: str, what: str) -> None:
+    def _report_block(self, key: bytes, what: str) -> None:
         base = block_of_key(key) << BLOCK_SHIFT
-        self.report(Damage(ledger_of_block_key(key), EntryId(base), EntryId(base | BLOCK_MASK), path, 0, what))
+        self.report(Damage(ledger_of_block_key(key), EntryId(base), EntryId(base | BLOCK_MASK), INDEX_PATH, 0, what))
 
 
 def _places(block: Block) -> dict[int, tuple[int, int]]:
@@ -298,11 +326,3 @@ def _places(block: Block) -> dict[int, tuple[int, int]]:
 
 def _gap_at(gaps: list[Gap], offset: int) -> int | None:
     return next((number for number, gap in enumerate(gaps) if gap.offset <= offset < gap.end), None)
-
-
-def _below(piece: Piece, durable_bytes: int) -> Piece:
-    """What of a piece lies before the end of the durable bytes."""
-    gaps = [
-        Gap(gap.offset, min(gap.end, durable_bytes), gap.suspect) for gap in piece.gaps if gap.offset < durable_bytes
-    ]
-    return Piece([record for record in piece.records if record.offset < durable_bytes], gaps, piece.size_bytes)

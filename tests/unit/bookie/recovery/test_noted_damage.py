@@ -31,13 +31,30 @@ def test_what_is_noted_is_looked_at_and_filled_in_place() -> None:
     run(scenario)
 
 
-def test_what_is_noted_of_an_open_tail_stays_noted_until_it_can_be_looked_at() -> None:
+def test_confirmed_entries_of_an_open_ledger_that_are_noted_are_completed_where_they_are() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write(
+            {a: range(9), b: range(9), c: [0, 1, 3, 4, 5, 6, 7, 8]}, last=-1, state=LedgerState.OPEN
+        )
+        notes = DamageNotes(cluster.access.metadata)
+        await notes.note(LEDGER, c, [(EntryId(2), EntryId(2))], 1)
+        result = await cluster.mend()
+        assert result.verdict is Verdict.WAIT, "the mark stays until its writer is seen to send to the bookie"
+        assert await cluster.held(c, 8) == list(range(9)) and cluster.stats.entries_copied == 1
+        stored = (await cluster.access.nodes.read(LEDGER)).value
+        assert stored == metadata, "neither fenced nor changed"
+
+    run(scenario)
+
+
+def test_noted_entries_of_an_open_ledger_that_are_not_confirmed_stay_noted() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(4)), last=-1, state=LedgerState.OPEN)
         notes = DamageNotes(cluster.access.metadata)
-        await notes.note(LEDGER, c, [(EntryId(1), EntryId(1))], 1)
-        assert (await cluster.mend()).verdict is Verdict.WAIT, "whoever took the mark up did not see the scrub's yet"
+        await notes.note(LEDGER, c, [(EntryId(3), EntryId(3))], 1)  # the LAC is 2
+        assert (await cluster.mend()).verdict is Verdict.WAIT
         assert [note.bookie for note in await notes.read(LEDGER)] == [c]
 
     run(scenario)

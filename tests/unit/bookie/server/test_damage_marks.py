@@ -91,18 +91,20 @@ async def test_a_round_of_the_scrub_tells_what_it_found() -> None:
     marks = DamageMarks(metadata, Clock(), B)
     work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
     await work.run_round()
+    assert (marks.due, marks.told) == (1, 0)
+    await work.damage.report()
     assert (marks.due, marks.told) == (0, 1)
     (note,) = await DamageNotes(metadata).read(LedgerId(1))
     assert note.ranges == ((2, 2),)
     await store.storage.close()
 
 
-async def test_what_was_not_told_by_the_end_of_a_round_is_told_before_the_next() -> None:
+async def test_findings_that_the_store_did_not_take_are_reported_before_the_next_round() -> None:
     store, metadata = await filled()
     marks = DamageMarks(metadata, Clock(), B)
     marks.found(damage(1, 2, 2))
     work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
-    resting = asyncio.ensure_future(work.run())
+    resting = asyncio.ensure_future(work.damage.run())
     async with asyncio.timeout(60):
         while not marks.told:  # noqa: ASYNC110  it says nothing of it
             await asyncio.sleep(0.01)

@@ -64,7 +64,7 @@ async def test_a_start_without_its_index_is_refused_or_rebuilds_it(tmp_path: Pat
     running = await machine.start(metadata, rebuild=True)
     for entry in IDS:
         assert await running.storage.read(LedgerId(7), EntryId(entry)) == body_of(7, entry)
-    assert running.scrubbing.report == [] and running.scrubbing.stats.rounds == 0
+    assert running.scrubbing.damage.findings == [] and running.scrubbing.stats.rounds == 0
     await running.stop()
     running = await machine.start(metadata)
     assert (await running.storage.load_ledger(LedgerId(7))) is not None

@@ -73,7 +73,7 @@ def scrubbing(
 async def test_intact_entries_are_checked_with_their_digest_where_there_is_one() -> None:
     store, metadata = await filled()
     work = scrubbing(store, metadata)
-    assert await work.run_round() == [] and work.report == []
+    assert await work.run_round() == [] and work.damage.findings == []
     assert 0 < work.stats.digests < work.stats.entries
     assert work.stats.rounds == 1 and work.stats.bytes_read > 1 << 20 and work.position is None
     await store.storage.close()
@@ -86,8 +86,8 @@ async def test_an_entry_that_came_with_a_wrong_digest_is_reported_once(ledger: i
     for rounds in (1, 2):
         found = await work.run_round()
         assert [(damage.ledger, damage.first, damage.last) for damage in found] == [(ledger, 2, 2)]
-        assert "does not match" in found[0].what and work.report == found
-        assert (work.stats.rounds, work.stats.damages) == (rounds, 1)
+        assert "does not match" in found[0].what and work.damage.findings == found
+        assert (work.stats.rounds, work.damage.stats.damages) == (rounds, 1)
     await store.storage.close()
 
 

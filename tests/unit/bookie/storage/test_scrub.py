@@ -9,7 +9,7 @@ import pytest
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.index_keys import block_key
 from quire_bookie.storage.log_walk import open_log
-from quire_bookie.storage.scrub import Damage, Scrub, ScrubPosition
+from quire_bookie.storage.scrub import Damage, Scrub, ScrubbedLog, ScrubPosition
 from tests.unit.bookie.storage.rebuilding import Expected, filled, log_paths
 from tests.unit.bookie.storage.store import Store, body_of, open_store
 
@@ -56,7 +56,7 @@ async def test_every_damaged_entry_of_a_sealed_log_is_named(seed: int) -> None:
     victims = set()
     for _ in range(chance.randrange(1, 6)):
         (ledger, entry), body = chance.choice(sorted(expected.items()))
-        for path in store.storage.scrubbed_logs().values():
+        for path in (log.path for log in store.storage.scrubbed_logs().values()):
             at = store.disk.content(path).find(body)
             if at >= 0 and (ledger, entry) not in victims:
                 store.disk.corrupt(path, at - chance.choice([0, 20, 24]) + chance.randrange(20))
@@ -133,7 +133,7 @@ async def test_a_digest_that_is_wrong_is_a_finding() -> None:
 
 async def test_a_pass_is_paced_by_the_bytes_it_reads_and_goes_on_where_it_stopped() -> None:
     store, _ = await sealed()
-    path = store.storage.scrubbed_logs()[1]
+    path = store.storage.scrubbed_logs()[1].path
     log = await open_log(store.disk, path)
     spent: list[int] = []
     at: list[ScrubPosition] = []
@@ -161,8 +161,44 @@ async def test_a_pass_is_paced_by_the_bytes_it_reads_and_goes_on_where_it_stoppe
 
 async def test_a_log_that_goes_away_meanwhile_is_no_finding() -> None:
     store, _ = await sealed()
-    paths = {**store.storage.scrubbed_logs(), 77: "/data/ledgers/gone.qlog"}
+    paths = {**store.storage.scrubbed_logs(), 77: ScrubbedLog("/data/ledgers/gone.qlog")}
     found: list[Damage] = []
     await store.storage.new_scrub(found.append, no_pace).logs(lambda: paths)
     assert found == []
     await store.storage.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_every_damaged_entry_of_the_log_still_written_is_named(seed: int) -> None:
+    chance = random.Random(seed)
+    store = await open_store()
+    await store.put_ids(1, range(300))
+    await store.put_ids(2, range(0, 90, 3), 3000)
+    await store.storage.flush()
+    await store.put_ids(1, range(300, 400))
+    await store.storage.flush()
+    (path,) = log_paths(store.disk)
+    assert store.storage.scrubbed_logs()[1].durable_bytes == len(store.disk.content(path))
+    victims = set()
+    for entry in chance.sample(range(400), 3):
+        at = store.disk.content(path).index(body_of(1, entry))
+        store.disk.corrupt(path, at - chance.choice([0, 20, 24]) + chance.randrange(20))
+        victims.add(entry)
+    await store.put_ids(1, range(400, 420))  # not flushed: the journal holds these
+    found, work = await scrub(store)
+    named = {entry for damage in found for entry in range(damage.first, damage.last + 1) if damage.ledger == 1}
+    assert named == victims, seed
+    assert work.stats.entries >= 400 + 30 - 3
+    await store.storage.close()
+
+
+async def test_bytes_that_a_crash_left_behind_the_last_flush_are_no_finding() -> None:
+    store, _ = await filled()
+    again = await open_store(store.disk)
+    newest = max(again.storage.scrubbed_logs())
+    path = again.storage.scrubbed_logs()[newest].path
+    file = await again.disk.open(path)
+    await file.write(len(again.disk.content(path)), [b"cut off by a crash" * 300])
+    await file.close()
+    assert (await scrub(again))[0] == []
+    await again.storage.close()
