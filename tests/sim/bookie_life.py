@@ -18,6 +18,7 @@ from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.wire import client_codec
@@ -177,7 +178,9 @@ class Life:
         )
         world.flush_interval_s = (0.02, 0.3)
         world.disk_check_interval_s = 0.2
-        world.garbage_collection_settings = GarbageCollectionSettings(interval_s=0.15)
+        world.garbage_collection_settings = GarbageCollectionSettings(
+            interval_s=0.15, quarantine=QuarantineSettings(0.0)
+        )
         world.compaction_settings = CompactionSettings(
             minor_threshold=0.5,
             minor_interval_s=0.2,

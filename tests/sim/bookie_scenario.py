@@ -15,6 +15,7 @@ from quire_bookie.limits import KIB, MIB
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.sim.collection_scenario import Cast, delete_some, read_everything, recover_one, settle, write_one
@@ -106,7 +107,9 @@ def _set_up(world: World, host: str) -> None:
             disk_full_retry_s=0.3,
             deleted_ledger_memory_s=chance.choice((0.5, 3600.0)),
         ),
-        "garbage_collection": GarbageCollectionSettings(interval_s=chance.choice((0.2, 2.0))),
+        "garbage_collection": GarbageCollectionSettings(
+            interval_s=chance.choice((0.2, 2.0)), quarantine=QuarantineSettings(0.0)
+        ),
         "compaction": CompactionSettings(
             minor_threshold=chance.choice((0.2, 0.5)),
             minor_interval_s=chance.choice((0.2, 1.0)),

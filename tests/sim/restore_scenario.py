@@ -35,6 +35,7 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import Listener, read_all, recover
 from tests.sim.loop import SimLoop
@@ -188,7 +189,10 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
 async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     world = World(loop, seed)
     chance, calm = world.chance, loop.plan.calm
-    world.garbage_collection_settings = GarbageCollectionSettings(interval_s=chance.uniform(0.3, 2.0))
+    world.garbage_collection_settings = GarbageCollectionSettings(
+        interval_s=chance.uniform(0.3, 2.0),
+        quarantine=QuarantineSettings(0.0),  # nothing but the restore protects them
+    )
     await world.start_bookies(BOOKIES)
     client = await world.start_client("writer")
     everything = await fill(world, client, 3, 2.0)

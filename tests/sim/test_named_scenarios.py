@@ -14,6 +14,7 @@ from quire_bookie.client import LedgerWriter
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, QuireError, StartupError
 from quire_bookie.model import EntryId
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from tests.sim.disk import SimDisk
 from tests.sim.history import LedgerHistory
 from tests.sim.judge import check_copies
@@ -85,7 +86,9 @@ def play(seed: int, scenario: Callable[[Stage], Awaitable[None]], *, collects_ea
     async def run(loop: SimLoop) -> None:
         world = World(loop, seed)
         world.flush_interval_s = (0.2, 1.0)
-        world.garbage_collection_settings = GarbageCollectionSettings(interval_s=collects_each_s)
+        world.garbage_collection_settings = GarbageCollectionSettings(
+            interval_s=collects_each_s, quarantine=QuarantineSettings(0.0)
+        )
         await world.start_bookies(len(HOSTS))
         writing = await world.start_client("writer")
         openers = {name: await world.start_client(name) for name in ("opener", "other")}

@@ -24,6 +24,7 @@ from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMe
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.support.roomy_disk import NEVER_FULL
@@ -40,7 +41,7 @@ def busy(settings: BookieSettings) -> BookieSettings:
         settings,
         journal=JournalSettings(file_bytes=2 * MIB, group_bytes_max=1 * MIB),
         storage=StorageSettings(write_cache_bytes=4 * MIB, flush_interval_s=0.05, entry_log_bytes_max=2 * MIB),
-        garbage_collection=GarbageCollectionSettings(interval_s=0.1),
+        garbage_collection=GarbageCollectionSettings(interval_s=0.1, quarantine=QuarantineSettings(0.0)),
         compaction=CompactionSettings(
             minor_threshold=0.5, minor_interval_s=0.1, major_threshold=0.95, major_interval_s=0.2, latency_max_s=0.0
         ),

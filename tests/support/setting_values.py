@@ -15,6 +15,8 @@ STORAGE: dict[str, Any] = {
     "gc_wait_time_ms": 4321,
     "gc_fuse_share": 0.3,
     "gc_fuse_ledgers_min": 9,
+    "gc_quarantine_s": 55.0,
+    "gc_quarantine_min_s": 5.0,
     "gc_over_replicated_wait_ms": 1000,
     "gc_over_replicated_at_once": 3,
     "minor_compaction_threshold": 0.1,

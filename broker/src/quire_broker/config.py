@@ -19,6 +19,7 @@ from quire_broker.limits import (
     FRAME_PADDING_BYTES,
     PUBLISH_BYTES_MAX,
     STANDALONE_DISK_USAGE_THRESHOLD,
+    STANDALONE_GC_QUARANTINE_S,
 )
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.topic.backlog_quota import QuotaPolicy
@@ -234,6 +235,13 @@ class StandaloneConfig(
         STANDALONE_DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",
         description="above this share of the disk no entries are taken; a bookie of its own stops at 0.95",
+    )
+    gc_quarantine_s: float = Field(
+        STANDALONE_GC_QUARANTINE_S,
+        alias="gcQuarantineSeconds",
+        ge=0,
+        description="a ledger that the metadata no longer names is kept for so long before it is deleted, in s; 0: "
+        "it is deleted at once; a bookie of its own keeps it for 86400",
     )
 
     @model_validator(mode="after")

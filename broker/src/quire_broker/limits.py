@@ -7,6 +7,7 @@ from quire_bookie.limits import FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 
 MESSAGE_BYTES_MAX = 5 * MIB  # maxMessageSize
 FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadata on top of the payload
+STANDALONE_GC_QUARANTINE_S = 3600.0  # less than a bookie's: it shares a disk with other files
 STANDALONE_DISK_USAGE_THRESHOLD = 0.99  # as Pulsar's: it shares a disk with a person's other files
 
 # Sessions

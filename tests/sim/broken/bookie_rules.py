@@ -43,15 +43,19 @@ def _fence_not_synced() -> tuple[Any, ...]:
 
 
 def _listing_trusted() -> tuple[Any, ...]:
-    async def never_blown(self: GarbageCollection, missing: frozenset[LedgerId]) -> bool:
+    """Neither the fuse, nor quarantine, nor the read of the node."""
+
+    async def never_blown(self: GarbageCollection, *_: object) -> bool:
         return False
 
-    async def delete(self: GarbageCollection, doomed: frozenset[LedgerId]) -> list[LedgerId]:
-        for ledger in sorted(doomed):
+    async def collect(
+        self: GarbageCollection, missing: frozenset[LedgerId], before: frozenset[LedgerId], *_: object
+    ) -> list[LedgerId]:
+        for ledger in sorted(missing & before):
             await self._storage.delete_ledger(ledger)
-        return sorted(doomed)
+        return sorted(missing & before)
 
-    return (replaced(GarbageCollection, "_is_blown", never_blown), replaced(GarbageCollection, "_delete", delete))
+    return (replaced(GarbageCollection, "_is_blown", never_blown), replaced(GarbageCollection, "_collect", collect))
 
 
 BOOKIE_RULES = (

@@ -3,15 +3,20 @@
 from typing import Any
 
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.server import garbage_collection
+from quire_bookie.server import collection_doubts
 from tests.sim.broken.variant import Variant, replaced
 
 
 def _without_the_hold() -> tuple[Any, ...]:
+    """Neither the hold nor the restoration itself is a doubt."""
+
     async def broken(store: MetadataStore) -> None:
         return None
 
-    return (replaced(garbage_collection, "read_collection_hold", broken),)
+    return (
+        replaced(collection_doubts, "read_collection_hold", broken),
+        replaced(collection_doubts, "read_restoration", broken),
+    )
 
 
 RESTORE_RULES = (Variant("restore: no hold on garbage collection", "restore", 0, _without_the_hold),)

@@ -15,6 +15,7 @@ from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
 from quire_bookie.server.over_replicated import OverReplicatedSettings
 from quire_bookie.server.own_rack import RackSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
@@ -74,6 +75,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
         garbage_collection=GarbageCollectionSettings(
             interval_s=config.gc_wait_time_ms / 1000,
             fuse=FuseSettings(config.gc_fuse_share, config.gc_fuse_ledgers_min),
+            quarantine=QuarantineSettings(config.gc_quarantine_s, config.gc_quarantine_min_s),
             over_replicated=OverReplicatedSettings(
                 config.gc_over_replicated_wait_ms / 1000, config.gc_over_replicated_at_once
             ),

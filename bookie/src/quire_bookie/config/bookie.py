@@ -146,6 +146,19 @@ class StorageConfig(ProcessConfig):
         ge=1,
         description="fewer ledgers than this gone at once are always believed",
     )
+    gc_quarantine_s: float = Field(
+        limits.GC_QUARANTINE_S,
+        alias="gcQuarantineSeconds",
+        ge=0,
+        description="a ledger that the metadata no longer names is kept for so long before it is deleted, in s; 0: "
+        "it is deleted at once (a standalone's default: 3600)",
+    )
+    gc_quarantine_min_s: float = Field(
+        limits.GC_QUARANTINE_MIN_S,
+        alias="gcQuarantineMinSeconds",
+        ge=0,
+        description="above diskUsageWarnThreshold the oldest such ledgers go after so long already, in s",
+    )
     gc_over_replicated_wait_ms: int = Field(
         int(limits.GC_OVER_REPLICATED_INTERVAL_S * 1000),
         alias="gcOverreplicatedLedgerWaitTime",

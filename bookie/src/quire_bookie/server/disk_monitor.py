@@ -123,6 +123,13 @@ class DiskMonitor:
         return any(used_share(folder.usage) > self._rules.warn_threshold for folder in self.folders)
 
     @property
+    def excess_bytes(self) -> int:
+        """What is in use above the warning threshold, over all file systems of the ledger folders."""
+        usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
+        share = 1.0 - self._rules.warn_threshold
+        return sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
+
+    @property
     def writable_folders(self) -> int:
         """How many ledger folders take new entry logs."""
         return sum(not _is_full(folder) and folder.error is None for folder in self.folders)

@@ -99,7 +99,9 @@ class RunningBookie:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port, tls=settings.http_tls))
         self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
         self.garbage_collection = garbage_collection_of(
-            self.storage, metadata, parts.data.identity, parts.disk, parts.clock, settings
+            *(self.storage, metadata, parts.data.identity, parts.disk, parts.clock),
+            lambda: self.disk_monitor,
+            settings,
         )
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
         marks = DamageMarks(metadata, parts.clock, self.bookie_id)

@@ -24,12 +24,19 @@ def garbage_collection_of(
     identity: StorageIdentity,
     disk: Disk,
     clock: WallClock,
+    monitor: Callable[[], DiskMonitor | None],
     settings: BookieSettings,
 ) -> GarbageCollection:
-    """Deletion of ledgers that are gone and of copies that nobody names, with its fuse in the first ledger folder."""
+    """Deletion of ledgers that are gone and of copies that no ensemble names, with its fuse in the first folder."""
     rules = settings.garbage_collection
     fuse = GcFuse(disk, settings.ledger_paths[0], clock, rules.fuse)
     collection = GarbageCollection(storage, metadata, identity.instance_id, fuse, rules)
+
+    def excess_bytes() -> int:
+        disks = monitor()
+        return 0 if disks is None else disks.excess_bytes
+
+    collection.excess_bytes = excess_bytes
     locks = ReplicationLocks(metadata, settings.advertise)
     collection.copies = OverReplicatedCopies(
         storage, metadata, identity.bookie, locks, collection.check, rules.over_replicated

@@ -1,7 +1,7 @@
 """Deleting a ledger, and reviving one that was deleted as a superfluous copy. Owns the order of either.
 
-    delete   memory (no request sees it any more), then the tombstone in the index, then what is not flushed of it and
-             its blocks
+    delete   memory (no request sees it any more), then the tombstone in the index, with the end of its quarantine in
+             the same commit, then what is not flushed of it and its blocks
     revive   a whole flush, which moves the journal's mark past everything that was logged before the deletion; then the
              blocks that a crash left; then the state, into an entry log and into the index; then memory
 
@@ -18,6 +18,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.flush_worker import FlushWorker
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import state_key
+from quire_bookie.storage.ledger_quarantine import LedgerQuarantine
 from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, encode_state, revived_state
 from quire_bookie.storage.read_cache import ReadCache
 from quire_bookie.storage.tombstones import Tombstones
@@ -56,8 +57,10 @@ class Deletion:
         cache: WriteCache,
         read_cache: ReadCache,
         flushes: FlushWorker[Any],
+        quarantine: LedgerQuarantine,
         load: LoadLedger,
     ) -> None:
+        self._quarantine = quarantine
         self._commits = commits
         self._states = states
         self._tombstones = tombstones
@@ -71,11 +74,13 @@ class Deletion:
     ) -> bool:
         """Forget the entries and leave a tombstone; `told` is called in the step in which that counts.
 
-        `unchanged`: it is a superfluous copy, and goes only if nothing was put since. False: nothing was deleted.
+        `unchanged`: it is a superfluous copy, and goes only if nothing was put since. False: nothing was deleted; an
+        operator who undeleted the ledger was faster, for example.
         DiskFullError: the ledger is held as before, but fenced. StorageError.
         """
+        await self._quarantine.load()
         info = await self._load(ledger)
-        if info is None or info.deleted:
+        if info is None or info.deleted or self._quarantine.is_kept(ledger):
             return False
         if unchanged is not None and (info is not unchanged.info or not unchanged.still or info.limbo):
             return False
@@ -88,12 +93,14 @@ class Deletion:
         self._read_cache.forget_ledger(ledger)
         told(ledger)
         try:
-            await self._commits.commit([(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)])
+            puts = [(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)]
+            await self._commits.commit(puts, self._quarantine.keys_of(ledger))
         except DiskFullError:
             # The index is as it was. A fence that somebody was told of stays.
             info.deleted = info.superfluous = False
             info.limbo = in_limbo
             raise
+        self._quarantine.forget(ledger)
         self._cache.forget_ledger(ledger)
         await self._tombstones.drop_blocks(ledger)
         return True

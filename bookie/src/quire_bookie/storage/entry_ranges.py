@@ -4,16 +4,19 @@ Never reads an entry, and never leaves an id out that may be held: a block that 
 DamagedError.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.errors import DamagedError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.block_index import ids_in_block
+from quire_bookie.storage.block_index import decode_block, ids_in_block
 from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, block_of_key, last_block_key
 from quire_bookie.storage.write_cache import WriteCache
 
 EntryRange = tuple[EntryId, EntryId]
 _FULL_BLOCK = (1 << BLOCK_MASK + 1) - 1
+_BLOCKS_PER_TURN = 16
 
 
 async def indexed_ranges(index: IndexStore, ledger: LedgerId) -> list[EntryRange]:
@@ -24,6 +27,22 @@ async def indexed_ranges(index: IndexStore, ledger: LedgerId) -> list[EntryRange
         for first, last in runs_of_mask(ids_in_block(key, value)):
             extend(found, base + first, base + last)
     return found
+
+
+async def indexed_size(index: IndexStore, ledger: LedgerId) -> tuple[int, int]:
+    """How many entries the index names, and their bytes; what damage hides is not counted."""
+    entries = size_bytes = blocks = 0
+    try:
+        async for key, value in index.scan(block_key(ledger, 0), last_block_key(ledger) + b"\0"):
+            for segment in decode_block(key, value).segments:
+                entries += len(segment.sizes)
+                size_bytes += sum(segment.sizes)
+            blocks += 1
+            if blocks % _BLOCKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+    except DamagedError:
+        return entries, size_bytes
+    return entries, size_bytes
 
 
 def cached_ranges(cache: WriteCache, ledger: LedgerId) -> list[EntryRange]:

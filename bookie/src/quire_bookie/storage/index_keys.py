@@ -4,7 +4,8 @@
     'l' log:u32                   state of an entry log       (see log_catalog)
     's' ledger:u64                state of a ledger           (see ledger_states)
     'd' ledger:u64                when it was deleted         (see tombstones)
-    'm' name                      facts about the whole store (see log_catalog, limbo)
+    'q' ledger:u64                quarantine of a ledger      (see ledger_quarantine)
+    'm' name                      facts about the whole store (see log_catalog, limbo, ledger_quarantine)
 
 Ledger and entry ids are not negative, so unsigned order is their order.
 """
@@ -19,6 +20,7 @@ BLOCK_MASK: Final = 0xFF
 STORE_KEY: Final = b"mstore"
 LIMBO_KEY: Final = b"mlimbo"
 AGES_KEY: Final = b"mages"
+QUARANTINE_CLOCK_KEY: Final = b"mquarantine"
 
 _TWO = struct.Struct(">cQQ")
 _ONE = struct.Struct(">cQ")
@@ -67,6 +69,16 @@ def ledger_of_deletion_key(key: bytes) -> LedgerId:
     return LedgerId(int.from_bytes(key[1:], "big"))
 
 
+def quarantine_key(ledger: LedgerId) -> bytes:
+    """Key of a ledger's record in quarantine."""
+    return _ONE.pack(b"q", ledger)
+
+
+def ledger_of_quarantine_key(key: bytes) -> LedgerId:
+    """The ledger in a quarantine record's key."""
+    return LedgerId(int.from_bytes(key[1:], "big"))
+
+
 def log_key(log: int) -> bytes:
     """Key of an entry log's state."""
     return _LOG.pack(b"l", log)
@@ -83,3 +95,5 @@ LOGS_START: Final = b"l"
 LOGS_END: Final = b"m"
 DELETIONS_START: Final = b"d"
 DELETIONS_END: Final = b"e"
+QUARANTINE_START: Final = b"q"
+QUARANTINE_END: Final = b"r"

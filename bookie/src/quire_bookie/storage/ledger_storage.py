@@ -42,6 +42,7 @@ from quire_bookie.storage.index_keys import (
     ledger_of_state_key,
     state_key,
 )
+from quire_bookie.storage.ledger_quarantine import LedgerQuarantine
 from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
 from quire_bookie.storage.log_directories import LogDirectories, home_of
 from quire_bookie.storage.log_reader import LogReader
@@ -145,6 +146,13 @@ class LedgerStorage(Generic[M]):
             storage.stats,
         )
         storage._flushes.on_flushed = storage._forget_rewritten
+        storage.ledger_quarantine = LedgerQuarantine(
+            index, storage._commits, storage._states, storage._flushes, clock, storage.load_ledger
+        )
+        try:
+            await storage.ledger_quarantine.load()
+        except DamagedError as error:
+            _log.error("no ledger is deleted until the quarantine can be read: %s", error)
         storage._deletion = Deletion(
             storage._commits,
             storage._states,
@@ -152,6 +160,7 @@ class LedgerStorage(Generic[M]):
             storage._cache,
             storage._read_cache,
             storage._flushes,
+            storage.ledger_quarantine,
             storage.load_ledger,
         )
         storage._flushes.start()
@@ -159,6 +168,8 @@ class LedgerStorage(Generic[M]):
         return storage
 
     compaction: Compaction
+    ledger_quarantine: LedgerQuarantine
+    """Ledgers that the metadata no longer names, and that are held all the same."""
 
     _commits: IndexCommits
     _changes: StateChanges
@@ -380,9 +391,9 @@ class LedgerStorage(Generic[M]):
             (found.discard if info.deleted else found.add)(info.ledger_id)
         return sorted(found)
 
-    async def delete_ledger(self, ledger: LedgerId) -> None:
-        """Forget the entries of a ledger and leave a tombstone. A second time changes nothing."""
-        await self._flushes.exclusive(partial(self._delete, ledger, None))
+    async def delete_ledger(self, ledger: LedgerId) -> bool:
+        """Forget the entries of a ledger and leave a tombstone. False: it is gone, or an operator undeleted it."""
+        return await self._flushes.exclusive(partial(self._delete, ledger, None))
 
     async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged) -> bool:
         """As `delete_ledger`, of a ledger that the cluster still has: `revive_copy` can bring it back.

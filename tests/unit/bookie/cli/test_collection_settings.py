@@ -8,6 +8,7 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
 from quire_bookie.server.over_replicated import OverReplicatedSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 
 
 def test_the_defaults_are_those_of_the_rooms() -> None:
@@ -15,6 +16,7 @@ def test_the_defaults_are_those_of_the_rooms() -> None:
     assert settings.compaction == CompactionSettings()
     assert settings.garbage_collection.fuse == FuseSettings()
     assert settings.garbage_collection.over_replicated == OverReplicatedSettings()
+    assert settings.garbage_collection.quarantine == QuarantineSettings(86_400.0, 3600.0)
 
 
 def test_bookkeepers_keys_reach_the_rooms_in_their_units() -> None:
@@ -22,6 +24,8 @@ def test_bookkeepers_keys_reach_the_rooms_in_their_units() -> None:
         {
             "gcFuseShare": 0.25,
             "gcFuseMinLedgers": 7,
+            "gcQuarantineSeconds": 7200,
+            "gcQuarantineMinSeconds": "60",
             "gcOverreplicatedLedgerWaitTime": 5000,
             "gcOverreplicatedLedgerMaxConcurrentRequests": 3,
             "minorCompactionThreshold": "0.1",
@@ -52,6 +56,7 @@ def test_bookkeepers_keys_reach_the_rooms_in_their_units() -> None:
         force_when_no_space=False,
     )
     assert settings.garbage_collection.fuse == FuseSettings(0.25, 7)
+    assert settings.garbage_collection.quarantine == QuarantineSettings(7200.0, 60.0)
     assert settings.garbage_collection.over_replicated == OverReplicatedSettings(5.0, 3)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +13,47 @@ from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import LedgerId
 from quire_bookie.server.garbage_collection import GarbageCollection, GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings, GcFuse
+from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.storage.ledger_quarantine import QuarantinedLedger, QuarantineState
 from tests.sim.disk import SimDisk
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 INSTANCE = "the-instance"
+AT_ONCE = GarbageCollectionSettings(quarantine=QuarantineSettings(0.0))
+"""Without quarantine: see test_gc_quarantine for the rules with it."""
+
+
+class FakeQuarantine:
+    """Holds records, each of 100 bytes."""
+
+    def __init__(self, held: set[LedgerId]) -> None:
+        self.held = held
+        self.known: dict[LedgerId, QuarantinedLedger] = {}
+        self.clock_ms = 0
+
+    async def all(self) -> list[QuarantinedLedger]:
+        return [self.known[ledger] for ledger in sorted(self.known)]
+
+    async def put(self, ledger: LedgerId, reason: str, /) -> bool:
+        if ledger not in self.held:
+            return False
+        self.known[ledger] = QuarantinedLedger(ledger, QuarantineState.QUARANTINED, 0, self.clock_ms, 0, 1, 100, reason)
+        return True
+
+    def undelete(self, ledger: int, lasts_ms: int = 0) -> None:
+        self.known[LedgerId(ledger)] = replace(
+            self.known[LedgerId(ledger)],
+            state=QuarantineState.UNDELETED,
+            since_clock_ms=self.clock_ms,
+            lasts_ms=lasts_ms,
+        )
+
+    async def release(self, ledgers: Iterable[LedgerId], /) -> None:
+        for ledger in ledgers:
+            del self.known[ledger]
+
+    async def advance(self, elapsed_ms: int, /) -> None:
+        self.clock_ms += elapsed_ms
 
 
 class FakeStorage:
@@ -23,12 +62,18 @@ class FakeStorage:
     def __init__(self, *held: int) -> None:
         self.held = {LedgerId(number) for number in held}
         self.drops = 0
+        self.ledger_quarantine = FakeQuarantine(self.held)
 
     async def ledgers(self) -> list[LedgerId]:
         return sorted(self.held)
 
-    async def delete_ledger(self, ledger_id: LedgerId, /) -> None:
+    async def delete_ledger(self, ledger_id: LedgerId, /) -> bool:
+        known = self.ledger_quarantine.known.get(ledger_id)
+        if known is not None and known.is_undeleted:
+            return False
+        self.ledger_quarantine.known.pop(ledger_id, None)
         self.held.remove(ledger_id)
+        return True
 
     async def expire_tombstones(self) -> int:
         return 0
@@ -54,7 +99,7 @@ def collect(
     storage: FakeStorage, store: SimMetadataStore, settings: GarbageCollectionSettings | None = None
 ) -> GarbageCollection:
     """A collection with a fuse of its own."""
-    return GarbageCollection(storage, store, INSTANCE, new_fuse(), settings)
+    return GarbageCollection(storage, store, INSTANCE, new_fuse(), settings or AT_ONCE)
 
 
 def new_fuse(disk: SimDisk | None = None, share: float = 0.5, ledgers_min: int = 10) -> GcFuse:
@@ -164,9 +209,10 @@ async def test_a_store_that_changes_hands_during_the_round_stops_the_deletes(
     await collection.run_round()
     original = storage.delete_ledger
 
-    async def delete_ledger(ledger_id: LedgerId, /) -> None:
-        await original(ledger_id)
+    async def delete_ledger(ledger_id: LedgerId, /) -> bool:
+        assert await original(ledger_id)
         server.write("/ledgers/INSTANCEID", b"another-instance", None)
+        return True
 
     storage.delete_ledger = delete_ledger  # type: ignore[method-assign]
     with pytest.raises(MetadataError):
@@ -216,7 +262,7 @@ async def test_the_loop_goes_on_after_a_failed_round(server: SimMetadata, store:
             done.set()
             return 0
 
-    collection = collect(Failing(), store, GarbageCollectionSettings(interval_s=0.0))
+    collection = collect(Failing(), store, replace(AT_ONCE, interval_s=0.0))
     task = asyncio.ensure_future(collection.run())
     async with asyncio.timeout(60):
         await done.wait()
@@ -258,11 +304,11 @@ async def test_a_blown_fuse_outlives_the_process_and_new_ledgers_do_not_mend_it(
 ) -> None:
     disk = SimDisk()
     storage = FakeStorage(*range(20))
-    await GarbageCollection(storage, store, INSTANCE, new_fuse(disk)).run_round()
+    await GarbageCollection(storage, store, INSTANCE, new_fuse(disk), AT_ONCE).run_round()
     for ledger in range(100, 200):
         add(server, ledger)
         storage.held.add(LedgerId(ledger))
-    again = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()))
+    again = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()), AT_ONCE)
     for _ in range(3):
         assert await again.run_round() == []
     assert again.fuse.blown is not None
@@ -308,8 +354,8 @@ async def test_a_reset_right_after_a_restart_is_for_what_the_next_listing_shows(
 ) -> None:
     disk = SimDisk()
     storage = FakeStorage(*range(20))
-    await GarbageCollection(storage, store, INSTANCE, new_fuse(disk)).run_round()
-    again = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()))
+    await GarbageCollection(storage, store, INSTANCE, new_fuse(disk), AT_ONCE).run_round()
+    again = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()), AT_ONCE)
     await again.reset_fuse()
     await again.run_round()
     assert len(await again.run_round()) == 20
@@ -320,7 +366,7 @@ async def test_a_damaged_state_of_the_fuse_deletes_nothing(server: SimMetadata, 
     fuse = new_fuse(disk)
     await disk.replace_file("/gc/gc.state", b"rubbish")
     storage = FakeStorage(1)
-    collection = GarbageCollection(storage, store, INSTANCE, fuse)
+    collection = GarbageCollection(storage, store, INSTANCE, fuse, AT_ONCE)
     for _ in range(3):
         with pytest.raises(StorageError, match=r"gc\.state"):
             await collection.run_round()
@@ -339,7 +385,7 @@ async def test_a_hold_on_this_bookie_outlives_the_process(server: SimMetadata, s
     storage = FakeStorage(1)
     fuse = new_fuse(disk)
     await fuse.set_hold("restoring\nfrom backup")
-    collection = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()))
+    collection = GarbageCollection(storage, store, INSTANCE, new_fuse(disk.crash()), AT_ONCE)
     for _ in range(3):
         with pytest.raises(MetadataError, match="restoring from backup"):
             await collection.run_round()
@@ -357,9 +403,10 @@ async def test_a_hold_on_the_cluster_stops_a_round_in_its_middle(server: SimMeta
     await collection.run_round()
     original = storage.delete_ledger
 
-    async def delete_ledger(ledger_id: LedgerId, /) -> None:
-        await original(ledger_id)
+    async def delete_ledger(ledger_id: LedgerId, /) -> bool:
+        assert await original(ledger_id)
         await set_collection_hold(store, "a restore")
+        return True
 
     storage.delete_ledger = delete_ledger  # type: ignore[method-assign]
     with pytest.raises(MetadataError, match="a restore"):
@@ -375,7 +422,7 @@ async def test_a_forced_collection_looks_twice_at_once_and_tells_when_it_is_done
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1)
-    collection = collect(storage, store, GarbageCollectionSettings(interval_s=1e9))
+    collection = collect(storage, store, replace(AT_ONCE, interval_s=1e9))
     task = asyncio.ensure_future(collection.run())
     done = asyncio.Event()
     collection.force(done.set)
@@ -393,10 +440,10 @@ async def test_a_ledger_whose_state_is_damaged_does_not_keep_the_others(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     class Damaged(FakeStorage):
-        async def delete_ledger(self, ledger_id: LedgerId, /) -> None:
+        async def delete_ledger(self, ledger_id: LedgerId, /) -> bool:
             if ledger_id == 1:
                 raise DamagedError("index", 0, "test")
-            await super().delete_ledger(ledger_id)
+            return await super().delete_ledger(ledger_id)
 
     storage = Damaged(1, 2, 3)
     collection = collect(storage, store)

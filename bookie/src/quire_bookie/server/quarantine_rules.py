@@ -1,0 +1,63 @@
+"""When a ledger leaves quarantine. Pure decisions: the collector performs them.
+
+A ledger in quarantine goes once its time has passed. Where a disk is almost full the oldest ones go earlier, as many as
+hold the bytes that are missing, but none before the least time. An undeleted ledger is an ordinary one again once the
+metadata names it, or once the operator's time has passed.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from quire_bookie import limits
+from quire_bookie.errors import ConfigError
+from quire_bookie.model import LedgerId
+from quire_bookie.storage.ledger_quarantine import QuarantinedLedger
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineSettings:
+    """Seconds in quarantine, and at least so many on a disk that is almost full. `keep_s` 0: no quarantine."""
+
+    keep_s: float = limits.GC_QUARANTINE_S
+    keep_min_s: float = limits.GC_QUARANTINE_MIN_S
+
+    def __post_init__(self) -> None:
+        for name, value in (("gcQuarantineSeconds", self.keep_s), ("gcQuarantineMinSeconds", self.keep_min_s)):
+            if value < 0:
+                raise ConfigError(f"{name} is {value}; take 0 or more")
+
+    @property
+    def keep_ms(self) -> int:
+        """The full time."""
+        return int(self.keep_s * 1000)
+
+    @property
+    def keep_min_ms(self) -> int:
+        """The least time, never more than the full one."""
+        return min(int(self.keep_min_s * 1000), self.keep_ms)
+
+
+def due(
+    known: Sequence[QuarantinedLedger], clock_ms: int, settings: QuarantineSettings, excess_bytes: int
+) -> list[LedgerId]:
+    """Which ledgers in quarantine go now, oldest first. `excess_bytes`: what must be freed of the disks."""
+    found: list[LedgerId] = []
+    for one in sorted(known, key=lambda one: (one.since_clock_ms, one.ledger)):
+        age_ms = clock_ms - one.since_clock_ms
+        if one.is_undeleted or age_ms < settings.keep_min_ms:
+            continue
+        if age_ms < settings.keep_ms and excess_bytes <= 0:
+            continue
+        excess_bytes -= one.size_bytes
+        found.append(one.ledger)
+    return found
+
+
+def released(known: Sequence[QuarantinedLedger], clock_ms: int, missing: Set[LedgerId]) -> list[LedgerId]:
+    """Which ledgers are ordinary ones again: the metadata names them, or the time of their undeletion has passed."""
+    return [
+        one.ledger
+        for one in known
+        if one.ledger not in missing
+        or (one.is_undeleted and one.lasts_ms > 0 and clock_ms - one.since_clock_ms >= one.lasts_ms)
+    ]
