@@ -1,8 +1,10 @@
 """Ledgers are written and deleted while bookies collect garbage, compact their entry logs, crash and come back.
 
 Every entry of a living ledger that was confirmed is read, again and again, by a client on another node, although the
-store now and then lists no ledger at all; in the end the bookies hold no ledger that was deleted, and their logs little
-that does not live.
+store now and then lists no ledger at all, and although nodes of ledgers vanish and come back: the time in which they
+were gone and nothing was in doubt is shorter than the quarantine, and in some runs the store cannot be reached in its
+middle, for longer than the quarantine lasts. In the end the bookies hold no ledger that was deleted, and their logs
+little that does not live.
 """
 
 import asyncio
@@ -12,10 +14,12 @@ from quire_bookie.client import LedgerReader
 from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
+from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
@@ -28,6 +32,8 @@ LEDGERS_PER_ROUND = 5
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1))
 CLIENTS = ("writer", "reader")
 LIVE_SHARE_MIN = 0.7
+QUARANTINE_S = 8.0
+AWAY_S = 2 * QUARANTINE_S
 KINDS = {**WEIGHTS, "stop": 4, "metadata forgets": 8}
 
 
@@ -42,6 +48,8 @@ class Cast:
     deleted: set[LedgerId] = field(default_factory=set)
     writing_now: dict[LedgerId, LedgerHistory] = field(default_factory=dict)
     quorums: tuple[tuple[int, int, int], ...] = QUORUMS
+    vanished: set[LedgerId] = field(default_factory=set)
+    """Living ledgers of which the store does not know at the moment."""
 
 
 class _Listener:
@@ -71,7 +79,9 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         ledger_states_max=4,
     )
     world.flush_interval_s = (0.05, 0.5)
-    world.garbage_collection_settings = GarbageCollectionSettings(interval_s=world.chance.uniform(0.3, 2.0))
+    world.garbage_collection_settings = GarbageCollectionSettings(
+        interval_s=world.chance.uniform(0.3, 2.0), quarantine=QuarantineSettings(QUARANTINE_S)
+    )
     world.compaction_settings = CompactionSettings(
         minor_threshold=0.5,
         minor_interval_s=world.chance.uniform(0.3, 1.0),
@@ -91,9 +101,11 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
             await recover_one(cast, ledger, history)
             histories.append(history)
         deleting = asyncio.ensure_future(delete_some(cast))
+        vanishing = asyncio.ensure_future(vanish_some(cast))
         seconds = world.chance.uniform(0.5, 4.0)
         await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("stop", "metadata forgets"))
         await deleting
+        await vanishing
         await read_everything(cast)
     await settle(cast)
     await read_everything(cast)
@@ -139,10 +151,39 @@ async def recover_one(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> N
     cast.living[ledger] = history
 
 
+async def vanish_some(cast: Cast) -> None:
+    """Nodes of living ledgers vanish, and come back before their quarantine can be over. Not without faults."""
+    world = cast.world
+    await asyncio.sleep(world.chance.uniform(0.0, 2.0))
+    if world.loop.plan.calm:
+        return
+    cast.vanished = {ledger for ledger in sorted(cast.living) if world.chance.random() < 0.7}
+    world.loop.note(f"nodes vanish: {sorted(cast.vanished)}")
+    world.metadata.vanish([ledger_path(ledger) for ledger in sorted(cast.vanished)])
+    sure_s = world.chance.uniform(0.3, 0.9) * QUARANTINE_S
+    before_s = world.chance.uniform(0.4, 1.0) * sure_s
+    await asyncio.sleep(before_s)
+    if world.chance.random() < 0.5:
+        await _be_unreachable(world, world.chance.uniform(0.5, 1.0) * AWAY_S)
+    await asyncio.sleep(sure_s - before_s)
+    world.metadata.come_back()
+    world.loop.note("vanished nodes are back")
+    cast.vanished = set()
+
+
+async def _be_unreachable(world: World, seconds: float) -> None:
+    """The store; other faults of the time cannot bring it back."""
+    end_s = world.loop.time() + seconds
+    while world.loop.time() < end_s:
+        world.metadata.away = True
+        await asyncio.sleep(0.05)
+    world.metadata.away = False
+
+
 async def delete_some(cast: Cast) -> None:
     """About half of the living ledgers."""
     for ledger in sorted(cast.living):
-        if cast.world.chance.random() < 0.5:
+        if ledger not in cast.vanished and cast.world.chance.random() < 0.5:
             del cast.living[ledger]
             cast.deleted.add(ledger)
             await insist(lambda ledger=ledger: _delete_one(cast, ledger), seconds=300)

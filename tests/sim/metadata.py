@@ -52,6 +52,8 @@ class SimMetadata:
     late_s: tuple[float, float] = (0.05, 3.0)
     listings_empty: bool = False
     """Scans find nothing: what a store says that was restored from an old backup, or is another one."""
+    put_away: "dict[str, _Stored]" = field(default_factory=dict)
+    """Nodes that vanished and come back: the store went back in time, and will go forth again."""
     away: bool = False
     on_write: "list[Callable[[str], None]]" = field(default_factory=list)
     """Told the key of each write as it takes effect."""
@@ -83,6 +85,21 @@ class SimMetadata:
         """Delete without a check."""
         if self.nodes.pop(key, None) is not None:
             self._notify(EventKind.DELETED, key)
+
+    def vanish(self, keys: Sequence[str]) -> None:
+        """These nodes are not there any more, in no listing and for no reader, until `come_back`."""
+        for key in keys:
+            if key in self.nodes:
+                self.put_away[key] = self.nodes[key]
+                self.remove(key)
+
+    def come_back(self) -> None:
+        """Everything that vanished is there again, as it was."""
+        returning, self.put_away = self.put_away, {}
+        for key, node in returning.items():
+            if key not in self.nodes:
+                self.nodes[key] = node
+                self._notify(EventKind.CREATED, key)
 
     def version(self, key: str) -> int:
         """Version or ABSENT."""

@@ -2,12 +2,15 @@
 
 import asyncio
 from typing import Any
+from unittest import mock
 
 from quire_bookie.model import LedgerId, Run, RunBatch
 from quire_bookie.server.adds import Adds
+from quire_bookie.server.collection_doubts import CollectionDoubts
 from quire_bookie.server.fences import Fences
 from quire_bookie.server.garbage_collection import GarbageCollection
 from quire_bookie.server.ports import JournalPort
+from quire_bookie.server.quarantine_rules import QuarantineSettings
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -58,8 +61,36 @@ def _listing_trusted() -> tuple[Any, ...]:
     return (replaced(GarbageCollection, "_is_blown", never_blown), replaced(GarbageCollection, "_collect", collect))
 
 
+def _quarantine_skipped() -> tuple[Any, ...]:
+    """What is missing twice is deleted."""
+    return (replaced(QuarantineSettings, "keep_ms", 0),)
+
+
+def _doubt_counts() -> tuple[Any, ...]:
+    """Rounds that end early, and sessions that are replaced, do not stop the clock of the quarantine."""
+    begun = "_sure_since_s"
+
+    def read(self: GarbageCollection) -> float | None:
+        return self.__dict__.get(begun)
+
+    def write(self: GarbageCollection, value: float | None) -> None:
+        if value is not None:
+            self.__dict__[begun] = value
+
+    def nothing_happened(self: CollectionDoubts) -> bool:
+        self._changes_seen = self._session_changes
+        return False
+
+    return (
+        mock.patch.object(GarbageCollection, begun, property(read, write), create=True),
+        replaced(CollectionDoubts, "begin_round", nothing_happened),
+    )
+
+
 BOOKIE_RULES = (
     Variant("ack before sync", "duel", 1, _ack_before_sync),
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
+    Variant("quarantine skipped", "collection", 1, _quarantine_skipped),
+    Variant("quarantine time counts while in doubt", "collection", 2, _doubt_counts),
 )
