@@ -159,6 +159,13 @@ class LedgerQuarantine:
         self.size_bytes = 0
         """Their bytes."""
 
+    async def open(self) -> None:
+        """At a start: as `load`, but a bookie whose records cannot be read serves all the same."""
+        try:
+            await self.load()
+        except DamagedError as error:
+            _log.error("no ledger is deleted until the quarantine can be read: %s", error)
+
     async def load(self) -> None:
         """Read the records once. DamagedError: what is in quarantine is not known, so nothing may be deleted."""
         if self._is_loaded:

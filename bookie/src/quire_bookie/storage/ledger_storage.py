@@ -149,19 +149,10 @@ class LedgerStorage(Generic[M]):
         storage.ledger_quarantine = LedgerQuarantine(
             index, storage._commits, storage._states, storage._flushes, clock, storage.load_ledger
         )
-        try:
-            await storage.ledger_quarantine.load()
-        except DamagedError as error:
-            _log.error("no ledger is deleted until the quarantine can be read: %s", error)
+        await storage.ledger_quarantine.open()
         storage._deletion = Deletion(
-            storage._commits,
-            storage._states,
-            storage._tombstones,
-            storage._cache,
-            storage._read_cache,
-            storage._flushes,
-            storage.ledger_quarantine,
-            storage.load_ledger,
+            *(storage._commits, storage._states, storage._tombstones, storage._cache, storage._read_cache),
+            *(storage._flushes, storage.ledger_quarantine, storage.load_ledger),
         )
         storage._flushes.start()
         storage.compaction = Compaction(index, storage._commits, storage._logs, storage._flushes)
