@@ -187,6 +187,10 @@ METADATA_TRANSACTION_OPERATIONS_MAX = 100  # checks and operations together; etc
 METADATA_UNKNOWN_RETRIES = 3  # attempts at a write whose outcome stays unknown
 METADATA_RETRY_BACKOFF_S = (0.05, 2.0)
 METADATA_VALUE_BYTES_MAX = 1 * MIB  # etcd's default request bound is 1.5 MiB
+METADATA_LOG_COMMITS_BYTES_MIN = 16 * MIB  # of commits in the embedded store's change log, before it is rewritten
+METADATA_LOG_GROWTH_BYTES = 1 * MIB  # of zeros that are written ahead of its end
+METADATA_LOG_ROWS_BYTES = 256 * KIB  # of nodes in one frame of it
+METADATA_LOG_STEP_NODES = 500  # copied between two batches of requests while it is rewritten
 METADATA_WATCH_EVENTS_MAX = 10_000  # queued for one reader; above it the reader gets a RESYNC
 
 assert JOURNAL_GROUP_BYTES_MAX > FRAME_BYTES_MAX, "one entry of the largest frame must fit one group"

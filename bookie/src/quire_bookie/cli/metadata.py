@@ -79,9 +79,13 @@ def register(commands: Commands) -> None:
     commands.app.add_typer(app, name="metadata")
     _add_backup(commands, app)
     _add_looking(app)
-    from quire_bookie.cli import metadata_restore  # here and not above: it takes its options from this module
+    from quire_bookie.cli import (
+        metadata_repair,
+        metadata_restore,
+    )  # here and not above: they take their options from this module
 
     metadata_restore.register(commands, app)
+    metadata_repair.register(app)
 
 
 def _add_backup(commands: Commands, app: typer.Typer) -> None:

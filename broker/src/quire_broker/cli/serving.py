@@ -19,7 +19,7 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.restoration import wait_until_settled
+from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
 from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
@@ -66,6 +66,12 @@ async def _start_standalone(
         metadata_url(config), metadata_settings(config.metadata_session_timeout_ms, config)
     )
     undo.push_async_callback(metadata.close)
+    if config.metadata == LOCAL and (held := await read_restoration(metadata)) is not None:
+        raise StartupError(
+            f"the metadata in {settings.data}/metadata lacks commits ({held.value.backup}): nothing is started before "
+            f"`quire metadata orphans list --data {settings.data}`, `orphans adopt` or `orphans drop`, and "
+            "`release-hold` settle which ledgers the bookies hold beyond it"
+        )
     running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
     undo.push_async_callback(running.stop)
     return running

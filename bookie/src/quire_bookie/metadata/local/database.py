@@ -1,70 +1,133 @@
-"""The nodes in SQLite. Used by one thread only; never waits for anything but the disk.
+"""The nodes in SQLite, with the change log beside it. Used by one thread only; never waits for anything but the disk.
 
-Format: `metadata.db`, table `nodes(key, value, version, ephemeral)`; keys are UTF-8 bytes so that they sort as in etcd.
-WAL with `synchronous=FULL`: a commit is durable when it returns. `user_version` is the version of this format.
+Format 2: `metadata.db`, table `nodes(key, value, version, ephemeral)`; keys are UTF-8 bytes so that they sort as in
+etcd. Table `history` has one row: the id of the store, and number, chain and digest of the last commit
+(`change_format`). WAL with `synchronous=FULL`: a commit is durable when it returns. `user_version` is the version of
+this format. Format 1 had no history and no change log.
+
+A group is committed to SQLite, then appended to the change log, then answered. So the log never names a commit that the
+database did not have: where it does, the database has lost answered commits.
 """
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from quire_bookie.errors import BadVersionError, NodeMissingError, StartupError
+from quire_bookie.errors import BadVersionError, NodeMissingError
+from quire_bookie.limits import METADATA_LOG_STEP_NODES
 from quire_bookie.metadata.contract import after_child, prefix_end, sequence_parent
+from quire_bookie.metadata.local.agreement import DatabaseSeen
+from quire_bookie.metadata.local.change_format import (
+    Position,
+    Value,
+    add_to_digest,
+    checksum,
+    digest_bytes,
+    encode_commit,
+    encode_frame,
+    hash_of,
+)
+from quire_bookie.metadata.local.change_log import ChangeLog, LogWriter, write_log
+from quire_bookie.metadata.local.look import FILE_NAME, Rows, history_checksum, read_history
 from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, Node, Operation, Put
 
-FILE_NAME = "metadata.db"
-_FORMAT_VERSION = 1
-_APPLICATION_ID = 0x51_75_69_72  # "Quir"
-
+_log = logging.getLogger("quire.metadata.local")
 Row = tuple[bytes, bytes, int, int]
 
 
 class Database:
     """Reads see what was committed before; writes are made between `begin` and `commit`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, log: ChangeLog, seen: DatabaseSeen) -> None:
+        """Use `opening.open_database`: `log` and `seen` were compared with each other and with the file."""
+        self._folder = folder
         self._path = folder / FILE_NAME
-        self._connection = _connect(self._path)
+        self._connection = connect(self._path)
+        self._log = log
+        self._seen = seen
+        self._logged = seen.last.sequence
+        self._digest = seen.last.digest
+        self._changes: dict[bytes, Value | None] = {}
+        self._frame: bytes | None = None
+        self._staged = seen
+        self._in_doubt = False
+        self._rewrite: LogRewrite | None = None
         self.events: list[Event] = []
-        self._prepare()
-
-    def _prepare(self) -> None:
-        run = self._connection.execute
-        application = run("PRAGMA application_id").fetchone()[0]
-        version = run("PRAGMA user_version").fetchone()[0]
-        tables = run("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and application != _APPLICATION_ID:
-            raise StartupError(f"{self._path} is a database of another program; choose another folder")
-        if tables and version != _FORMAT_VERSION:
-            raise StartupError(f"{self._path} has format {version}; this version of Quire reads {_FORMAT_VERSION}")
-        run("PRAGMA journal_mode=WAL")
-        run("PRAGMA synchronous=FULL")
-        if not tables:
-            run("BEGIN IMMEDIATE")
-            run(f"PRAGMA application_id={_APPLICATION_ID}")
-            run(f"PRAGMA user_version={_FORMAT_VERSION}")
-            run(
-                "CREATE TABLE nodes (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, "
-                "ephemeral INTEGER NOT NULL) WITHOUT ROWID"
-            )
-            run("CREATE INDEX ephemeral_nodes ON nodes (ephemeral) WHERE ephemeral")
-            run("COMMIT")
 
     def begin(self) -> None:
-        """Start a group of writes."""
+        """Start a group of writes. sqlite3.Error, OSError: none can be made now."""
         self.events.clear()
+        if self._in_doubt:
+            # A commit that failed may have been made nevertheless: the database says which one is its last.
+            self._seen = read_history(self._connection) or self._seen
+            self._digest = self._seen.last.digest
+            self._in_doubt = False
+        if not self._log.usable or self._logged != self._seen.last.sequence:
+            self._write_log_again()
         self._connection.execute("BEGIN IMMEDIATE")
 
+    def prepare(self) -> None:
+        """Do all of the commit that can fail without doubt. sqlite3.Error, OSError: roll back, nothing is done."""
+        self._frame = None
+        if not self._changes:
+            return
+        last = self._seen.last
+        body = encode_commit(last.sequence + 1, self._digest, self._changes)
+        now = Position(last.sequence + 1, checksum(last.chain, body), self._digest)
+        frame = encode_frame(body, now.chain)
+        self._log.reserve(len(frame))
+        self._staged = DatabaseSeen(self._seen.store, now, last.chain)
+        write_history(self._connection, self._staged)
+        self._frame = frame
+
     def commit(self) -> list[Event]:
-        """Make the group durable; returns what it changed, in order."""
+        """Make the group durable in the database; returns what it changed, in order. `log` comes next."""
         self._connection.execute("COMMIT")
+        if self._frame is not None:
+            self._seen = self._staged
+        self._changes.clear()
         return list(self.events)
+
+    def log(self) -> None:
+        """Append the group to the change log. OSError: whether it is kept is unknown, and it must not be answered."""
+        frame, self._frame = self._frame, None
+        if frame is None:
+            return
+        self._log.append(frame)
+        self._logged = self._seen.last.sequence
+        if self._rewrite is not None:
+            self._rewrite.later.append(frame)
 
     def rollback(self) -> None:
         """Forget the group."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self.events.clear()
+        self._changes.clear()
+        self._frame = None
+        self._in_doubt = True
+
+    def tidy(self) -> bool:
+        """Take one step of rewriting a long change log; whether more steps wait."""
+        if self._rewrite is None and not (self._log.usable and self._log.is_long):
+            return False
+        try:
+            if self._rewrite is None:
+                self._rewrite = LogRewrite(self._folder, self.snapshot())
+            if not self._rewrite.step():
+                return True
+            self._log.give_up()  # from here on the other file may have the name
+            rewritten = self._rewrite.finish()
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("the change log of the metadata cannot be rewritten, and grows: %s", error)
+            self._abandon_rewrite()
+            self._log.postpone()
+            return False
+        self._rewrite = None
+        self._log.close()
+        self._log = rewritten
+        return False
 
     def get(self, key: str) -> Node | None:
         """The node or None."""
@@ -85,7 +148,8 @@ class Database:
 
     def put(self, key: str, value: bytes, expected: int | None, ephemeral: bool) -> int:
         """Write; returns the new version. BadVersionError."""
-        current = self._version(key)
+        old = self.get(key)
+        current = ABSENT if old is None else old.version
         if expected is not None and current != expected:
             raise BadVersionError(_mismatch(key, current, expected))
         version = current + 1
@@ -94,7 +158,8 @@ class Database:
             "SET value = excluded.value, version = excluded.version, ephemeral = excluded.ephemeral",
             (key.encode(), value, version, ephemeral),
         )
-        self.events.append(Event(EventKind.CREATED if current == ABSENT else EventKind.MODIFIED, key))
+        self._note(key, old, None if ephemeral else (version, value))
+        self.events.append(Event(EventKind.CREATED if old is None else EventKind.MODIFIED, key))
         return version
 
     def put_sequential(self, prefix: str, value: bytes, ephemeral: bool) -> str:
@@ -141,23 +206,91 @@ class Database:
         return Snapshot(self._path)
 
     def close(self) -> None:
-        """Release the file."""
+        """Release the files. The last connection moves the write-ahead log into the database."""
+        self._abandon_rewrite()
         self._connection.close()
+        self._log.close()
 
     def _version(self, key: str) -> int:
         row = self._connection.execute("SELECT version FROM nodes WHERE key = ?", (key.encode(),)).fetchone()
         return ABSENT if row is None else int(row[0])
 
     def _remove(self, key: str) -> None:
+        old = self.get(key)
         self._connection.execute("DELETE FROM nodes WHERE key = ?", (key.encode(),))
+        self._note(key, old, None)
         self.events.append(Event(EventKind.DELETED, key))
+
+    def _note(self, key: str, old: Node | None, now: Value | None) -> None:
+        """Account for a change of a persistent node; ephemeral ones go with the process and are not logged."""
+        was_kept = old is not None and not old.ephemeral
+        if not was_kept and now is None:
+            return
+        stored = key.encode()
+        hashes = [] if now is None else [hash_of(stored, *now)]
+        if old is not None and was_kept:
+            hashes.append(-hash_of(stored, old.version, old.value))
+        self._digest = add_to_digest(self._digest, *hashes)
+        self._changes[stored] = now
+
+    def _write_log_again(self) -> None:
+        """Replace a log that failed, or that lacks a commit. OSError, sqlite3.Error: it is still to be done."""
+        self._abandon_rewrite()
+        rewritten = write_log(self._folder, self._seen.store, Rows(self._connection), self._seen.last)
+        self._log.close()
+        self._log = rewritten
+        self._logged = self._seen.last.sequence
+
+    def _abandon_rewrite(self) -> None:
+        if self._rewrite is not None:
+            self._rewrite.abandon()
+            self._rewrite = None
+
+
+class LogRewrite:
+    """Copies the nodes of one snapshot into a new change log, some at a time."""
+
+    def __init__(self, folder: Path, snapshot: "Snapshot") -> None:
+        self._snapshot = snapshot
+        self._next = b""
+        self.later: list[bytes] = []
+        """Commits since the snapshot."""
+        seen = snapshot.history()
+        if seen is None:
+            snapshot.close()
+            raise sqlite3.DatabaseError("the row about the last commit is damaged")
+        self._at = seen.last
+        try:
+            self._writer = LogWriter(folder, seen.store)
+        except OSError:
+            snapshot.close()
+            raise
+
+    def step(self) -> bool:
+        """Copy the next nodes; whether these were the last. OSError, sqlite3.Error."""
+        rows = self._snapshot.persistent(self._next, METADATA_LOG_STEP_NODES)
+        self._writer.add(rows)
+        if rows:
+            self._next = rows[-1][0] + b"\0"
+        return len(rows) < METADATA_LOG_STEP_NODES
+
+    def finish(self) -> ChangeLog:
+        """Add the commits since the snapshot, and put the file in the old one's place. OSError."""
+        log = self._writer.finish(self._at, self.later)
+        self._snapshot.close()
+        return log
+
+    def abandon(self) -> None:
+        """Give up."""
+        self._writer.abandon()
+        self._snapshot.close()
 
 
 class Snapshot:
     """A read transaction of its own connection: WAL keeps its revision while it is open."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = _connect(path)
+        self._connection = connect(path)
         # The snapshot is taken by the first read after BEGIN.
         self._connection.execute("BEGIN")
         self._connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone()
@@ -168,22 +301,37 @@ class Snapshot:
         query = f"SELECT key, {value}, version, ephemeral FROM nodes WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
         return [_node(row) for row in self._connection.execute(query, (start, end, limit))]
 
+    def persistent(self, start: bytes, limit: int) -> list[tuple[bytes, int, bytes]]:
+        """Up to `limit` persistent nodes from `start` on, by key: (key, version, value)."""
+        query = "SELECT key, version, value FROM nodes WHERE key >= ? AND ephemeral = 0 ORDER BY key LIMIT ?"
+        return self._connection.execute(query, (start, limit)).fetchall()
+
+    def history(self) -> DatabaseSeen | None:
+        """The last commit of the snapshot."""
+        return read_history(self._connection)
+
     def close(self) -> None:
         """Give the revision up."""
         self._connection.close()
 
 
-def open_database(folder: Path) -> Database:
-    """Open or create. StartupError, one line, for whatever is wrong with the file."""
-    try:
-        return Database(folder)
-    except sqlite3.Error as error:
-        raise StartupError(f"{folder / FILE_NAME} cannot be used as the metadata store: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection for reads and writes. sqlite3.Error."""
     # isolation_level None: transactions begin and end where this module says so.
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+def write_history(connection: sqlite3.Connection, seen: DatabaseSeen) -> None:
+    """Write the row about the last commit, in the transaction that is open."""
+    last = seen.last
+    row = (seen.store, last.sequence, last.chain, seen.before, digest_bytes(last.digest))
+    connection.execute(
+        "INSERT OR REPLACE INTO history (id, store, sequence, chain, before, digest, checksum) "
+        "VALUES (0, ?, ?, ?, ?, ?, ?)",
+        (*row, history_checksum(*row)),
+    )
 
 
 def _node(row: Row) -> Node:

@@ -13,6 +13,7 @@ from pathlib import Path
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.contract import check_key, check_transaction, check_value, prefix_end, sequence_parent
 from quire_bookie.metadata.event_queue import EventQueue
+from quire_bookie.metadata.local.change_log import sync_folder
 from quire_bookie.metadata.local.worker import DatabaseThread
 from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Check, Event, Node, Operation, SessionState
@@ -38,7 +39,7 @@ class LocalMetadataStore:
         """Open or create the store in `folder`. StartupError: in use, not writable, or not a store of ours."""
         path = Path(folder)
         async with contextlib.AsyncExitStack() as undo:
-            store = cls(path, _lock_folder(path))
+            store = cls(path, lock_folder(path))
             undo.callback(os.close, store._lock)
             undo.push_async_callback(store._thread.stop)
             await store._thread.start(path)
@@ -135,22 +136,13 @@ class LocalMetadataStore:
                     watch.offer(event)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. SQLite does it for its own files, not for the folder they are in."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Create and lock the folder; the descriptor holds the lock and a dead process gives it free."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in missing:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror}") from error

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, QuireError
-from quire_bookie.metadata.local.database import Database, open_database
+from quire_bookie.metadata.local.database import Database
+from quire_bookie.metadata.local.opening import open_database
 from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Event
 
@@ -90,8 +91,9 @@ class DatabaseThread:
             return
         opened.set_result(None)
         try:
-            while (batch := self._next_batch()) is not None:
+            while (batch := self._next_batch(database)) is not None:
                 self._run_batch(database, batch)
+                database.tidy()
         except Exception:  # noqa: BLE001  the thread's root: nothing may wait for it any more
             _log.exception("the thread of the metadata store failed")
             self._closed = True
@@ -99,8 +101,10 @@ class DatabaseThread:
         finally:
             database.close()
 
-    def _next_batch(self) -> list[_Job] | None:
+    def _next_batch(self, database: Database) -> list[_Job] | None:
         """Everything queued, at least one job; None once the queue ends."""
+        while self._jobs.empty() and database.tidy():
+            pass
         job = self._jobs.get()
         if job is None:
             return None
@@ -145,7 +149,9 @@ class DatabaseThread:
                     database.rollback()
                     return [_Outcome(each, error=outcome.error) for each in jobs], []
                 outcomes.append(outcome)
-        except sqlite3.Error as error:
+            database.prepare()
+        except (sqlite3.Error, OSError) as error:
+            database.rollback()
             return [_Outcome(each, error=MetadataUnavailableError(f"no transaction: {error}")) for each in jobs], []
         try:
             events = database.commit()
@@ -154,6 +160,12 @@ class DatabaseThread:
             self._stats.unknown_writes += len(jobs)
             unknown = MetadataUnknownError(f"the commit failed, its outcome is unknown: {error}")
             return [_Outcome(each, error=unknown) for each in jobs], []
+        try:
+            database.log()
+        except OSError as error:
+            self._stats.unknown_writes += len(jobs)
+            unknown = MetadataUnknownError(f"the change log failed, the outcome of the commit is unknown: {error}")
+            return [_Outcome(each, error=unknown) for each in jobs], events
         self._stats.commits += 1
         self._stats.writes += len(jobs)
         return outcomes, events

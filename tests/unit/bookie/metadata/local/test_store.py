@@ -83,10 +83,10 @@ async def test_a_later_format_is_refused(tmp_path: Path) -> None:
     store = await LocalMetadataStore.open(tmp_path)
     await store.close()
     connection = sqlite3.connect(tmp_path / "metadata.db")
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.commit()
     connection.close()
-    with pytest.raises(StartupError, match="format 2"):
+    with pytest.raises(StartupError, match="format 3"):
         await LocalMetadataStore.open(tmp_path)
 
 

@@ -1,0 +1,69 @@
+"""Which ledgers the stopped bookies of a standalone hold, or remember to have deleted: by their indexes and journals.
+
+Only reads. What cannot be read is said, never taken for "holds nothing".
+"""
+
+from dataclasses import dataclass, field
+
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import QuireError
+from quire_bookie.journal.inspect import inspect_journal
+from quire_bookie.model import LedgerId
+from quire_bookie.server.settings import BookieSettings
+from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.inspect import inspect_ledgers
+
+
+@dataclass(slots=True)
+class OfflineHoldings:
+    """`live`: bookies by the ledger that they hold. `unread`: what could not be looked at, a line each."""
+
+    live: dict[LedgerId, list[str]] = field(default_factory=dict)
+    deleted: set[LedgerId] = field(default_factory=set)
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def seen(self) -> set[LedgerId]:
+        """Every id that a bookie holds or remembers."""
+        return self.deleted.union(self.live)
+
+
+async def look_at_bookies(disk: Disk, bookies: dict[str, BookieSettings]) -> OfflineHoldings:
+    """Look at each bookie, by its name. No process uses their folders."""
+    found = OfflineHoldings()
+    for name, settings in sorted(bookies.items()):
+        try:
+            await _index(settings, name, found)
+        except (QuireError, OSError) as error:
+            found.unread.append(f"the index of {name} cannot be read: {error}")
+        for directory in settings.journal_paths:
+            try:
+                await _journal(disk, directory, name, found)
+            except (QuireError, OSError) as error:
+                found.unread.append(f"the journal of {name} cannot be read: {error}")
+    return found
+
+
+async def _index(settings: BookieSettings, name: str, found: OfflineHoldings) -> None:
+    index = await RocksIndexStore.open(settings.index_path, cache_bytes=settings.index_cache_bytes, read_only=True)
+    try:
+        for info, _ in await inspect_ledgers(index):
+            if info.deleted:
+                found.deleted.add(info.ledger_id)
+            else:
+                found.live.setdefault(info.ledger_id, []).append(name)
+    finally:
+        await index.close()
+
+
+async def _journal(disk: Disk, directory: str, name: str, found: OfflineHoldings) -> None:
+    _, files = await inspect_journal(disk, directory)
+    for file in files:
+        if file.damaged:
+            found.unread.append(f"the journal of {name} is damaged: {file.path}: {file.what}")
+        for ledger in file.ledgers if file.live else ():
+            holders = found.live.setdefault(ledger, [])
+            if ledger not in found.deleted and name not in holders:
+                holders.append(name)
+            if not holders:
+                del found.live[ledger]

@@ -1,0 +1,91 @@
+"""What a repair of the embedded store does beyond its two copies: ids, and ledgers that it does not name. Pure.
+
+The counter of ledger ids ends above every id that a bookie holds or remembers. Where commits are lost, or the end is
+not proved and bookies hold newer ledgers than the metadata names, the store comes back under the review that follows a
+restore: nothing is deleted, no broker starts, and `quire metadata orphans` settles each ledger.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quire_bookie.backup.counters import COUNTER_MARGIN, high_of, high_path, highest_high
+from quire_bookie.backup.offline_holdings import OfflineHoldings
+from quire_bookie.backup.restore import HIGH_MARGIN
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.collection_hold import HOLD_PATH
+from quire_bookie.metadata.local.change_format import Value
+from quire_bookie.metadata.local.repair import RepairPlan
+from quire_bookie.metadata.recovery_controls import DISABLE
+from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
+from quire_bookie.model import LedgerId
+
+Nodes = dict[bytes, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What was added to a plan. `unnamed`: ledgers that bookies hold and the metadata does not name."""
+
+    unnamed: tuple[LedgerId, ...]
+    counter_was: int
+    counter: int
+    under_review: bool
+
+
+def complete(plan: RepairPlan, held: OfflineHoldings, *, name: str, now_ms: int) -> Completed:
+    """Raise the counters of the plan's nodes, and put them under review where that is needed. Changes the plan."""
+    nodes = plan.nodes
+    named = {ledger for key in nodes if (ledger := layout.ledger_of_path(key.decode())) is not None}
+    unnamed = tuple(sorted(set(held.live) - named))
+    was = _version(nodes, layout.ID_COUNTER)
+    newer = any(ledger > max(was, max(named, default=-1)) for ledger in unnamed)
+    review = plan.last is None or plan.lost is not None or (not plan.end_proved and newer)
+    counter = _raise_short(nodes, held.seen | named, margin=COUNTER_MARGIN if review else 0)
+    high = _raise_long(nodes, held.seen | named)
+    if review:
+        _put_under_review(nodes, name=name, now_ms=now_ms, high=high, short_ids=counter)
+    return Completed(unnamed, was, counter, review)
+
+
+def _raise_short(nodes: Nodes, ids: Iterable[LedgerId], margin: int) -> int:
+    highest = max((one for one in ids if one < layout.SHORT_LEDGER_IDS_END), default=-1)
+    was = _version(nodes, layout.ID_COUNTER)
+    now = max(was + margin, highest + margin)
+    if now > was:
+        nodes[layout.ID_COUNTER.encode()] = (now, b"")
+    return max(was, now)
+
+
+def _raise_long(nodes: Nodes, ids: Iterable[LedgerId]) -> int:
+    """New long ids take a high half that no bookie knows; the highest high half that is known."""
+    held = highest_high(ids)
+    counted = max((high for key in nodes if (high := high_of(key.decode())) is not None), default=0)
+    if held > counted:
+        nodes[layout.LONG_ID_COUNTERS.encode()] = (0, b"")
+        nodes[high_path(held + 1).encode()] = (0, b"")
+        return held + 1
+    return counted
+
+
+def _put_under_review(nodes: Nodes, *, name: str, now_ms: int, high: int, short_ids: int) -> None:
+    reserved = high + HIGH_MARGIN
+    cluster = nodes.get(layout.INSTANCE_ID.encode(), (0, b""))[1].decode(errors="replace")
+    restoration = Restoration(
+        backup=name,
+        cluster=cluster,
+        state=RestorationState.REVIEW,
+        since_ms=now_ms,
+        reserved_high=reserved,
+        short_ids_given=short_ids,
+        recovery_was_off=DISABLE.encode() in nodes,
+    )
+    reason = f"the metadata was repaired ({name}) and lacks commits; `quire metadata release-hold` ends this"
+    nodes[RESTORATION.encode()] = (0, encode_restoration(restoration))
+    nodes[HOLD_PATH.encode()] = (0, reason.encode())
+    nodes.setdefault(DISABLE.encode(), (0, b""))
+    nodes[layout.LONG_ID_COUNTERS.encode()] = (0, b"")
+    nodes[high_path(reserved).encode()] = (0, b"")
+
+
+def _version(nodes: Nodes, key: str) -> int:
+    return nodes.get(key.encode(), (-1, b""))[0]

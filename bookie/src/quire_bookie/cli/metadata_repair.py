@@ -1,0 +1,146 @@
+"""`quire metadata repair`: rebuilds the embedded store of a standalone that refuses to start.
+
+Owns arguments and words; what is proved is `metadata.local.repair`'s to say.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.metadata import AsJson, run, tell
+from quire_bookie.errors import ConfigError
+
+if TYPE_CHECKING:
+    from quire_bookie.backup.repairing import Completed
+    from quire_bookie.metadata.local.repair import RepairPlan
+    from quire_bookie.server.settings import BookieSettings
+
+Data = Annotated[str | None, typer.Option(help="The data folder of the standalone. [./quire-data]")]
+Folder = Annotated[str | None, typer.Option(help="Instead of --data: a folder that only has an embedded store.")]
+_SHOWN_LEDGERS_MAX = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `quire metadata`."""
+
+    @app.command()
+    def repair(
+        data: Data = None,
+        folder: Folder = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be rebuilt.")] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Rebuild the embedded metadata store from what its files and the bookies prove. The standalone is stopped."""
+
+        if data is not None and folder is not None:
+            raise ConfigError("--data and --folder: give one of them")
+        root = None if folder is not None else Path(data or "quire-data").absolute()
+        place = root / "metadata" if root is not None else Path(folder or "").absolute()
+        if not place.is_dir():
+            raise ConfigError(f"{place} is no folder; --data names the folder of a standalone")
+
+        async def work() -> None:
+            row, lines = await _repair(root, place, dry_run=dry_run)
+            tell(as_json, row, "\n".join(lines))
+            if row["problem"] and not row["rebuilt"]:
+                raise typer.Exit(EXIT_FAILED)
+
+        run(as_json, work)
+
+
+async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dict[str, Any], list[str]]:
+    import asyncio
+    import contextlib
+    import os
+
+    from quire_bookie.backup.offline_holdings import look_at_bookies
+    from quire_bookie.backup.repairing import complete
+    from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+    from quire_bookie.env.clock import SystemClock
+    from quire_bookie.env.local_disk import LocalDisk
+    from quire_bookie.metadata.local.repair import carry_out, describe, plan_repair
+    from quire_bookie.metadata.local.store import lock_folder
+
+    clock = SystemClock()
+    with contextlib.ExitStack() as undo:
+        disk = LocalDisk()
+        undo.callback(disk.close)
+        if root is not None:
+            undo.callback((await claim_data_folder(disk, str(root), STANDALONE_FOLDER)).release)
+        undo.callback(os.close, lock_folder(place))
+        plan = await asyncio.to_thread(plan_repair, place)
+        lines = describe(plan)
+        row: dict[str, Any] = _row(plan) | {"dryRun": dry_run, "rebuilt": False, "kept": None}
+        if not plan.problem:
+            return row, lines
+        held = await look_at_bookies(disk, {} if root is None else _bookies(root))
+        now = _stamp(clock.now_ms())
+        if plan.last is None:
+            lines.append("nothing was changed; restore a backup of the folder")
+            return row, lines
+        done = complete(plan, held, name=f"repair-{now}", now_ms=clock.now_ms())
+        lines += _about_bookies(done, held.unread)
+        row |= {
+            "unnamedLedgers": list(done.unnamed),
+            "unread": held.unread,
+            "idsAbove": done.counter,
+            "underReview": done.under_review,
+        }
+        if dry_run:
+            lines.append("nothing was changed; without --dry-run this is done")
+            return row | {"rebuilt": True}, lines
+        aside = await asyncio.to_thread(carry_out, place, plan, now)
+        lines.append(f"done; the files as they were are in {aside}")
+        return row | {"rebuilt": True, "kept": str(aside)}, lines
+
+
+def _row(plan: "RepairPlan") -> dict[str, Any]:
+    return {
+        "problem": plan.problem or None,
+        "provedBy": plan.source or None,
+        "nodes": len(plan.nodes),
+        "commit": None if plan.last is None else plan.last.sequence,
+        "lostCommits": None if plan.lost is None else list(plan.lost),
+        "whole": plan.whole or not plan.problem,
+    }
+
+
+def _about_bookies(done: "Completed", unread: list[str]) -> list[str]:
+    lines = [f"not looked at: {what}" for what in unread]
+    if done.unnamed:
+        shown = ", ".join(map(str, done.unnamed[:_SHOWN_LEDGERS_MAX]))
+        more = f" and {len(done.unnamed) - _SHOWN_LEDGERS_MAX} more" if len(done.unnamed) > _SHOWN_LEDGERS_MAX else ""
+        what = "not rebuilt" if done.under_review else "deleted before, and not yet removed by bookies"
+        lines.append(f"{what}: ledgers that bookies hold and the metadata does not name: {shown}{more}")
+    if done.counter > done.counter_was:
+        lines.append(f"raised: the counter of ledger ids, from {done.counter_was} to {done.counter}")
+    if done.under_review:
+        lines.append(
+            "held: bookies delete nothing, and the standalone does not start, until `quire metadata orphans list`, "
+            "`adopt` or `drop`, and `release-hold` settle what is not rebuilt"
+        )
+    return lines
+
+
+def _bookies(root: Path) -> "dict[str, BookieSettings]":
+    """Settings of the bookies of a standalone, by the names of their folders. ConfigError."""
+    from quire_bookie.server.settings import BookieSettings
+
+    try:
+        count = int(json.loads((root / "standalone.json").read_bytes())["bookies"])
+    except FileNotFoundError:
+        count = 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{root / 'standalone.json'} is damaged: it should say how many bookies there are") from error
+    names = {f"bookie-{number}" for number in range(count)}
+    names |= {path.name for path in root.glob("bookie-*") if path.is_dir()}
+    return {name: BookieSettings(data_dir=str(root / name)) for name in sorted(names)}
+
+
+def _stamp(now_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")

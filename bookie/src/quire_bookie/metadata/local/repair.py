@@ -1,0 +1,246 @@
+"""Rebuilds a metadata store that was refused, from the two copies of its nodes. Never guesses; never deletes a file.
+
+What counts as proved: a database whose nodes match the digest of its last commit, a change log up to its last intact
+commit, and a proved database with intact commits that continue it, wherever they are in the log. The copy that reaches
+the latest commit wins. Commits that are known to have been made and are in no copy are named in the plan.
+"""
+
+import os
+import shutil
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from quire_bookie.errors import StartupError
+from quire_bookie.metadata.local.agreement import DatabaseSeen, Verdict, compare
+from quire_bookie.metadata.local.change_format import (
+    LogContent,
+    Position,
+    Value,
+    apply,
+    checksum,
+    commits_after,
+    digest_of,
+    first_chain,
+    read_log,
+)
+from quire_bookie.metadata.local.change_log import LOG_NAME, load_log, sync_folder, write_log
+from quire_bookie.metadata.local.database import connect
+from quire_bookie.metadata.local.look import (
+    FILE_NAME,
+    FORMAT_VERSION,
+    SHM_NAME,
+    WAL_NAME,
+    Look,
+    Rows,
+    connect_read_only,
+    look_at,
+)
+from quire_bookie.metadata.local.opening import make_tables, random_store_id
+
+NEW_NAME: Final = "metadata.db.new"
+_FILES: Final = (FILE_NAME, WAL_NAME, SHM_NAME, LOG_NAME)
+Nodes = dict[bytes, Value]
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    """What a repair would write. `last`: the commit whose content `nodes` is; None when nothing is proved."""
+
+    problem: str = ""
+    """Why the store was refused; empty when there is nothing to repair."""
+    source: str = ""
+    """Which files prove the nodes."""
+    store: bytes = b""
+    nodes: Nodes = field(default_factory=dict)
+    last: Position | None = None
+    highest_seen: int = 0
+    """The highest number of a commit that any of the files proves to have been made."""
+    end_proved: bool = False
+    """Two copies, or the log that a commit reaches last, say that `highest_seen` is the last commit."""
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """First and last number of the commits that are in no copy; None without any."""
+        have = 0 if self.last is None else self.last.sequence
+        return (have + 1, self.highest_seen) if self.highest_seen > have else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every answered commit is in `nodes`."""
+        return self.last is not None and self.lost is None and self.end_proved
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    nodes: Nodes
+    last: Position
+    source: str
+
+
+def plan_repair(folder: Path) -> RepairPlan:
+    """Look at the files of a store that no process uses. StartupError: they are another program's. OSError."""
+    look = look_at(folder)
+    data = load_log(folder)
+    log = None if data is None else read_log(data, keep=True)
+    if look.foreign and (log is None or log.last is None):
+        raise StartupError(look.foreign)
+    plan = RepairPlan(problem=_problem(folder, look, log))
+    if not plan.problem:
+        return plan
+    plan.store = look.seen.store if look.seen is not None else (log.store if log is not None else b"")
+    plan.highest_seen = max(
+        0 if look.seen is None else look.seen.last.sequence,
+        -1 if log is None or log.last is None else log.last.sequence,
+        -1 if log is None else log.seen_beyond,
+    )
+    candidates = [*_from_log(log), *_from_database(folder, look, data or b"")]
+    if candidates:
+        best = max(candidates, key=lambda each: each.last.sequence)
+        plan.nodes, plan.last, plan.source = best.nodes, best.last, best.source
+    # A lost tail of the database shows in the log, and one of the log in the database. Without a usable log a database
+    # that lost its newest commits looks whole.
+    plan.end_proved = log is not None and log.last is not None
+    return plan
+
+
+def _problem(folder: Path, look: Look, log: LogContent | None) -> str:
+    if look.problem:
+        return f"metadata.db is damaged: {look.problem}"
+    if look.format == FORMAT_VERSION and look.seen is not None:
+        if log is None:
+            return f"{LOG_NAME} is missing"
+        agreement = compare(look.seen, log)
+        return agreement.why if agreement.verdict is Verdict.REFUSE else ""
+    if log is None:
+        return ""  # a store of format 1, or none
+    if log.last is None:
+        return f"{LOG_NAME} is damaged: {log.problem}"
+    if log.last.sequence == 0 and log.seen_beyond < 0 and log.last.digest == look.digest:
+        return ""  # a crash while the store was made, or upgraded
+    what = "is as it was before an upgrade" if look.exists and look.format is not None else "is missing or empty"
+    return f"{folder / FILE_NAME} {what}, and {LOG_NAME} has commit {log.last.sequence}"
+
+
+def _from_log(log: LogContent | None) -> list[_Candidate]:
+    if log is None or log.last is None or digest_of_nodes(log.nodes) != log.last.digest:
+        return []
+    return [_Candidate(log.nodes, log.last, f"{LOG_NAME} up to commit {log.last.sequence}")]
+
+
+def _from_database(folder: Path, look: Look, log: bytes) -> list[_Candidate]:
+    if look.problem or look.seen is None:
+        return []
+    connection = connect_read_only(folder / FILE_NAME)
+    try:
+        nodes: Nodes = {key: (version, value) for key, version, value in Rows(connection)}
+    finally:
+        connection.close()
+    first = last = look.seen.last
+    for position, changes in commits_after(log, last):
+        apply(nodes, changes)
+        last = position
+    if digest_of_nodes(nodes) != last.digest:
+        return []
+    source = f"{FILE_NAME} at commit {first.sequence}"
+    if last.sequence > first.sequence:
+        source += f", and commits {first.sequence + 1} to {last.sequence} of {LOG_NAME}"
+    return [_Candidate(nodes, last, source)]
+
+
+def digest_of_nodes(nodes: Nodes) -> int:
+    """The digest of nodes by key."""
+    return digest_of((key, version, value) for key, (version, value) in nodes.items())
+
+
+def carry_out(folder: Path, plan: RepairPlan, now: str) -> Path:
+    """Write the nodes of the plan as a new store; returns the folder that keeps the files as they were. OSError.
+
+    A crash at any step leaves a store that is refused, and that another repair finishes: until the last step the new
+    log and the old database contradict each other.
+    """
+    assert plan.problem, "there is nothing to repair"
+    aside = _keep_aside(folder, now)
+    store = plan.store or random_store_id()
+    chain = first_chain(store) if plan.last is None else plan.last.chain
+    # A number of its own: no file of before the repair fits to what follows it.
+    position = Position(plan.highest_seen + 1, checksum(chain, f"repaired {now}".encode()), digest_of_nodes(plan.nodes))
+    new = folder / NEW_NAME
+    _write_database(new, plan.nodes, DatabaseSeen(store, position, b""))
+    rows = ((key, version, value) for key, (version, value) in sorted(plan.nodes.items()))
+    write_log(folder, store, rows, position).close()
+    for name in (WAL_NAME, SHM_NAME):
+        (folder / name).unlink(missing_ok=True)
+    sync_folder(folder)
+    os.rename(new, folder / FILE_NAME)
+    sync_folder(folder)
+    return aside
+
+
+def _keep_aside(folder: Path, now: str) -> Path:
+    aside = folder / f"damaged-{now}"
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = folder / f"damaged-{now}-{number}"
+    aside.mkdir()
+    for name in _FILES:
+        if (folder / name).exists():
+            try:
+                os.link(folder / name, aside / name)
+            except OSError:  # a file system without links
+                shutil.copy2(folder / name, aside / name)
+    sync_folder(aside)
+    sync_folder(folder)
+    return aside
+
+
+def _write_database(path: Path, nodes: Nodes, seen: DatabaseSeen) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    try:
+        connection = connect(path)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            make_tables(connection, seen)
+            connection.executemany(
+                "INSERT INTO nodes (key, value, version, ephemeral) VALUES (?, ?, ?, 0)",
+                ((key, value, version) for key, (version, value) in sorted(nodes.items())),
+            )
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StartupError(f"{path} cannot be written: {error}") from error
+    sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file durable that another library wrote."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def describe(plan: RepairPlan) -> list[str]:
+    """Lines about what is rebuilt and what cannot be."""
+    if not plan.problem:
+        return ["nothing to repair: metadata.db and metadata.log prove each other"]
+    lines = [f"found: {plan.problem}"]
+    if plan.last is None:
+        lines.append("rebuilt: nothing. Neither metadata.db nor metadata.log proves its nodes")
+    else:
+        lines.append(f"rebuilt: {len(plan.nodes)} nodes as of commit {plan.last.sequence}, proved by {plan.source}")
+    if plan.lost is not None:
+        first, last = plan.lost
+        lines.append(f"not rebuilt: commits {first} to {last} ({last - first + 1} answered commits) are in no file")
+    elif not plan.end_proved:
+        lines.append(
+            "not proved: that this was the last commit. metadata.log would say so, and is missing or damaged; where "
+            "metadata.db was not changed as well, nothing is lost"
+        )
+    return lines

@@ -1,0 +1,112 @@
+"""A real standalone whose metadata is damaged after a kill: it refuses to start, is repaired, and has all messages."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.support.standalone import QUIRE, StandaloneProcess, environment
+
+TOPICS = 6
+MESSAGES = 40
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096] ^= 1  # among the first frames: SQLite drops it and all that follow
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 3)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> "StandaloneProcess":
+    return StandaloneProcess(tmp_path)
+
+
+def repair(server: StandaloneProcess, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [QUIRE, "metadata", "repair", "--data", str(server.data), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+
+
+def write(server: StandaloneProcess) -> dict[str, list[bytes]]:
+    """Messages that were acknowledged, by topic."""
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    sent: dict[str, list[bytes]] = {}
+    for number in range(TOPICS):
+        topic = f"persistent://public/default/damaged-{number}"
+        producer = client.create_producer(topic)
+        for message in range(MESSAGES):
+            content = f"{topic} {message}".encode()
+            producer.send(content)
+            sent.setdefault(topic, []).append(content)
+    client.close()
+    return sent
+
+
+def read(server: StandaloneProcess, topic: str, count: int) -> list[bytes]:
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = [reader.read_next(30_000).data() for _ in range(count)]
+    more = reader.has_message_available()
+    client.close()
+    return [*found, b"more"] if more else found
+
+
+@pytest.mark.parametrize("damage", [flip, cut, remove])
+def test_a_damaged_write_ahead_log_is_refused_and_repaired(
+    server: StandaloneProcess, damage: Callable[[Path], None]
+) -> None:
+    try:
+        server.start()
+        sent = write(server)
+        server.kill()
+        damage(server.data / "metadata" / "metadata.db-wal")
+        with pytest.raises(AssertionError, match=r"missing from metadata\.db") as refused:
+            server.start()
+        assert "it ended with 0" not in str(refused.value)
+        assert f"quire metadata repair --data {server.data}" in str(refused.value)
+
+        shown = repair(server, "--dry-run")
+        assert shown.returncode == 0, shown.stderr
+        assert "nothing was changed" in shown.stdout
+        with pytest.raises(AssertionError, match="missing from"):
+            server.start()
+
+        done = repair(server, "--json")
+        assert done.returncode == 0, done.stderr
+        row = json.loads(done.stdout)
+        assert row["whole"]
+        assert row["lostCommits"] is None
+        assert (Path(row["kept"]) / "metadata.log").exists()
+
+        server.start()
+        for topic, messages in sent.items():
+            assert read(server, topic, len(messages)) == messages
+        again = write(server)
+        for topic, messages in again.items():
+            assert read(server, topic, 2 * len(messages)) == sent[topic] + messages
+        server.stop()
+        assert "nothing to repair" in repair(server).stdout
+    finally:
+        server.close()
+
+
+def test_a_repair_of_a_running_standalone_is_refused(server: StandaloneProcess) -> None:
+    try:
+        server.start()
+        done = repair(server)
+        assert done.returncode != 0
+        assert "in use by another process" in done.stderr
+    finally:
+        server.close()
