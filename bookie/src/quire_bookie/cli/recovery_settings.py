@@ -19,5 +19,6 @@ def recovery_settings(config: AutoRecoveryConfig) -> RecoverySettings:
         repair_placement=config.repair_placement,
         verified_share=config.auditor_verification_percentage / 100,
         open_ledger_grace_s=config.open_ledger_grace_ms / 1000,
+        unmarked_write_quorum=config.unmarked_write_quorum,
         retry_s=(config.recovery_retry_ms / 1000, limits.REPLICATION_RETRY_S[1]),
     )

@@ -73,6 +73,21 @@ class BookieChoice:
             rules=self._rules,
         )
 
+    def additions(
+        self, ensemble: Sequence[BookieId], count: int, shunned: Collection[BookieId], write_quorum: int
+    ) -> tuple[BookieId, ...]:
+        """Bookies to add behind an ensemble: `count` of them, or as many as there are.
+
+        `shunned`: none of these. `write_quorum`: of the ensemble with its additions.
+        """
+        for wanted in range(count, 0, -1):
+            size = len(ensemble) + wanted
+            seats = [*ensemble, *[BookieId("")] * wanted]
+            plan = self.replacements(seats, range(len(ensemble), size), shunned, min(write_quorum, size))
+            if len(plan) == wanted:
+                return tuple(plan[position] for position in sorted(plan))
+        return ()
+
     def is_spread(self, ensemble: Sequence[BookieId], write_quorum: int) -> bool:
         """Whether an ensemble satisfies the rules of placement, enforced or not."""
         return is_spread(ensemble, write_quorum, self._cluster(), self._rules)

@@ -37,6 +37,7 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.quorum.placement import Cluster, SpreadRules
+from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark
 
 _CREATE_ATTEMPTS_MAX = 100
 
@@ -87,7 +88,8 @@ class LedgerClient:
             self._cluster,
             SpreadRules(settings.placement_racks_min, settings.placement_zones_min, settings.placement_enforced),
         )
-        self._marks = HoleMarks(UnderReplication(metadata, clock))
+        self._under_replication = UnderReplication(metadata, clock)
+        self._marks = HoleMarks(self._under_replication)
         self._writers: dict[LedgerId, LedgerWriter] = {}
         self._recovering: dict[LedgerId, tuple[asyncio.Lock, int]] = {}
         self._known_writable = registry.writable
@@ -197,25 +199,34 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None = None,
         bookies: Sequence[BookieId] | None = None,
         deferred_sync: bool = False,
+        fewer_bookies: bool = False,
     ) -> Opening[LedgerWriter]:
         """A new, empty ledger and its writer, to be awaited or entered by `async with`.
 
         `custom`: the owner's own keys in the metadata. `bookies`: exactly these, in this order, whether registered or
         not. `deferred_sync`: appends return before they are durable, and `force` makes them so; nothing counts as
-        confirmed before.
+        confirmed before. `fewer_bookies`: while fewer than `ensemble_size` bookies are writable, the ledger is created
+        on those, at least `ack_quorum`. With fewer copies than `write_quorum`, its metadata say how many it wants, and
+        it is marked as under-replicated before it takes an entry: auto-recovery raises it once it is closed.
 
         NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
         cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind).
         """
+        kept = dict(custom or {})
+        if fewer_bookies:
+            size, copies = narrowed(ensemble_size, write_quorum, ack_quorum, len(self.writable_bookies))
+            if copies < write_quorum:
+                kept |= wanted_mark(write_quorum)
+            ensemble_size, write_quorum = size, copies
         quorums = (ensemble_size, write_quorum, ack_quorum)
-        return Opening(self._create(quorums, digest_type, password, custom, bookies, deferred_sync))
+        return Opening(self._create(quorums, digest_type, password, kept, bookies, deferred_sync))
 
     async def _create(
         self,
         quorums: tuple[int, int, int],
         digest_type: DigestType,
         password: bytes,
-        custom: Mapping[str, bytes] | None,
+        custom: Mapping[str, bytes],
         bookies: Sequence[BookieId] | None,
         deferred_sync: bool,
     ) -> LedgerWriter:
@@ -238,7 +249,7 @@ class LedgerClient:
                 segments=(Segment(EntryId(0), ensemble),),
                 digest_type=digest_type,
                 password=password,
-                custom=dict(custom or {}),
+                custom=custom,
                 # Makes the bytes unique: a create whose outcome is unknown is settled by finding them there.
                 c_token=int.from_bytes(self._chance.token(8), "big") >> 1,
             )
@@ -246,6 +257,9 @@ class LedgerClient:
                 stored = await self._nodes.create(ledger, metadata)
             except LedgerExistsError:
                 continue  # somebody else counted that id, for instance after the counter was lost
+            if missing_copies(metadata):
+                # Before its first entry: no entry with too few copies may go uncounted, also when this process dies.
+                await self._under_replication.mark(ledger, ())
             kind = DeferredSyncWriter if deferred_sync else LedgerWriter
             writer = kind(self._handle(ledger, digest_type, password), stored, self._finished)
             self._writers[ledger] = writer

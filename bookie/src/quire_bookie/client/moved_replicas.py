@@ -40,7 +40,7 @@ async def read_where_stored(
 
 
 async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: LedgerError) -> LedgerMetadata:
-    """`known` with the segments that are stored by now. Raises `failure` when they are the same."""
+    """`known` with the segments and quorums that are stored by now. Raises `failure` when they are the same."""
     try:
         found = (await handle.nodes.read(handle.ledger)).value
     except LedgerError as deleted:
@@ -51,4 +51,5 @@ async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: Ledg
         raise QuorumError(f"{failure}; whether others hold it by now cannot be found out: {error}") from error
     if found.is_another_than(known) or found.segments == known.segments:
         raise failure
-    return replace(known, segments=found.segments)
+    # A closed ledger may have got further copies: its ensembles are larger then.
+    return replace(known, segments=found.segments, ensemble_size=found.ensemble_size, write_quorum=found.write_quorum)

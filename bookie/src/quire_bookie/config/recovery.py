@@ -73,6 +73,13 @@ class AutoRecoveryConfig(ProcessConfig):
         ge=0,
         description="an open ledger that lacks a replica is left to its writer so long, in ms",
     )
+    unmarked_write_quorum: int = Field(
+        0,
+        alias="unmarkedLedgerWriteQuorum",
+        ge=0,
+        le=limits.ENSEMBLE_SIZE_MAX,
+        description="copies wanted of a broker's ledger with E = Qw that does not say how many it wants; 0: as it has",
+    )
     recovery_retry_ms: int = Field(
         int(limits.REPLICATION_RETRY_S[0] * 1000),
         alias="lockReleaseOfFailedLedgerGracePeriod",

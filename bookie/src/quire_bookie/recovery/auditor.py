@@ -4,6 +4,7 @@
 * a person's word (the delay written again unchanged) audits everybody who is missing now;
 * all ledgers are checked at an interval, at a bounded number of questions a second; the time of the last check is in
   the metadata, so that neither a restart nor another leader begins anew;
+* ledgers that were created with fewer copies than configured are marked (`narrow_check`);
 * bookies that a person wants emptied are let go and followed until they are (`drainage`).
 
 Marks only: it never copies, replaces or deletes. A replica that is unknown is not marked. Two auditors at once would
@@ -23,8 +24,9 @@ from quire_bookie.metadata.following import patient_watch
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.store import EventKind, Node
-from quire_bookie.metadata.under_replication import UNDER_REPLICATION
+from quire_bookie.metadata.under_replication import MARKS, UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.quorum.wanted_copies import wanted_copies
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.recovery.copies import fewest_copies
@@ -33,6 +35,7 @@ from quire_bookie.recovery.fragment_check import Health, LedgerCheck
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.lost_bookies import LostBookies
+from quire_bookie.recovery.narrow_check import NarrowCheck
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import PlacementCheck
 from quire_bookie.recovery.standing import lost_after_s
@@ -69,6 +72,7 @@ class Auditor:
         self._lost = LostBookies()
         told = set_read_only or BookieHttp(access.registry, access.security).set_read_only
         self._placement = PlacementCheck(access, stats)
+        self._narrow = NarrowCheck(access, stats)
         self._drainage = Drainage(access, controls, told, stats)
         self._wake = asyncio.Event()
         self._at_once = False
@@ -106,6 +110,7 @@ class Auditor:
     def _bookies_changed(self) -> None:
         # Also while another leads: who came back is forgiven whoever saw it.
         self._lost.returned(self._access.registered)
+        self._narrow.wake()
         self._wake.set()
 
     async def resign(self) -> None:
@@ -121,6 +126,7 @@ class Auditor:
             group.create_task(self._follow(), name="auditor's controls")
             group.create_task(self._audit_lost(), name="audit of lost bookies")
             group.create_task(self._drainage.run(), name="drains")
+            group.create_task(self._narrow.run(), name="check of copies")
             if self._access.settings.check_interval_s > 0:
                 check = self._at_intervals(
                     CheckKind.ALL_LEDGERS, self._access.settings.check_interval_s, self.check_all
@@ -150,6 +156,8 @@ class Auditor:
                     self._wake.set()
                 elif event.key.startswith(f"{UNDER_REPLICATION}/d"):
                     self._wake.set()
+                elif event.key.startswith(f"{MARKS}/") and event.kind is EventKind.CREATED:
+                    self._narrow.wake()
         finally:
             await watch.close()
 
@@ -295,7 +303,8 @@ class Auditor:
         if fewest is not None:
             self._copies[0] += fewest == 0
             self._copies[1] += fewest < metadata.ack_quorum
-            self._copies[2] += fewest < metadata.write_quorum
+            wanted = wanted_copies(metadata, self._access.settings.unmarked_write_quorum)
+            self._copies[2] += fewest < wanted
         self._stats.replicas_unknown += sum(report.health is Health.UNKNOWN for report in reports)
         # A bookie that is gone is the matter of its delay.
         bad = {report.bookie for report in reports if report.health in (Health.LACKING, Health.LIMBO)}

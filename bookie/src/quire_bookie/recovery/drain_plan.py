@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from quire_bookie.limits import DRAIN_NAMED_MAX
 from quire_bookie.metadata.drains import Drain, Progress, Wish
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.wanted_copies import wanted_copies
 from quire_bookie.recovery.fragments import closed_fragments
 
 
@@ -30,12 +31,22 @@ class Census:
     open_named: list[LedgerId] = field(default_factory=list)
     unrecoverable_named: list[LedgerId] = field(default_factory=list)
 
-    def saw(self, ledger: LedgerId, metadata: LedgerMetadata, bookie: BookieId, *, unrecoverable: bool) -> bool:
-        """Count one ledger; whether it names the bookie."""
+    def saw(
+        self,
+        ledger: LedgerId,
+        metadata: LedgerMetadata,
+        bookie: BookieId,
+        *,
+        unrecoverable: bool,
+        unmarked: int = 0,
+    ) -> bool:
+        """Count one ledger; whether it names the bookie. `unmarked`: see `wanted_copies`."""
         is_open = metadata.state is not LedgerState.CLOSED
         named = names(metadata, bookie)
-        if metadata.ensemble_size > self.ensemble_max:
-            self.ensemble_max, self.largest = metadata.ensemble_size, ledger
+        # A narrow ledger needs as many bookies as it wants copies, not as many as it has.
+        size = max(metadata.ensemble_size, wanted_copies(metadata, unmarked))
+        if size > self.ensemble_max:
+            self.ensemble_max, self.largest = size, ledger
         if not named:
             return False
         self.ledgers += 1

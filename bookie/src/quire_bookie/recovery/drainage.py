@@ -261,7 +261,11 @@ class Drainage:
             _log.error("ledger %d is passed over: %s", ledger, error)
             return None
         for bookie, census in censuses.items():
-            census.saw(ledger, metadata, bookie, unrecoverable=ledger in noted)
+            census.saw(
+                *(ledger, metadata, bookie),
+                unrecoverable=ledger in noted,
+                unmarked=self._access.settings.unmarked_write_quorum,
+            )
         if marked is None:
             return None
         due = [bookie for bookie in sorted(gone) if names(metadata, bookie) and ledger not in marked[bookie]]

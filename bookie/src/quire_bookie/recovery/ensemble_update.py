@@ -11,7 +11,8 @@ from enum import Enum
 
 from quire_bookie.errors import BadVersionError, NoSuchLedgerError
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.quorum.wanted_copies import with_more_copies
 from quire_bookie.recovery.fragments import Fragment, closed_fragments, same_instance
 
 _ATTEMPTS_MAX = 10
@@ -95,6 +96,33 @@ async def update_empty_segment(
             return EnsembleUpdate.GONE
         wanted = with_empty_replaced(found.value, replacements)
         if wanted is None or found.value.segments != looked_at.segments:
+            return EnsembleUpdate.VOID
+        await nodes.update(ledger, wanted, found.version)
+    except NoSuchLedgerError:
+        return EnsembleUpdate.GONE
+    except BadVersionError:
+        return EnsembleUpdate.VOID
+    return EnsembleUpdate.DONE
+
+
+async def update_copies(
+    nodes: LedgerNodes,
+    ledger: LedgerId,
+    copied_from: LedgerMetadata,
+    newcomers: Mapping[EntryId, tuple[BookieId, ...]],
+    may_go_on: Callable[[], Awaitable[bool]],
+) -> EnsembleUpdate:
+    """Raise a closed ledger to more copies, which the newcomers of each segment hold already.
+
+    Done only to exactly the metadata that was copied from. `may_go_on` and errors as for `update_ensemble`.
+    """
+    try:
+        found = await nodes.read(ledger)
+        if not same_instance(found.value, copied_from):
+            return EnsembleUpdate.GONE
+        wanted = with_more_copies(found.value, newcomers)
+        is_same = (found.value.segments, found.value.last_entry) == (copied_from.segments, copied_from.last_entry)
+        if wanted is None or not is_same or not await may_go_on():
             return EnsembleUpdate.VOID
         await nodes.update(ledger, wanted, found.version)
     except NoSuchLedgerError:

@@ -66,15 +66,19 @@ def closed_fragments(metadata: LedgerMetadata) -> list[Fragment]:
 
 
 def same_instance(one: LedgerMetadata, other: LedgerMetadata) -> bool:
-    """Whether two readings can be of one ledger: an id that was deleted may be given out again."""
+    """Whether two readings can be of one ledger: an id that was deleted may be given out again.
+
+    E and Qw say nothing where E = Qw: a closed ledger may have been raised to more copies.
+    """
+    striped = any(metadata.ensemble_size != metadata.write_quorum for metadata in (one, other))
     return (
         not one.is_another_than(other)
         and one.ctime_ms == other.ctime_ms
         and one.password == other.password
         and one.digest_type == other.digest_type
         and dict(one.custom) == dict(other.custom)
-        and (one.ensemble_size, one.write_quorum, one.ack_quorum)
-        == (other.ensemble_size, other.write_quorum, other.ack_quorum)
+        and one.ack_quorum == other.ack_quorum
+        and (not striped or (one.ensemble_size, one.write_quorum) == (other.ensemble_size, other.write_quorum))
     )
 
 

@@ -4,6 +4,7 @@
 * one whose bookie is drained likewise, after what it copied was read back from the new one;
 * one whose bookie is away for less than the delay is waited for;
 * one that lacks entries, or whose bookie is in limbo, is completed where it is, and its limbo ended;
+* a closed ledger that was created with too few copies is copied to further bookies, which then join its ensembles;
 * the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered; but
   confirmed entries of it that a bookie reported as damaged are completed there at once.
 
@@ -14,7 +15,7 @@ as it is, and the mark where it is.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -41,8 +42,9 @@ from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.quorum.wanted_copies import missing_copies
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_empty_segment, update_ensemble
+from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_copies, update_empty_segment, update_ensemble
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
 from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaWriteError, Target, copy_fragment
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
@@ -58,6 +60,7 @@ _log = logging.getLogger("quire.recovery.repair")
 _ROUNDS_MAX = 10  # each moves one replica of a fragment
 _ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
 _MOVES = (Health.GONE, Health.LEAVING, Health.MISPLACED)
+_BROKEN = (Health.GONE, Health.LACKING, Health.LIMBO)
 _LOST = (NoSuchEntryError, NoSuchLedgerError, UnknownLedgerStateError, BookieIoError, DigestMismatchError)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
@@ -148,6 +151,10 @@ class LedgerRepair:
             for report in reports
             if report.health not in (Health.WHOLE, Health.UNKNOWN) and report.bookie not in standing.away
         ]
+        missing = missing_copies(metadata, self._access.settings.unmarked_write_quorum)
+        if missing and metadata.state is LedgerState.CLOSED and not any(one.health in _BROKEN for one in bad):
+            # Before a bookie leaves: what it leaves behind has all its copies then.
+            return await self._raise(handle, metadata, missing, standing.leaving)
         if not bad and self._access.settings.repair_placement:
             bad = misplaced(self._access, metadata, standing.leaving)
         if bad:
@@ -178,6 +185,51 @@ class LedgerRepair:
         for note in notes:
             await self._damage.clear(ledger, note)
         return Result(Verdict.WHOLE)
+
+    # ---- more copies
+    async def _raise(
+        self, handle: LedgerHandle, metadata: LedgerMetadata, missing: int, leaving: frozenset[BookieId]
+    ) -> Result | None:
+        """Copy a closed ledger to as many further bookies as it lacks, or as there are, then name them."""
+        ledger, wanted = handle.ledger, metadata.write_quorum + missing
+        plan = self._newcomers(metadata, missing, leaving)
+        if not plan:
+            return Result(
+                Verdict.WAIT,
+                f"it has {metadata.write_quorum} of {wanted} copies, and no further bookie is writable",
+                retry_s=self._access.settings.retry_s[1],
+            )
+        for fragment in closed_fragments(metadata):
+            whole = ReplicaReport(fragment, 0, Health.LACKING, ((fragment.first, fragment.last),))
+            for bookie in plan[fragment.first]:
+                try:
+                    copied = await self._copy(handle, metadata, whole, bookie)
+                except ReplicaWriteError as error:
+                    return Result(Verdict.WAIT, str(error))
+                if copied.unreadable:
+                    return _unreadable(whole, copied)
+        named = {bookie for bookies in plan.values() for bookie in bookies}
+        outcome = await update_copies(
+            *(self._access.nodes, ledger, metadata, plan), lambda: self._may_update(ledger, named)
+        )
+        if outcome is not EnsembleUpdate.DONE:
+            return Result(Verdict.WAIT, outcome.value)
+        self._stats.ledgers_raised += 1
+        _log.info("ledger %d: raised from %d copies, of %d; %s", ledger, metadata.write_quorum, wanted, sorted(named))
+        return None
+
+    def _newcomers(
+        self, metadata: LedgerMetadata, missing: int, leaving: frozenset[BookieId]
+    ) -> dict[EntryId, tuple[BookieId, ...]]:
+        """By the first entry of a segment the bookies that join it, as many for each; empty when one finds none."""
+        found = {
+            segment.first_entry: self._access.bookies.additions(
+                segment.ensemble, missing, leaving, metadata.write_quorum + missing
+            )
+            for segment in metadata.segments
+        }
+        count = min(map(len, found.values()))
+        return {first: bookies[:count] for first, bookies in found.items()} if count else {}
 
     # ---- closed fragments
     async def _repair_fragments(
@@ -278,7 +330,7 @@ class LedgerRepair:
             metadata,
             fragment,
             {report.position: chosen},
-            lambda: self._may_update(handle.ledger, chosen),
+            lambda: self._may_update(handle.ledger, {chosen}),
         )
         if outcome is EnsembleUpdate.GONE:
             return Result(Verdict.WAIT, "the ledger was deleted meanwhile")
@@ -294,12 +346,12 @@ class LedgerRepair:
         )
         return None
 
-    async def _may_update(self, ledger: LedgerId, chosen: BookieId) -> bool:
-        """Nobody else may be at work on it, or delete copies that no metadata names yet; and the bookie has to stay."""
+    async def _may_update(self, ledger: LedgerId, chosen: Collection[BookieId]) -> bool:
+        """No other process may work on it, or delete copies that no metadata name yet; and the bookies have to stay."""
         return (
             await self._locks.is_held(ledger)
             and await self._access.is_same_cluster()
-            and chosen not in await self._access.drains.leaving()
+            and (await self._access.drains.leaving()).isdisjoint(chosen)
         )
 
     async def _read_back(
@@ -342,8 +394,7 @@ class LedgerRepair:
         plan = self._access.bookies.replacements(ensemble, lost, leaving, metadata.write_quorum)
         if not plan:
             return Result(Verdict.WAIT, "no writable bookie is left to be named for a segment without entries")
-        may = [bookie for bookie in plan.values() if not await self._may_update(ledger, bookie)]
-        if may:
+        if not await self._may_update(ledger, plan.values()):
             return Result(Verdict.WAIT, "the bookies are changing")
         await update_empty_segment(self._access.nodes, ledger, metadata, plan)
         return None
@@ -414,7 +465,8 @@ class LedgerRepair:
         extent = None
         if named and mark is not None and not gone and not leaving:
             extent = await self._extent(handle, segment, mark)
-        if gone or named or leaving:
+        narrow = missing_copies(metadata, self._access.settings.unmarked_write_quorum) > 0
+        if gone or named or leaving or narrow:
             try:
                 lac = (await read_lac(handle.read_way, metadata)).lac
             except (QuorumError, LedgerError) as error:
@@ -428,7 +480,7 @@ class LedgerRepair:
                 lags = any(health in (Health.LACKING, Health.LIMBO) for health in told)
                 if extent is not None and lac > extent and all(health is Health.WHOLE for health in told):
                     served = await self._is_sent_to(handle, named, extent)
-        seen = TailSeen(segment, gone, named, lags, lac, leaving, served)
+        seen = TailSeen(segment, gone, named, lags, lac, leaving, narrow, served)
         now_s = asyncio.get_running_loop().time()
         return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
 

@@ -20,7 +20,7 @@ class TailAdvice(Enum):
 
     FINE = "nothing is missing"
     WAIT = "leave it to its writer for now"
-    NO_BOOKIE = "a replica is gone and no bookie can take it: closing the ledger would not help"
+    NO_BOOKIE = "it lacks a replica and no bookie can take it: closing the ledger would not help"
     RECOVER = "take the ledger over and close it"
 
 
@@ -38,6 +38,8 @@ class TailSeen:
     lags: bool
     lac: EntryId | None
     leaving: frozenset[BookieId] = frozenset()
+    narrow: bool = False
+    """It was created with fewer copies than it wants, and can be raised only once it is closed."""
     served: bool = False
     """The writer sends to all of the named by now, see `OpenTails.extent`."""
 
@@ -58,7 +60,7 @@ class OpenTails:
             self.forget(next(iter(self._looks)))  # another process may have ended that one: nobody would say so
         lac, count = self._looks.get(ledger, (None, -1))
         self._looks[ledger] = seen.lac, count + 1 if lac == seen.lac else 0
-        if not seen.gone and not seen.lags and not seen.leaving:
+        if not seen.gone and not seen.lags and not seen.leaving and not seen.narrow:
             self._first.pop(ledger, None)
             # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
             return TailAdvice.WAIT if seen.named and not seen.served else TailAdvice.FINE
@@ -74,7 +76,8 @@ class OpenTails:
             return TailAdvice.WAIT
         free = set(candidates) - set(seen.segment.ensemble)
         lost = seen.gone | seen.leaving
-        return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < len(lost) else TailAdvice.RECOVER
+        needed = max(len(lost), int(seen.narrow))
+        return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < needed else TailAdvice.RECOVER
 
     def wait_s(self, ledger: LedgerId) -> float:
         """After WAIT: how long until the next look. Short as long as it grows: a replica that is a moment behind
@@ -109,5 +112,5 @@ class OpenTails:
         return len(self._first)
 
 
-def _kind(seen: TailSeen) -> tuple[bool, bool]:
-    return bool(seen.gone), bool(seen.leaving)
+def _kind(seen: TailSeen) -> tuple[bool, bool, bool]:
+    return bool(seen.gone), bool(seen.leaving), seen.narrow

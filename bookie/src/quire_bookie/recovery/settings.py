@@ -32,6 +32,8 @@ class RecoverySettings:
     """Of a fragment's entries, how many are read and their digests checked by a check, beside the first and last."""
     open_ledger_grace_s: float = limits.OPEN_LEDGER_GRACE_S
     """How long an open ledger that lacks a replica is left to its writer."""
+    unmarked_write_quorum: int = 0
+    """Copies wanted of a broker's ledgers that do not say how many, see `quorum.wanted_copies`; 0: as they have."""
     retry_s: tuple[float, float] = limits.REPLICATION_RETRY_S
     """First and longest wait before a ledger that could not be repaired is tried again."""
     poll_s: float = limits.REPLICATION_POLL_S
@@ -51,6 +53,11 @@ class RecoverySettings:
         for name in ("poll_s", "batch_bytes", "list_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"auto-recovery: {name} of {getattr(self, name)} is not above 0")
+        if not 0 <= self.unmarked_write_quorum <= limits.ENSEMBLE_SIZE_MAX:
+            raise ConfigError(
+                f"auto-recovery: unmarked_write_quorum of {self.unmarked_write_quorum} is not within 0 and "
+                f"{limits.ENSEMBLE_SIZE_MAX}"
+            )
         if not 0.0 <= self.verified_share <= 1.0:
             raise ConfigError(f"auto-recovery: verified_share of {self.verified_share} is no share between 0 and 1")
         low, high = self.retry_s

@@ -10,6 +10,8 @@ class RecoveryStats:
     ledgers_repaired: int = 0
     replicas_replaced: int = 0
     """Positions of fragments that name another bookie now."""
+    ledgers_raised: int = 0
+    """Closed ledgers that got the copies which they lacked since they were created."""
     replicas_restored: int = 0
     """Positions of fragments that were completed where they are."""
     entries_copied: int = 0
@@ -36,6 +38,10 @@ class RecoveryStats:
     """With an entry of which no replica is whole, when all ledgers were checked last; like the next two."""
     ledgers_below_ack_quorum: int = 0
     ledgers_below_write_quorum: int = 0
+    ledgers_below_configured_copies: int = 0
+    """Created while too few bookies were writable, and not raised yet, when that was looked at last."""
+    narrow_checks: int = 0
+    """Looks for such ledgers, ended."""
     placement_checks: int = 0
     ledgers_misplaced: int = 0
     """That break the rules of racks and zones, when that was looked at last."""

@@ -183,7 +183,8 @@ class CursorStore:
         settings = self._room.settings
         full = self._writer.last_add_confirmed + 1 >= settings.cursor_ledger_entries_max
         old = self._now_s() - self._opened_s >= settings.cursor_ledger_age_max_s
-        return (full or old) and self._now_s() >= self._switch_not_before_s
+        due = full or old or self._room.maker.should_replace(self._writer)
+        return due and self._now_s() >= self._switch_not_before_s
 
     async def _append(self, writer: Writer, state: CursorState) -> bool:
         data = encode_position(state, self._ledger_bounds)

@@ -18,7 +18,7 @@ from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
 from quire_broker.managed_ledger.patience import Backoff
-from quire_broker.managed_ledger.rollover import Surroundings
+from quire_broker.managed_ledger.rollover import Surroundings, may_roll
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 _AWAY_S = 5.0  # after a failed call the metadata store counts as away for so long
@@ -72,27 +72,33 @@ class LedgerMaker:
     async def create(self, cursor: str | None = None) -> Writer:
         """A new ledger for entries, or for the positions of `cursor`. Errors of the ledger client.
 
-        While fewer than E bookies take ledgers but at least Qa do, the ledger is made on those: no entry is
-        acknowledged with fewer copies than ever, and its degraded state ends at the next roll.
+        While fewer than E bookies take ledgers but at least Qa do, the ledger is created on those: each entry still has
+        Qa copies when it is acknowledged. With fewer than Qw copies it counts as under-replicated. It gets a successor
+        as soon as E bookies take ledgers, and auto-recovery gives it the copies that it lacks.
         """
         custom = {"component": b"managed-ledger", "pulsar/managed-ledger": self._name.encode()}
         if cursor is not None:
             custom["pulsar/cursor"] = cursor.encode()
         custom["application"] = b"pulsar"
         settings = self._settings
-        ensemble_size = min(settings.ensemble_size, max(settings.ack_quorum, len(self._client.writable_bookies)))
         try:
             return await self._client.create_ledger(
-                ensemble_size=ensemble_size,
-                write_quorum=min(settings.write_quorum, ensemble_size),
+                ensemble_size=settings.ensemble_size,
+                write_quorum=settings.write_quorum,
                 ack_quorum=settings.ack_quorum,
                 digest_type=settings.digest_type,
                 password=settings.password,
                 custom=custom,
+                fewer_bookies=True,
             )
         except (MetadataError, NotEnoughBookiesError) as error:
             self._availability.note(error)
             raise
+
+    def should_replace(self, writer: Writer) -> bool:
+        """Whether the ledger was created while fewer than E bookies took ledgers, and E do now."""
+        is_reduced = writer.metadata.ensemble_size < self._settings.ensemble_size
+        return is_reduced and may_roll(self._availability.now(), self._settings)
 
     async def discard(self, writer: Writer) -> None:
         """Delete a ledger that never came into use. What fails here leaves an empty ledger behind, nothing worse."""

@@ -143,8 +143,9 @@ class Ledgers(Protocol):
         digest_type: DigestType,
         password: bytes,
         custom: Mapping[str, bytes],
+        fewer_bookies: bool,
     ) -> Writer:
-        """A new ledger."""
+        """A new ledger. `fewer_bookies`: on fewer than `ensemble_size`, at least Qa, while no more are writable."""
         ...
 
     async def open_ledger(self, ledger: LedgerId, *, password: bytes, recover: bool) -> Reader:

@@ -50,10 +50,10 @@ def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollRea
     The minimum age holds back the three rules about size and age. A missing replica does not wait for it, only for a
     short interval: each further entry in the degraded ledger is one with too few copies.
     """
+    if load.degraded and load.age_s >= settings.degraded_rollover_interval_s:
+        return RollReason.DEGRADED  # also without an entry: its first one should find all replicas
     if load.entries == 0:
         return None
-    if load.degraded and load.age_s >= settings.degraded_rollover_interval_s:
-        return RollReason.DEGRADED
     if settings.rollover_age_min_s > 0 and load.age_s <= settings.rollover_age_min_s:
         return None
     if load.entries >= settings.ledger_entries_max:

@@ -180,14 +180,14 @@ class SchemaRegistry:
         version = before[-1].version + 1 if before else 0
         stored = StoredSchema(version, schema, self._clock.now_ms(), deleted)
         settings = self._settings
-        size = min(settings.ensemble_size, max(settings.ack_quorum, len(self._ledgers.writable_bookies)))
         writer = await self._ledgers.create_ledger(
-            ensemble_size=size,
-            write_quorum=min(settings.write_quorum, size),
+            ensemble_size=settings.ensemble_size,
+            write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest_type=settings.digest_type,
             password=_PASSWORD,
             custom={"component": b"schema", "pulsar/schemaId": identity.encode(), "application": b"pulsar"},
+            fewer_bookies=True,
         )
         location: Location | None = None
         try:

@@ -41,7 +41,8 @@ BOOKIE_KEYS = frozenset(
         *("tlsProviderFactoryClass", "tlsRequired", "tlsTrustStore", "tlsTrustStorePasswordPath"),
         *("tlsTrustStoreType", "tokenAudience", "tokenAudienceClaim", "tokenAuthClaim"),
         *("tokenFilesRefreshDurationSeconds", "tokenPublicAlg", "tokenPublicKey", "tokenSecretKey"),
-        *("tokenStaticFile", "unauthenticatedMaxFrameSizeBytes", "unauthenticatedTimeoutMs", "zkTimeout"),
+        *("tokenStaticFile", "unauthenticatedMaxFrameSizeBytes", "unauthenticatedTimeoutMs"),
+        *("unmarkedLedgerWriteQuorum", "zkTimeout"),
     )
 )
 

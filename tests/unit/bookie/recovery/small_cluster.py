@@ -76,16 +76,18 @@ class SmallCluster:
         quorums: tuple[int, int] = (3, 2),
         state: LedgerState = LedgerState.CLOSED,
         segments: tuple[Segment, ...] = (),
+        custom: Mapping[str, bytes] | None = None,
     ) -> LedgerMetadata:
         """A ledger on the first three bookies (or `segments`), whose replicas hold what `held` says."""
         metadata = LedgerMetadata(
-            ensemble_size=3,
+            ensemble_size=len(segments[0].ensemble) if segments else 3,
             write_quorum=quorums[0],
             ack_quorum=quorums[1],
             segments=segments or (Segment(EntryId(0), tuple(self.bookies[:3])),),
             state=state,
             last_entry=EntryId(last if state is LedgerState.CLOSED else -1),
             c_token=ledger,
+            custom=custom or {},
         )
         await self.send(held, metadata, ledger)
         await self.access.nodes.create(ledger, metadata)

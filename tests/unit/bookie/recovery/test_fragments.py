@@ -117,3 +117,5 @@ def test_another_ledger_under_the_same_id_is_another_instance() -> None:
     assert same_instance(one, replace(one, c_token=0)), "BookKeeper's own client drops the token with each update"
     assert not same_instance(one, replace(one, password=b"x"))
     assert not same_instance(one, replace(one, custom={"a": b"b"}))
+    assert same_instance(one, replace(one, ensemble_size=4, write_quorum=4)), "raised to more copies"
+    assert not same_instance(one, replace(one, ensemble_size=4, write_quorum=2))

@@ -50,6 +50,16 @@ def test_a_ledger_without_a_bookie_is_taken_over_after_the_grace_period_and_not_
     assert tails.advise(LEDGER, GONE, {A, B, D}, 30) is TailAdvice.RECOVER
 
 
+def test_an_idle_ledger_with_too_few_copies_is_closed_once_a_bookie_can_take_one_more() -> None:
+    tails = OpenTails(30)
+    narrow = replace(GONE, segment=Segment(EntryId(0), (A, B)), gone=frozenset(), narrow=True)
+    assert tails.advise(LEDGER, narrow, {A, B}, 0) is TailAdvice.WAIT
+    assert tails.advise(LEDGER, narrow, {A, B}, 30) is TailAdvice.NO_BOOKIE
+    assert tails.advise(LEDGER, narrow, {A, B, C}, 31) is TailAdvice.RECOVER
+    grown = replace(narrow, lac=EntryId(6))
+    assert tails.advise(LEDGER, grown, {A, B, C}, 32) is TailAdvice.WAIT, "its writer is at work: it begins another"
+
+
 def test_nobody_is_fenced_where_closing_would_not_help() -> None:
     tails = OpenTails(30)
     tails.advise(LEDGER, GONE, {A, B}, 0)

@@ -28,6 +28,7 @@ from quire_bookie.model import (
     LedgerState,
     Segment,
 )
+from quire_bookie.quorum.wanted_copies import narrowed
 from quire_broker.managed_ledger.ledger_port import AppendListener, Payload
 
 PAYLOAD_BYTES_MAX = 5_000_000
@@ -260,9 +261,13 @@ class FakeClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
+        fewer_bookies: bool = False,
     ) -> FakeWriter:
         await asyncio.sleep(0)
         self.world.check_metadata()
+        if fewer_bookies:
+            writable = len(self.world.writable)
+            ensemble_size, write_quorum = narrowed(ensemble_size, write_quorum, ack_quorum, writable)
         if len(self.world.writable) < ensemble_size:
             raise NotEnoughBookiesError(f"{len(self.world.writable)} bookies, {ensemble_size} needed")
         ledger = LedgerId(self.world.next_id)

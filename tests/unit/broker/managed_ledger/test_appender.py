@@ -183,6 +183,23 @@ def test_with_fewer_bookies_a_smaller_ledger_is_made_and_replaced_later() -> Non
     run(scenario, bookies=2)
 
 
+def test_an_empty_ledger_on_fewer_bookies_is_replaced_too_and_its_readers_go_on() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        cursor = await process.run(ledger.open_cursor("sub"))
+        before = process.client.tail().ledger_id
+        process.client.set_writable(3)
+        await asyncio.sleep(15)
+        assert process.client.tail().metadata.ensemble_size == 3
+        assert before not in world.bookies.ledgers
+        await append(ledger, *numbered(3))
+        assert await everything(ledger) == numbered(3)
+        assert cursor.backlog == 3
+
+    run(scenario, bookies=2)
+
+
 def test_without_enough_bookies_it_opens_for_readers_and_appends_fail_in_time() -> None:
     async def scenario(world: World) -> None:
         first = world.process()

@@ -282,6 +282,28 @@ def test_a_failed_cursor_ledger_is_replaced() -> None:
     run(scenario)
 
 
+def test_a_cursor_ledger_on_fewer_bookies_is_replaced_when_they_are_back() -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await with_cursor(world, 20)
+        process.client.set_writable(2)
+        cursor.acknowledge([Position(3, 0)])
+        await process.run(cursor.flush())
+        old = world.cursor_node("sub").ledger_id
+        assert world.bookies.ledgers[old].metadata.write_quorum == 2
+        cursor.acknowledge([Position(3, 1)])
+        await process.run(cursor.flush())
+        assert world.cursor_node("sub").ledger_id == old, "no more bookies than before"
+        process.client.set_writable(3)
+        cursor.acknowledge([Position(3, 2)])
+        await process.run(cursor.flush())
+        new = world.cursor_node("sub").ledger_id
+        assert new != old and world.bookies.ledgers[new].metadata.write_quorum == 3
+        await asyncio.sleep(1)
+        assert old not in world.bookies.ledgers
+
+    run(scenario)
+
+
 def test_without_any_ledger_the_node_takes_the_state() -> None:
     async def scenario(world: World) -> None:
         process, _, cursor = await with_cursor(world, 20)

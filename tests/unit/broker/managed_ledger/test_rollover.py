@@ -21,6 +21,7 @@ SETTINGS = ManagedLedgerSettings(
         (LedgerLoad(100, 1000, 60), None),
         (LedgerLoad(1, 1, 9.9, degraded=True), None),
         (LedgerLoad(1, 1, 10, degraded=True), RollReason.DEGRADED),
+        (LedgerLoad(0, 0, 10, degraded=True), RollReason.DEGRADED),
     ],
 )
 def test_a_ledger_is_full_by_any_rule_once_it_is_old_enough(load: LedgerLoad, expected: RollReason | None) -> None:
