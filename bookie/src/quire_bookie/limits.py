@@ -44,6 +44,7 @@ DISK_COMPACTION_RESERVED_BYTES = 16 * MIB  # what compaction leaves of it: the i
 DISK_USAGE_THRESHOLD = 0.95
 DISK_USAGE_WARN_THRESHOLD = 0.90  # of a ledger folder: almost full
 DISK_USAGE_LOW_WATERMARK = 0.90
+BOOKIE_ID_CHARACTERS_MAX = 255
 DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0

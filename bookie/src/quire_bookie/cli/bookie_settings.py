@@ -1,4 +1,4 @@
-"""Maps what a person configured to the settings of the bookie's rooms. Pure: starts nothing, reads nothing."""
+"""Maps what a person configured to the settings of the bookie's rooms. Starts nothing."""
 
 import socket
 from dataclasses import replace
@@ -9,7 +9,9 @@ from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
+from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.model import BookieId
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.gc_fuse import FuseSettings
@@ -109,6 +111,8 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         listen=config.listen,
         port=config.port,
         advertise=config.advertise or default_host(config.listen),
+        bookie_id=new_bookie_id(config),
+        bookie_id_is_set=bool(config.bookie_id),
         http_port=config.http_port,
         http_tls=config.http_tls,
         rack=RackSettings(
@@ -126,6 +130,27 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
 
 def _at_most(configured: float | None, default: float, highest: float) -> float:
     return min(default, highest) if configured is None else configured
+
+
+def new_bookie_id(config: BookieConfig) -> BookieId | None:
+    """Return the id that a bookie with empty storage gets; None: one that belongs to the storage is drawn.
+
+    An address is no id where the port changes with each start, nor with IPv6, whose colons confuse stock clients.
+    """
+    if config.bookie_id:
+        return BookieId(config.bookie_id)
+    host = config.advertise or default_host(config.listen)
+    if not config.use_host_name_as_bookie_id:
+        try:
+            host = socket.gethostbyname(host)
+        except OSError as error:
+            raise ConfigError(
+                f"useHostNameAsBookieID=false, but {host} has no IPv4 address ({error}); "
+                "set advertisedAddress or bookieId"
+            ) from error
+    if config.bookie_id_scheme == "storage" or config.port == 0 or ":" in host:
+        return None
+    return BookieId(f"{host}:{config.port}")
 
 
 def default_host(listen: str) -> str:

@@ -1,8 +1,9 @@
 """The settings of a bookie, under BookKeeper's key names where it has one."""
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
@@ -13,6 +14,7 @@ from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import ProcessConfig
 
 MIB = limits.MIB
+_BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
 
 
 def _split(value: Any) -> Any:
@@ -334,6 +336,17 @@ class StorageConfig(ProcessConfig):
         return self
 
 
+def _bookie_id(value: str) -> str:
+    """Return the id as given. ValueError: it could not be a node of the metadata, or stock clients refuse it."""
+    if value and (not _BOOKIE_ID.fullmatch(value) or len(value) > limits.BOOKIE_ID_CHARACTERS_MAX):
+        raise ValueError(
+            f"{value!r} is not an id; use at most {limits.BOOKIE_ID_CHARACTERS_MAX} letters, digits and any of . _ : -"
+        )
+    if value.lower() == "readonly" or value in (".", ".."):
+        raise ValueError(f"{value!r} is reserved; choose another id, e.g. bookie-1")
+    return value
+
+
 class BookieConfig(
     HttpServerConfig, MetadataAccessConfig, BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
 ):
@@ -347,6 +360,20 @@ class BookieConfig(
     listen: str = Field("0.0.0.0", alias="listeningAddress", description="address to listen on")
     advertise: str = Field(
         "", alias="advertisedAddress", description="host that clients connect to; default: host name"
+    )
+    bookie_id: Annotated[str, AfterValidator(_bookie_id)] = Field(
+        "", alias="bookieId", description="id of a new bookie; empty: as bookieIdScheme says"
+    )
+    bookie_id_scheme: Literal["address", "storage"] = Field(
+        "address",
+        alias="bookieIdScheme",
+        description="id of a new bookie: address is host:port, as in BookKeeper; storage is the host name and eight "
+        "random hex digits, for hosts whose volumes may be replaced by empty ones",
+    )
+    use_host_name_as_bookie_id: bool = Field(
+        True,
+        alias="useHostNameAsBookieID",
+        description="the host in host:port is advertisedAddress or the host name; false: the IP address of that",
     )
     journal_directories: PathList = Field(
         [],

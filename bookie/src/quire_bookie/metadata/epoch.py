@@ -38,8 +38,8 @@ def decode_epoch(value: bytes) -> int:
 def next_epoch(*known: int, now_ms: int = 0) -> int:
     """An epoch above all of `known`.
 
-    `now_ms`: milliseconds since 1970. An older backup holds an older epoch, and bookies may have seen a later one since:
-    the present time in seconds is above whatever an earlier restore chose.
+    `now_ms`: milliseconds since 1970. An older backup holds an older epoch, and bookies may have seen a later one
+    since: the present time in seconds is above the epoch of any earlier restore.
     """
     return max(max(known, default=EPOCH_NONE) + 1, now_ms // 1000)
 

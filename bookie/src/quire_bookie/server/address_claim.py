@@ -69,7 +69,7 @@ async def predecessors(metadata: MetadataStore, bookie: BookieId, address: Booki
     found = [
         other
         for other in await Cookies(metadata).bookies()
-        if other == java or (other != bookie and other.startswith(prefix) and _DRAWN.fullmatch(other[len(prefix) :]))
+        if other != bookie and (other == java or (other.startswith(prefix) and _DRAWN.fullmatch(other[len(prefix) :])))
     ]
     if not found:
         return []

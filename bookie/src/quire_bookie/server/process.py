@@ -329,7 +329,12 @@ async def _identify(settings: BookieSettings, metadata: MetadataStore, disk: Dis
         instance_id=await initialise(metadata, chance),
         host_name=settings.advertise,
         chance=chance,
-        options=ClaimOptions(settings.allow_storage_expansion, settings.accept_lost_volumes),
+        options=ClaimOptions(
+            settings.allow_storage_expansion,
+            settings.accept_lost_volumes,
+            settings.bookie_id,
+            must_be_id=settings.bookie_id_is_set,
+        ),
     )
 
 

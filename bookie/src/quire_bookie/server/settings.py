@@ -7,6 +7,7 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.model import BookieId
 from quire_bookie.server.compaction_schedule import CompactionSettings
 from quire_bookie.server.disk_monitor import DiskRules
 from quire_bookie.server.garbage_collection import GarbageCollectionSettings
@@ -55,6 +56,10 @@ class BookieSettings:
     listen: str = "0.0.0.0"
     port: int = 3181
     advertise: str = "localhost"
+    bookie_id: BookieId | None = None
+    """Id of a new bookie; None: drawn from `advertise` and chance."""
+    bookie_id_is_set: bool = False
+    """A person chose `bookie_id`: storage of a bookie with another id is refused."""
     http_port: int = -1
     http_tls: bool = False
     """Published in the registration when positive; who listens there is the caller's."""

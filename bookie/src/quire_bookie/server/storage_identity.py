@@ -79,6 +79,10 @@ class ClaimOptions:
     """Empty folders behind the known ones become the bookie's."""
     accept_lost: bool = False
     """Emptied folders of the bookie are taken as they are, and the bookie comes up in limbo."""
+    bookie: BookieId | None = None
+    """Id of a new bookie; None: one is drawn."""
+    must_be_id: bool = False
+    """Storage that belongs to a bookie with another id than `bookie` is refused."""
 
 
 async def claim_storage(
@@ -108,11 +112,14 @@ async def claim_storage(
         try:
             found = await inspect(disk, folders)
             if not any(folder.cookie for folder in found):
-                identity.bookie = draw_bookie_id(host_name, chance)
+                if options.bookie is not None:
+                    await _check_unknown(metadata, options.bookie, folders)
+                identity.bookie = options.bookie or draw_bookie_id(host_name, chance)
                 identity.is_new = True
                 await _stamp_new(disk, metadata, folders, _new_cookie(identity.bookie, folders, instance_id))
             else:
                 identity.bookie = await _recognise(disk, metadata, folders, found, instance_id, options)
+                _check_id(identity.bookie, folders, options)
             found = await inspect(disk, folders)
         except OSError as error:
             raise StartupError(_os_error_line(error, folders)) from error
@@ -126,6 +133,25 @@ async def claim_storage(
         )
         undo.pop_all()
     return identity
+
+
+async def _check_unknown(metadata: MetadataStore, bookie: BookieId, folders: StorageFolders) -> None:
+    """Refuse empty folders for a bookie that the cluster has: ledgers may name it for entries that are not here."""
+    if await Cookies(metadata).read(bookie) is not None:
+        raise StartupError(
+            f"bookie {bookie} is part of the cluster, but its folders here are empty ({', '.join(folders.places())}); "
+            f"mount its volumes. If they are lost: run `quire cluster decommission {bookie}`, which copies its entries "
+            "from other bookies, and start again; or start a new bookie at once, with bookieIdScheme=storage or with "
+            "another bookieId"
+        )
+
+
+def _check_id(bookie: BookieId, folders: StorageFolders, options: ClaimOptions) -> None:
+    if options.must_be_id and bookie != options.bookie:
+        raise StartupError(
+            f"bookieId is {options.bookie}, but the folders {', '.join(folders.places())} belong to bookie {bookie}; "
+            "configure other folders, or remove bookieId, as an id belongs to its storage"
+        )
 
 
 async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:

@@ -28,6 +28,7 @@ ZONE_KEY = "topology.kubernetes.io/zone"
 
 RESERVED_SETTINGS = (
     *("metadataServiceUri", "bookiePort", "httpServerPort", "advertisedAddress", "listeningAddress", "data"),
+    *("bookieId", "bookieIdScheme", "useHostNameAsBookieID"),
     *("bookieRack", "bookieRackAnnotation", "bookieRackAnnotationsFile"),
     *("journalDirectories", "ledgerDirectories", "indexDirectories", "allowStorageExpansion", "acceptLostVolumes"),
     *("journalSyncData", "journalWriteData", "acknowledgeDataLossRisk", "forceReadOnlyBookie"),

@@ -127,6 +127,8 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "bookiePort": BOOKIE_PORT,
+        # A pod keeps its name when its volumes are replaced by empty ones: an id must not.
+        "bookieIdScheme": "storage",
         "httpServerPort": BOOKIE_HTTP_PORT,
         "journalDirectories": folders("journal", storage.journal.volumes, storage.journal.dirs_per_volume),
         "ledgerDirectories": folders("ledgers", storage.ledgers.volumes, storage.ledgers.dirs_per_volume),

@@ -34,6 +34,9 @@ OTHER: dict[str, Any] = STORAGE | {
     "rack_annotations_file": "/podinfo/annotations",
     "rack_annotation": "example.com/zone",
     "rack_wait_s": 7,
+    "bookie_id": "a-bookie",
+    "bookie_id_scheme": "storage",
+    "use_host_name_as_bookie_id": False,
 }
 ELSEWHERE = {
     "journal_submit": "the disk",
@@ -193,3 +196,34 @@ def test_how_etcd_is_reached_goes_into_the_settings_of_the_store() -> None:
 def test_half_of_what_etcd_asks_for_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="both or neither"):
         BookieConfig.model_validate({key: "x"})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"advertise": "b1.example", "port": 3181}, "b1.example:3181"),
+        ({"advertise": "b1.example", "port": 3181, "bookie_id": "mine"}, "mine"),
+        ({"advertise": "b1.example", "port": 3181, "bookie_id_scheme": "storage"}, None),
+        ({"advertise": "b1.example", "port": 0}, None),
+        ({"advertise": "::1", "port": 3181}, None),
+        ({"advertise": "127.0.0.1", "port": 3181, "use_host_name_as_bookie_id": False}, "127.0.0.1:3181"),
+        ({"advertise": "localhost", "port": 3181, "use_host_name_as_bookie_id": False}, "127.0.0.1:3181"),
+        ({"listen": "127.0.0.1", "port": 3182}, "127.0.0.1:3182"),
+        ({"port": 3181}, f"{socket.gethostname()}:3181"),
+    ],
+)
+def test_a_new_bookie_is_called_by_its_address_unless_that_changes(
+    values: dict[str, Any], expected: str | None
+) -> None:
+    assert bookie_settings(bookie(**values)).bookie_id == expected
+
+
+def test_a_host_without_an_ipv4_address_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"useHostNameAsBookieID=false, but no\.such\.host\.invalid has no IPv4"):
+        bookie_settings(bookie(advertise="no.such.host.invalid", port=3181, use_host_name_as_bookie_id=False))
+
+
+@pytest.mark.parametrize("value", ["a b", "a/b", "readonly", "..", "x" * 256, "b\u00fccher"])
+def test_an_id_that_stock_clients_would_refuse_is_refused(value: str) -> None:
+    with pytest.raises(ValidationError, match=r"is not an id|is reserved"):
+        bookie(bookie_id=value)

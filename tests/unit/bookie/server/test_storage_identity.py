@@ -35,6 +35,8 @@ class Machine:
         expand: bool = False,
         accept_lost: bool = False,
         settle: bool = False,
+        bookie: str | None = None,
+        must_be_id: bool = False,
     ) -> StorageIdentity:
         """Start and, for the next start, stop. `settle`: the bookie came to serve."""
         identity = await claim_storage(
@@ -44,7 +46,9 @@ class Machine:
             instance_id=instance_id,
             host_name="pod-0",
             chance=SystemChance(),
-            options=ClaimOptions(expand, accept_lost),
+            options=ClaimOptions(
+                expand, accept_lost, None if bookie is None else BookieId(bookie), must_be_id=must_be_id
+            ),
         )
         try:
             if settle:
@@ -311,3 +315,30 @@ def test_an_id_has_only_characters_that_every_client_takes() -> None:
 
     assert draw_bookie_id("host name/ü", Zeros()) == "host-name---00000000"  # type: ignore[arg-type]
     assert draw_bookie_id("", Zeros()) == "bookie-00000000"  # type: ignore[arg-type]
+
+
+# ---- ids that are configured
+async def test_a_new_bookie_takes_the_id_that_is_configured_and_keeps_it() -> None:
+    machine = Machine()
+    first = await machine.claim(bookie="host:3181", settle=True)
+    assert (first.bookie, first.is_new) == ("host:3181", True)
+    assert (await machine.claim(bookie="other-host:3181")).bookie == "host:3181", "an id belongs to its storage"
+    assert (await machine.claim()).bookie == "host:3181"
+
+
+async def test_empty_folders_never_come_up_under_an_id_that_the_cluster_knows() -> None:
+    machine = Machine()
+    await machine.claim(bookie="host:3181", settle=True)
+    machine.disk = SimDisk()
+    with pytest.raises(StartupError, match=r"host:3181 is part of the cluster.*folders here are empty.*decommission"):
+        await machine.claim(bookie="host:3181")
+    assert not await machine.disk.exists("/d/journal/current/VERSION"), "the folders are as they were"
+    assert (await machine.claim()).bookie.startswith("pod-0-"), "they can still become another bookie's"
+
+
+async def test_an_id_that_was_chosen_and_is_not_that_of_the_storage_is_refused() -> None:
+    machine = Machine()
+    await machine.claim(bookie="a", must_be_id=True, settle=True)
+    assert (await machine.claim(bookie="a", must_be_id=True)).bookie == "a"
+    with pytest.raises(StartupError, match=r"bookieId is b, but .* belong to bookie a"):
+        await machine.claim(bookie="b", must_be_id=True)
