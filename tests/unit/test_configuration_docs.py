@@ -40,7 +40,7 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
 
 BOOKIE_COMMANDS = (
     *("info", "read-only", "inspect-journal", "inspect-log", "inspect-index"),
-    *("ledger", "scrub", "rebuild-index", "format"),
+    *("ledger", "scrub", "rebuild-index", "format", "undelete"),
 )
 
 

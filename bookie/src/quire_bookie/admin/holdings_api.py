@@ -1,6 +1,7 @@
 """`/api/v1/quire/holdings`: what this bookie holds, whatever the metadata says. For whoever restored the metadata.
 
     GET /api/v1/quire/holdings?after=&limit=   {"bookie", "ledgers": [{"ledger", "last", "fenced", "limbo"}], "next"}
+                                               and "quarantinedMs" of a ledger in quarantine: since when
     GET /api/v1/quire/holdings/{ledger}        {"ledger", "last", "lac", "length", "lastWriteMs", "fenced", "limbo"}
     GET /api/v1/quire/cookie                   {"bookie", "cookie": the text of its VERSION file}
 
@@ -61,7 +62,12 @@ class HoldingsApi:
             info = await bookie.storage.load_ledger(ledger)
         except DamagedError as error:
             return {"ledger": ledger, "last": None, "fenced": True, "limbo": False, "problem": str(error)}
-        return _lost(ledger) if info is None else _seen(info)
+        if info is None:
+            return _lost(ledger)
+        known = bookie.storage.ledger_quarantine.get(ledger)
+        if known is None or known.is_undeleted:
+            return _seen(info)
+        return _seen(info) | {"quarantinedMs": known.since_ms}
 
     async def _one(self, request: web.Request) -> web.Response:
         number = int(request.match_info["ledger"])

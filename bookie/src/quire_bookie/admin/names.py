@@ -78,10 +78,17 @@ COLLECTION: Names = {
     "rounds": ("bookie_GC_ROUNDS", "counter", "rounds of garbage collection begun"),
     "completed_rounds": ("quire_gc_completed_rounds", "counter", "rounds of garbage collection that ended well"),
     "ledgers_held": ("bookie_ACTIVE_LEDGER_TOTAL", "gauge", "ledgers held, as of the last round"),
+    "ledgers_quarantined": ("quire_gc_ledgers_quarantined", "counter", "ledgers that entered quarantine"),
+    "ledgers_returned": (
+        "quire_gc_ledgers_returned",
+        "counter",
+        "ledgers that left quarantine because the metadata named them again",
+    ),
     "ledgers_deleted": ("bookie_DELETED_LEDGER_TOTAL", "counter", "ledgers deleted"),
     "copies_deleted": ("quire_gc_copies_deleted", "counter", "ledgers deleted because no ensemble names this bookie"),
     "freed_bytes": ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "counter", "bytes that deletions gave free"),
     "fuse_blown": ("quire_gc_fuse_blown", "gauge", "1: too much is gone from the metadata at once, nothing is deleted"),
+    "in_doubt": ("quire_gc_in_doubt", "gauge", "1: the last round did not trust the metadata, or could not read it"),
     "held_back": ("quire_gc_held_back", "gauge", "1: an operator's hold, nothing is deleted"),
 }
 COMPACTION: Names = {

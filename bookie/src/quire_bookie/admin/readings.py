@@ -84,6 +84,8 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         ("bookie_ledger_writable_dirs", "ledger folders that take new logs", writable),
         ("quire_bookie_limbo", "1: what is missing here may have been lost", bookie.storage.in_limbo),
         ("quire_bookie_logs_quarantined", "entry logs that cannot be trusted", len(bookie.storage.quarantined)),
+        ("quire_gc_quarantine_ledgers", "ledgers in quarantine", bookie.storage.ledger_quarantine.ledgers),
+        ("quire_gc_quarantine_bytes", "their bytes, as flushed", bookie.storage.ledger_quarantine.size_bytes),
         ("quire_bookie_disk_total_bytes", "size of the ledgers' file systems", total),
         ("quire_bookie_disk_free_bytes", "what is free of it", free),
     )

@@ -17,6 +17,7 @@ from quire_bookie.admin.holdings_api import HoldingsApi
 from quire_bookie.admin.ledger_api import LedgerApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.probes import Probes
+from quire_bookie.admin.quarantine_api import QuarantineApi
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.client import LedgerClient
@@ -59,6 +60,7 @@ class BookieWeb:
         app.add_routes(Probes(lambda: self._bookie).routes())
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
         app.add_routes(CollectionApi(self._serving).routes())
+        app.add_routes(QuarantineApi(self._serving, clock).routes())
         app.add_routes(HoldingsApi(self._serving, disk).routes())
         app.add_routes(ClusterApi(metadata, self._open_access).routes())
         app.add_routes(RecoveryApi(metadata, clock).routes())

@@ -31,11 +31,14 @@ RANGES_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ledger at one bookie. `last`: None when nothing is held, or damage hides it."""
+    """A ledger at one bookie. `last`: None when nothing is held, or damage hides it. `quarantined_ms`: since when it is
+    in quarantine there, in ms since the epoch; None: it is not.
+    """
 
     last: EntryId | None
     fenced: bool
     limbo: bool
+    quarantined_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ class BookieQuestions:
             page = await self._get(bookie, f"/api/v1/quire/holdings?after={after}")
             for row in page["ledgers"]:
                 last = None if row["last"] is None else EntryId(row["last"])
-                found[LedgerId(row["ledger"])] = Held(last, row["fenced"], row["limbo"])
+                found[LedgerId(row["ledger"])] = Held(last, row["fenced"], row["limbo"], row.get("quarantinedMs"))
             after = page["next"]
         return found
 

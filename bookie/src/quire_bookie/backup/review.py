@@ -3,7 +3,8 @@
 A ledger is looked at closely when something does not fit at first sight; the rest are whole by their last entries:
 
 * orphan: bookies hold it and the metadata does not name it. It was made after the backup, or deleted before it and not
-  collected yet.
+  collected yet. Where every holder has it in quarantine, garbage collection missed it before the restore: it was
+  deleted, or the metadata had lost it by then. Nothing here can tell these two apart.
 * outdated: the metadata is older than what happened to it. Of an open ledger: a bookie outside the ensemble of the time
   holds entries, so an ensemble was changed; a recovery by the restored metadata could cut off what was acknowledged. Of
   a closed one: a copy was moved. A bookie that it names has lost an entry that is its own to a bookie that it does not
@@ -13,6 +14,7 @@ A ledger is looked at closely when something does not fit at first sight; the re
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
@@ -37,13 +39,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One ledger. `last`: the highest entry that any bookie holds. `why`: for a person."""
+    """One ledger. `last`: the highest entry that any bookie holds. `quarantined`: every holder has it in quarantine."""
 
     ledger: LedgerId
     kind: Kind
     bookies: tuple[BookieId, ...]
     last: EntryId | None
     why: str
+    quarantined: bool = False
 
 
 @dataclass(slots=True)
@@ -78,11 +81,19 @@ async def review(nodes: LedgerNodes, questions: BookieQuestions, holdings: Holdi
             if older is not None:
                 found.differences.append(Difference(ledger, Kind.OUTDATED, tuple(bookies), _last(held.values()), older))
     for ledger, bookies in holders.items():
-        last = _last(holdings.of[bookie][ledger] for bookie in bookies)
-        why = "the metadata does not name it: it was made after the backup, or deleted shortly before"
-        found.differences.append(Difference(ledger, Kind.ORPHAN, tuple(bookies), last, why))
+        found.differences.append(_orphan(ledger, {bookie: holdings.of[bookie][ledger] for bookie in bookies}))
     found.differences.sort(key=lambda each: each.ledger)
     return found
+
+
+def _orphan(ledger: LedgerId, held: Mapping[BookieId, Held]) -> Difference:
+    since = [one.quarantined_ms for one in held.values() if one.quarantined_ms is not None]
+    why = "the metadata does not name it: it was made after the backup, or deleted shortly before"
+    quarantined = len(since) == len(held)
+    if quarantined:
+        at = datetime.fromtimestamp(min(since) / 1000, UTC).isoformat(timespec="seconds")
+        why = f"in quarantine since {at}: it was deleted, or the metadata had lost it by then"
+    return Difference(ledger, Kind.ORPHAN, tuple(held), _last(held.values()), why, quarantined)
 
 
 def _may_be_empty(metadata: LedgerMetadata) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli import bookie_format, bookie_offline, bookie_state
+from quire_bookie.cli import bookie_format, bookie_offline, bookie_quarantine, bookie_state
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
@@ -27,6 +27,7 @@ def register(commands: Commands) -> None:
     bookie_format.register(commands, app)
     bookie_state.register(commands, app)
     bookie_offline.register(commands, app)
+    bookie_quarantine.register(app)
 
     @app.command()
     def start(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="A bookie that is lost for good. May be repeated.")
 ]
-Ledger = Annotated[int, typer.Argument(min=0, help="Id of the ledger.")]
+Ledger = Annotated[int | None, typer.Argument(min=0, help="Id of the ledger.")]
 
 
 class Digest(StrEnum):
@@ -303,14 +303,18 @@ def _adopted(row: dict[str, Any]) -> str:
     return text + (f"; {row['missingEntries']} of its entries are on no bookie" if row["missingEntries"] else "")
 
 
-async def _undecided(now: Reviewing) -> list[int]:
-    """Ledgers that can be adopted and were not dropped."""
+async def _undecided(now: Reviewing, *, quarantined: bool = False) -> list[int]:
+    """Ledgers that can be adopted and were not dropped; or only those in quarantine at every bookie that holds them."""
     from quire_bookie.backup.review import Kind, review
     from quire_bookie.metadata.restoration import given_up
 
     found = await review(now.access.nodes, now.questions, await now.questions.holdings())
     dropped = await given_up(now.access.metadata)
-    return [one.ledger for one in found.differences if one.kind is not Kind.GONE and one.ledger not in dropped]
+    return [
+        one.ledger
+        for one in found.differences
+        if one.kind is not Kind.GONE and one.ledger not in dropped and (one.quarantined or not quarantined)
+    ]
 
 
 def _password(file: Path) -> bytes:
@@ -324,15 +328,25 @@ def _add_drop(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, app)
     async def drop(
         cluster: Cluster,
-        ledger: Ledger,
+        ledger: Ledger = None,
+        in_quarantine: Annotated[
+            bool, typer.Option("--in-quarantine", help="Every orphan that is in quarantine at all that hold it.")
+        ] = False,
     ) -> None:
         """Say that what bookies hold of a ledger beyond the metadata may go. Nothing is deleted before release-hold."""
 
         from quire_bookie.metadata.restoration import give_up
         from quire_bookie.model import LedgerId
 
+        if (ledger is None) != in_quarantine:
+            raise ConfigError("drop: name a ledger, or give --in-quarantine")
         async with _reviewing(cluster) as now:
-            await give_up(now.access.metadata, LedgerId(ledger))
+            dropped = [ledger] if ledger is not None else await _undecided(now, quarantined=True)
+            for one in dropped:
+                await give_up(now.access.metadata, LedgerId(one))
+        if ledger is None:
+            tell(cluster.as_json, {"ledgers": dropped, "decided": "drop"}, f"ledgers that may go: {len(dropped)}")
+            return
         tell(
             cluster.as_json, {"ledger": ledger, "decided": "drop"}, f"ledger {ledger} may go once the hold is released"
         )

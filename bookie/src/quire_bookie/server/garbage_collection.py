@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quire_bookie.errors import DamagedError, MetadataError, StorageError
-from quire_bookie.limits import GC_INTERVAL_S
+from quire_bookie.limits import GC_INTERVAL_S, GC_QUARANTINE_LEDGERS_MAX
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import LatencyHistogram
@@ -141,6 +141,8 @@ class GarbageCollection:
         self.doubts = CollectionDoubts(store, instance_id, fuse)
         self.excess_bytes: Callable[[], int] = lambda: 0
         """Bytes above the share of the disks from which on ledgers leave quarantine early."""
+        self.doubt: str | None = None
+        """Why the last round did not trust the metadata."""
         self.copies: OverReplicatedCopies | None = None
         self.stats = GarbageCollectionStats()
 
@@ -203,10 +205,10 @@ class GarbageCollection:
         async with self._running:
             try:
                 deleted = await self._round()
-            except MetadataError:
-                self.stats.in_doubt = 1
+            except MetadataError as error:
+                self.stats.in_doubt, self.doubt = 1, str(error)
                 raise
-            self.stats.in_doubt = 0
+            self.stats.in_doubt, self.doubt = 0, None
             return deleted
 
     async def _round(self) -> list[LedgerId]:
@@ -265,12 +267,15 @@ class GarbageCollection:
         """Ledgers in and out of quarantine; those that were deleted."""
         quarantine, rules = self._storage.ledger_quarantine, self._settings.quarantine
         await self._return(released(known, quarantine.clock_ms, missing), missing)
-        new = (missing & missing_before) - {one.ledger for one in known}
+        new = sorted((missing & missing_before) - {one.ledger for one in known})
         if rules.keep_ms == 0:
-            return await self._delete([*due(known, quarantine.clock_ms, rules, 0), *sorted(new)])
-        deleted = await self._delete(due(known, quarantine.clock_ms, rules, self.excess_bytes()))
+            return await self._delete([*due(known, quarantine.clock_ms, rules), *new])
+        excess = len(known) + len(new) - GC_QUARANTINE_LEDGERS_MAX
+        going = due(known, quarantine.clock_ms, rules, excess_bytes=self.excess_bytes(), excess_ledgers=excess)
+        deleted = await self._delete(going)
         entered = 0
-        for ledger in sorted(new):
+        # The rest is held as before, and a later round has room for it.
+        for ledger in new[: max(0, GC_QUARANTINE_LEDGERS_MAX - len(known) + len(deleted))]:
             entered += await self._is_surely_missing(ledger) and await self._take_in(ledger)
         if entered:
             _log.info("%d ledgers are missing in the metadata and go into quarantine", entered)

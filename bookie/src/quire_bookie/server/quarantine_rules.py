@@ -1,8 +1,8 @@
 """When a ledger leaves quarantine. Pure decisions: the collector performs them.
 
 A ledger in quarantine goes once its time has passed. Where a disk is almost full the oldest ones go earlier, as many as
-hold the bytes that are missing, but none before the least time. An undeleted ledger is an ordinary one again once the
-metadata names it, or once the operator's time has passed.
+hold the bytes that are missing, but none before the least time; so do as many as are too many. An undeleted ledger is
+an ordinary one again once the metadata names it, or once the operator's time has passed.
 """
 
 from collections.abc import Sequence, Set
@@ -38,7 +38,12 @@ class QuarantineSettings:
 
 
 def due(
-    known: Sequence[QuarantinedLedger], clock_ms: int, settings: QuarantineSettings, excess_bytes: int
+    known: Sequence[QuarantinedLedger],
+    clock_ms: int,
+    settings: QuarantineSettings,
+    *,
+    excess_bytes: int = 0,
+    excess_ledgers: int = 0,
 ) -> list[LedgerId]:
     """Which ledgers in quarantine go now, oldest first. `excess_bytes`: what must be freed of the disks."""
     found: list[LedgerId] = []
@@ -46,9 +51,10 @@ def due(
         age_ms = clock_ms - one.since_clock_ms
         if one.is_undeleted or age_ms < settings.keep_min_ms:
             continue
-        if age_ms < settings.keep_ms and excess_bytes <= 0:
+        if age_ms < settings.keep_ms and excess_bytes <= 0 and excess_ledgers <= 0:
             continue
         excess_bytes -= one.size_bytes
+        excess_ledgers -= 1
         found.append(one.ledger)
     return found
 

@@ -137,3 +137,18 @@ def test_what_is_missing_is_what_is_not_held(held: set[int], first: int, last: i
     found = missing(EntryId(first), EntryId(last), runs)
     ids = [entry for start, end in found for entry in range(start, end + 1)]
     assert ids == [entry for entry in range(first, last + 1) if entry not in held]
+
+
+async def test_an_orphan_in_quarantine_at_every_holder_says_since_when() -> None:
+    at_ms = 1_700_000_000_000
+    bookies = Bookies({"a": FULL, "b": FULL})
+    for times, quarantined in (((at_ms + 5, at_ms), True), ((at_ms, None), False), ((None, None), False)):
+        holdings = bookies.holdings()
+        for bookie, since_ms in zip(("a", "b"), times, strict=True):
+            held = holdings.of[BookieId(bookie)]
+            held[LEDGER] = replace(held[LEDGER], quarantined_ms=since_ms)
+        questions: Any = bookies
+        nodes: Any = Nodes(None)
+        (one,) = (await review(nodes, questions, holdings)).differences
+        assert (one.kind, one.quarantined) == (Kind.ORPHAN, quarantined)
+        assert ("in quarantine since 2023-11-14T22:13:20+00:00" in one.why) == quarantined

@@ -13,6 +13,7 @@ from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.metadata.store import SessionState
 from quire_bookie.model import LedgerId
+from quire_bookie.server import garbage_collection
 from quire_bookie.server.collection_doubts import CollectionHeldError, InDoubtError
 from quire_bookie.server.garbage_collection import GarbageCollection, GarbageCollectionSettings
 from quire_bookie.server.quarantine_rules import QuarantineSettings, due, released
@@ -278,6 +279,21 @@ async def test_on_a_disk_that_is_almost_full_the_oldest_go_first_but_none_before
     assert rounds.quarantined == {2}
 
 
+async def test_above_the_bound_new_ones_stay_held_until_older_ones_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage_collection, "GC_QUARANTINE_LEDGERS_MAX", 2)
+
+    @on_virtual_time
+    async def test() -> None:
+        rounds = Rounds(1, 2, 3)
+        assert await rounds.after(0.0, 1.0, 1.0) == []
+        assert rounds.quarantined == {1, 2}
+        assert await rounds.after(10.0) == [1], "its least time has passed"
+        assert rounds.quarantined == {2, 3}
+        assert rounds.storage.held == {2, 3}
+
+    await asyncio.to_thread(test)
+
+
 @on_virtual_time
 async def test_without_quarantine_what_was_in_it_goes_too_but_not_what_was_undeleted() -> None:
     rounds = Rounds(1, 2, 3)
@@ -298,17 +314,18 @@ def record(ledger: int, at_ms: int, *, size: int = 10, undeleted: bool = False, 
 def test_the_order_is_by_age_and_undeleted_ones_are_never_due() -> None:
     known = [record(1, 500), record(2, 100), record(3, 300, undeleted=True), record(4, 200)]
     settings = QuarantineSettings(1.0, 0.5)
-    assert due(known, 1000, settings, 0) == []
-    assert due(known, 1100, settings, 0) == [2]
-    assert due(known, 10_000, settings, 0) == [2, 4, 1]
-    assert due(known, 1000, settings, 11) == [2, 4]
-    assert due(known, 1000, settings, 10_000) == [2, 4, 1]
-    assert due(known, 600, settings, 10_000) == [2]
+    assert due(known, 1000, settings) == []
+    assert due(known, 1100, settings) == [2]
+    assert due(known, 10_000, settings) == [2, 4, 1]
+    assert due(known, 1000, settings, excess_bytes=11) == [2, 4]
+    assert due(known, 1000, settings, excess_bytes=10_000) == [2, 4, 1]
+    assert due(known, 600, settings, excess_bytes=10_000) == [2]
+    assert due(known, 1000, settings, excess_ledgers=1) == [2]
 
 
 def test_the_least_time_is_never_more_than_the_full_one() -> None:
     assert QuarantineSettings(5.0, 100.0).keep_min_ms == 5000
-    assert due([record(1, 0)], 0, QuarantineSettings(0.0), 0) == [1]
+    assert due([record(1, 0)], 0, QuarantineSettings(0.0)) == [1]
 
 
 @pytest.mark.parametrize("values", [(-1.0, 0.0), (1.0, -0.1)])

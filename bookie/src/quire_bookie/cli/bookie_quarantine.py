@@ -1,0 +1,123 @@
+"""`quire bookie quarantine list` and `quire bookie undelete`: asks a running bookie over HTTP."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import typer
+
+from quire_bookie.cli.main import new_app
+from quire_bookie.cli.rest import DEFAULT_HTTP, ask, get
+from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
+from quire_bookie.errors import ConfigError
+from quire_bookie.limits import UNDELETE_LEDGERS_MAX
+
+RunningAt = Annotated[
+    str, typer.Option("--http", help="HTTP address of the running bookie.", envvar="QUIRE_BOOKIE_HTTP")
+]
+Ledgers = Annotated[list[int] | None, typer.Argument(metavar="[LEDGER]...", min=0, help="Ledgers to bring back.")]
+All = Annotated[bool, typer.Option("--all", help="Every ledger that is in quarantine.")]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Those that entered quarantine since then: 2h, 30m, 1d, or a time as 2026-01-31T12:00Z."),
+]
+For = Annotated[
+    str | None,
+    typer.Option("--for", help="Keep them for so long (2h, 7d). [until the metadata names them again]"),
+]
+_ROOT: Final = "/api/v1/bookie/gc"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `quire bookie`."""
+    quarantine = new_app("Ledgers that the metadata no longer names, and that the bookie keeps for a time.")
+    app.add_typer(quarantine, name="quarantine")
+    quarantine.callback()(lambda: None)
+
+    @quarantine.command("list")
+    def list_(http: RunningAt = DEFAULT_HTTP, format_: FormOption = Form.TABLE) -> None:
+        """List the ledgers in quarantine, and those that were undeleted, with the time until they are deleted."""
+        doubts: list[str] = []
+        found = list(_quarantined(http, doubts))
+        if format_ is Form.JSON:
+            print_json(found)
+            return
+        headers = ("ledger", "state", "since", "until", "entries", "bytes", "reason")
+        print_table(
+            headers,
+            [
+                (
+                    *(one["ledger"], one["state"], _shown(one["since"])),
+                    "the metadata names it" if one["until"] is None else _shown(one["until"]),
+                    *(one["entries"], one["bytes"], one["reason"]),
+                )
+                for one in found
+            ],
+        )
+        if doubts:
+            typer.echo(f"the time in quarantine stands still: {doubts[0]}", err=True)
+
+    @app.command()
+    def undelete(
+        ledgers: Ledgers = None,
+        all_: All = False,
+        since: Since = None,
+        for_: For = None,
+        http: RunningAt = DEFAULT_HTTP,
+    ) -> None:
+        """Bring ledgers back from quarantine: the bookie keeps its copies until the metadata names them again."""
+        if (bool(ledgers) + all_ + (since is not None)) != 1:
+            raise ConfigError("undelete: name ledgers, or give --all, or --since")
+        if len(ledgers or ()) > UNDELETE_LEDGERS_MAX:
+            raise ConfigError(f"undelete: name at most {UNDELETE_LEDGERS_MAX} ledgers at once, or use --since")
+        body: dict[str, Any] = {}
+        if ledgers:
+            body["ledgers"] = ledgers
+        elif all_:
+            body["all"] = True
+        else:
+            body["since"] = since_ms(since or "", datetime.now(UTC))
+        if for_ is not None:
+            body["forSeconds"] = duration_s("--for", for_)
+        done = ask(http, "PUT", f"{_ROOT}/undelete", body)["undeleted"]
+        until = "until the metadata names them again" if for_ is None else f"for {for_}"
+        typer.echo(f"undeleted ledgers: {done}; this bookie keeps its copies {until}")
+
+
+def _quarantined(http: str, doubts: list[str]) -> Iterator[dict[str, Any]]:
+    """Row by row, a page at a time."""
+    after: int | None = -1
+    while after is not None:
+        page = get(http, f"{_ROOT}/quarantine?after={after}")
+        yield from page["ledgers"]
+        after = page["next"]
+        if after is None and page["doubt"] is not None:
+            doubts.append(page["doubt"])
+
+
+def _shown(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def duration_s(option: str, text: str) -> float:
+    """Seconds in 90s, 30m, 2h or 7d. ConfigError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"{option} {text}: give a number with s, m, h or d, for example 2h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def since_ms(text: str, now: datetime) -> int:
+    """A time, or one before `now`, in milliseconds since the epoch. Without a zone it is UTC. ConfigError."""
+    if _DURATION.fullmatch(text.strip()):
+        at = now - timedelta(seconds=duration_s("--since", text))
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigError(f"--since {text}: give 2h, 30m or 1d, or a time as 2026-01-31T12:00Z") from None
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(0, int(at.timestamp() * 1000))
