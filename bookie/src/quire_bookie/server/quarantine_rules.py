@@ -1,8 +1,8 @@
 """When a ledger leaves quarantine. Pure decisions: the collector performs them.
 
-A ledger in quarantine goes once its time has passed. Where a disk is almost full the oldest ones go earlier, as many as
-hold the bytes that are missing, but none before the least time; so do as many as are too many. An undeleted ledger is
-an ordinary one again once the metadata names it, or once the operator's time has passed.
+A ledger in quarantine goes once its time has passed. Where a disk is almost full the oldest ones go earlier, until
+their bytes are the excess, but none before the least time; the same holds above the greatest number of ledgers. An
+undeleted ledger is an ordinary one again once the metadata names it, or once the operator's time has passed.
 """
 
 from collections.abc import Sequence, Set
