@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from quire_bookie.client import ledger_client
 from quire_bookie.errors import BadVersionError, BookieUnavailableError, DamagedError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
-from quire_bookie.recovery import ledger_repair
-from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_ensemble, with_replaced
+from quire_bookie.quorum.wanted_copies import missing_copies
+from quire_bookie.recovery import drain_plan, ledger_repair
+from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_copies, update_ensemble, with_replaced
 from quire_bookie.recovery.fragment_copy import Copied, copy_fragment
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.recovery.ledger_repair import LedgerRepair
@@ -50,14 +52,16 @@ def _without_compare() -> tuple[Any, ...]:
 def _named_before_it_has_a_copy() -> tuple[Any, ...]:
     proper = LedgerRepair._copy
 
-    async def broken(self: LedgerRepair, handle: Any, metadata: LedgerMetadata, report: Any, bookie: BookieId) -> Any:
+    async def broken(
+        self: LedgerRepair, handle: Any, metadata: LedgerMetadata, report: Any, bookie: BookieId, **named: Any
+    ) -> Any:
         async def may() -> bool:
             return True
 
         if bookie not in report.fragment.ensemble:
             where = {report.position: bookie}
             await update_ensemble(self._access.nodes, handle.ledger, metadata, report.fragment, where, may)
-        return await proper(self, handle, metadata, report, bookie)
+        return await proper(self, handle, metadata, report, bookie, **named)
 
     return (replaced(LedgerRepair, "_copy", broken),)
 
@@ -78,10 +82,43 @@ def _damage_met_by_a_read_not_reported() -> tuple[Any, ...]:
     return (replaced(DamageReport, "read_failed", broken),)
 
 
+def _narrow_is_safe() -> tuple[Any, ...]:
+    return (replaced(ledger_repair, "missing_copies", lambda *_: 0),)
+
+
+def _narrow_is_not_marked() -> tuple[Any, ...]:
+    return (replaced(ledger_client, "missing_copies", lambda *_: 0),)
+
+
+def _narrow_needs_no_further_bookie() -> tuple[Any, ...]:
+    return (replaced(drain_plan, "wanted_copies", lambda metadata, _: metadata.write_quorum),)
+
+
+def _joins_before_it_has_a_copy() -> tuple[Any, ...]:
+    proper = LedgerRepair._copy
+
+    async def broken(
+        self: LedgerRepair, handle: Any, metadata: LedgerMetadata, report: Any, bookie: BookieId, **named: Any
+    ) -> Any:
+        async def may() -> bool:
+            return True
+
+        if missing_copies(metadata) == 1 and bookie not in report.fragment.ensemble and report.position == 0:
+            plan = {segment.first_entry: (bookie,) for segment in metadata.segments}
+            await update_copies(self._access.nodes, handle.ledger, metadata, plan, may)
+        return await proper(self, handle, metadata, report, bookie, **named)
+
+    return (replaced(LedgerRepair, "_copy", broken),)
+
+
 REPAIR_RULES = (
     Variant("logs still written are not scrubbed", "damage", 0, _logs_still_written_not_scrubbed),
     Variant("damage that a read meets is not reported", "damage", 2, _damage_met_by_a_read_not_reported),
     Variant("worker writes metadata without compare", "autorecovery", 0, _without_compare),
     Variant("bookie named before it has its copy", "autorecovery", 0, _named_before_it_has_a_copy),
+    Variant("ledgers with too few copies count as safe", "narrow", 0, _narrow_is_safe),
+    Variant("a new ledger with too few copies is not marked", "narrow", 0, _narrow_is_not_marked),
+    Variant("a drain counts the copies of a ledger, not those wanted", "narrow", 0, _narrow_needs_no_further_bookie),
+    Variant("a further bookie joins a ledger before it has its copy", "narrow", 0, _joins_before_it_has_a_copy),
     Variant("worker takes a timeout for a missing entry", "silence", 0, _timeout_is_missing),
 )
