@@ -14,12 +14,14 @@ QuireError
 |  |- MetadataUnknownError   timed out: may or may not have happened; read back before acting
 |  |- MetadataUnavailableError   certainly not done; retry helps
 |  |- MetadataFormatError   the value of a node does not parse; no retry
+|  |- MetadataOutdatedError  the metadata are an older copy of what bookies saw; no retry before an operator acted
 |- LedgerError               of the ledger client and the bookie protocol
    |- NoSuchLedgerError
    |- NoSuchEntryError
    |- LedgerFencedError      another opener took the ledger over; this writer is finished
    |- LedgerClosedError
    |- LedgerExistsError
+   |- LedgerIdInUseError     a bookie holds another ledger under the id of a new one; create another ledger
    |- UnauthorizedError      wrong master key
    |- DigestMismatchError    an entry that does not match its digest
    |- BookieReadOnlyError
@@ -107,6 +109,11 @@ class MetadataFormatError(MetadataError):
     """The value of a node is not in a format that we know. No retry; the node is left as it is."""
 
 
+class MetadataOutdatedError(MetadataError):
+    """The metadata went back in time: bookies saw a later state. Nothing is deleted and no ledger id is given out
+    until an operator restores a backup or repairs the metadata, which raises the epoch."""
+
+
 class LedgerError(QuireError):
     """Something about a ledger."""
 
@@ -129,6 +136,10 @@ class LedgerClosedError(LedgerError):
 
 class LedgerExistsError(LedgerError):
     """The ledger id is taken."""
+
+
+class LedgerIdInUseError(LedgerError):
+    """A bookie holds, or deleted, another ledger under the id of this new one. Create another ledger."""
 
 
 class UnauthorizedError(LedgerError):

@@ -90,6 +90,48 @@ class LedgerMetadata:
         return owner.ensemble
 
 
+@dataclass(frozen=True, slots=True)
+class IdCounters:
+    """What the metadata said of ledger ids: the epoch, and the highest id that each counter had given out; -1: none.
+
+    Within one epoch no counter falls.
+    """
+
+    epoch: int = 0
+    short: int = -1
+    long: int = -1
+
+    def behind(self, seen: "IdCounters") -> str | None:
+        """Why metadata that say this are older than some that said `seen`; None when they need not be."""
+        if self.epoch < seen.epoch:
+            return f"its epoch is {self.epoch} and was {seen.epoch}"
+        if self.epoch > seen.epoch:
+            return None
+        if self.short < seen.short:
+            return f"its counter of ledger ids is at {self.short} and was at {seen.short}"
+        if self.long < seen.long:
+            return f"its counter of long ledger ids is at {self.long} and was at {seen.long}"
+        return None
+
+    def highest(self, other: "IdCounters") -> "IdCounters":
+        """What is known after both were read: the one with the later epoch, or the higher counters."""
+        if self.epoch != other.epoch:
+            return self if self.epoch > other.epoch else other
+        return IdCounters(self.epoch, max(self.short, other.short), max(self.long, other.long))
+
+
+@dataclass(frozen=True, slots=True)
+class IdReport:
+    """What one bookie says of ledger ids. `short` and `long`: the highest ever held or deleted there; -1: none."""
+
+    short: LedgerId
+    long: LedgerId
+    seen: IdCounters
+    """The highest counters of the latest epoch that it read."""
+    ledger_known: bool | None = None
+    """Whether it holds or deleted the ledger that was asked about; None: no ledger was."""
+
+
 @dataclass(slots=True)
 class Run:
     """Consecutive entries of one ledger that arrived in one buffer: the unit that stages hand on.

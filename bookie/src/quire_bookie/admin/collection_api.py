@@ -1,6 +1,7 @@
 """`/api/v1/bookie/gc...`: garbage collection and compaction: what they do, and what a person may tell them.
 
-The fuse and the hold have no counterpart in BookKeeper: `/api/v1/bookie/gc/fuse` and `/api/v1/bookie/gc/hold`.
+Fuse, hold and doubt have no counterpart in BookKeeper: `/api/v1/bookie/gc/fuse`, `/api/v1/bookie/gc/hold` and
+`/api/v1/bookie/gc/metadata`.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,7 @@ class CollectionApi:
             web.put(f"{_ROOT}/resume_compaction", self._resume),
             web.get(f"{_ROOT}/fuse", self._fuse),
             web.put(f"{_ROOT}/fuse", self._reset_fuse),
+            web.get(f"{_ROOT}/metadata", self._metadata),
             web.get(f"{_ROOT}/hold", self._hold),
             web.put(f"{_ROOT}/hold", self._set_hold),
         ]
@@ -111,6 +113,22 @@ class CollectionApi:
             raise RefusedError(400, 'a fuse is only ever reset: {"reset": true}')
         await self._bookie().garbage_collection.reset_fuse()
         return await self._fuse(request)
+
+    async def _metadata(self, _: web.Request) -> web.Response:
+        """Whether the metadata went back in time, and what this bookie knows of ledger ids."""
+        bookie = self._bookie()
+        marks, reason = bookie.storage.id_marks, bookie.metadata_doubt.reason
+        return web.json_response(
+            {
+                "inDoubt": reason is not None,
+                "reason": reason or "",
+                "epoch": marks.seen.epoch,
+                "counter": marks.seen.short,
+                "longCounter": marks.seen.long,
+                "highestLedger": marks.short,
+                "highestLongLedger": marks.long,
+            }
+        )
 
     async def _hold(self, _: web.Request) -> web.Response:
         fuse = self._bookie().garbage_collection.fuse

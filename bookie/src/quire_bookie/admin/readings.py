@@ -83,6 +83,11 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         ),
         ("bookie_ledger_writable_dirs", "ledger folders that take new logs", writable),
         ("quire_bookie_limbo", "1: what is missing here may have been lost", bookie.storage.in_limbo),
+        (
+            "quire_bookie_metadata_in_doubt",
+            "1: the metadata went back in time",
+            bookie.metadata_doubt.reason is not None,
+        ),
         ("quire_bookie_logs_quarantined", "entry logs that cannot be trusted", len(bookie.storage.quarantined)),
         ("quire_gc_quarantine_ledgers", "ledgers in quarantine", bookie.storage.ledger_quarantine.ledgers),
         ("quire_gc_quarantine_bytes", "their bytes, as flushed", bookie.storage.ledger_quarantine.size_bytes),

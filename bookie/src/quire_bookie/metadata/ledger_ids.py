@@ -10,13 +10,42 @@ import re
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError
 from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.epoch import read_epoch
 from quire_bookie.metadata.store import ABSENT, MetadataStore
-from quire_bookie.model import LedgerId
+from quire_bookie.model import IdCounters, LedgerId
 
 _HIGH_ORDER = re.compile(r"HOB-([0-9]{10})")
 _HIGH_ORDER_FIRST = 1
 _HIGH_ORDER_END = 2**31
 _LOW_ORDER_END = layout.SHORT_LEDGER_IDS_END
+
+
+async def read_counters(store: MetadataStore) -> IdCounters:
+    """The counters as of one epoch. MetadataFormatError, MetadataUnavailableError."""
+    epoch = await read_epoch(store)
+    while True:
+        short, long = await _version(store, layout.ID_COUNTER), -1
+        if await store.get(layout.LONG_ID_COUNTERS) is not None and (high := await _highest_high(store)):
+            long = high << 32 | max(0, await _version(store, _high_order_path(high)))
+        # A restore changes the counters in the transaction that raises the epoch.
+        again = await read_epoch(store)
+        if again == epoch:
+            return IdCounters(epoch, short, long)
+        epoch = again
+
+
+async def _version(store: MetadataStore, path: str) -> int:
+    node = await store.get(path)
+    return ABSENT if node is None else node.version
+
+
+async def _highest_high(store: MetadataStore) -> int:
+    names = await store.children(layout.LONG_ID_COUNTERS)
+    return max((int(match[1]) for name in names if (match := _HIGH_ORDER.fullmatch(name))), default=0)
+
+
+def _high_order_path(high: int) -> str:
+    return f"{layout.LONG_ID_COUNTERS}/HOB-{high:010d}"
 
 
 class LedgerIds:
@@ -36,13 +65,11 @@ class LedgerIds:
         return await self._next_long_id()
 
     async def _next_long_id(self) -> LedgerId:
-        names = await self._store.children(layout.LONG_ID_COUNTERS)
-        high = max((int(match[1]) for name in names if (match := _HIGH_ORDER.fullmatch(name))), default=0)
-        high = max(high, _HIGH_ORDER_FIRST)
-        low = await self._count(self._high_order_path(high))
+        high = max(await _highest_high(self._store), _HIGH_ORDER_FIRST)
+        low = await self._count(_high_order_path(high))
         if low >= _LOW_ORDER_END:
             high += 1
-            low = await self._count(self._high_order_path(high))
+            low = await self._count(_high_order_path(high))
         if high >= _HIGH_ORDER_END:
             raise MetadataError("all ledger ids are used up")
         return LedgerId(high << 32 | low)
@@ -66,7 +93,3 @@ class LedgerIds:
             await self._store.put(path, b"", expected=ABSENT)
         except BadVersionError:
             return  # another client was faster
-
-    @staticmethod
-    def _high_order_path(high: int) -> str:
-        return f"{layout.LONG_ID_COUNTERS}/HOB-{high:010d}"

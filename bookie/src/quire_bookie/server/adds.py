@@ -9,6 +9,7 @@ An add with DEFERRED_SYNC is answered in that very step; its record goes the sam
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from hmac import compare_digest
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
-from quire_bookie.model import RunBatch, RunPiece, RunRow, row_bytes
+from quire_bookie.model import EntryId, LedgerId, RunBatch, RunPiece, RunRow, row_bytes
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import Connection
@@ -25,17 +26,22 @@ from quire_bookie.server.ledger_loading import LedgerLoading, wrong_key_status
 from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.overload import Overload
 from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.repeated_adds import Held, RepeatedAdds, Verdict
 from quire_bookie.server.request_bound import ByteBound
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire import server_codec, server_v2
 from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
+_log = logging.getLogger("quire.server.adds")
 T = TypeVar("T")
 _GATHERED_BYTES_MAX: Final = 256 * 1024
 """So much of a turn is taken together, or one buffer: more would leave much of a chunk of the write cache unused."""
 _LOADING_BYTES: Final = 4096
 """What an add that waits for the state of its ledger is charged beside its entries: the task that loads it."""
+
+_ALL_ENTRIES: Final = 1 << 63
+"""Above every entry id."""
 
 
 class Adds:
@@ -66,6 +72,8 @@ class Adds:
         self._settings = settings
         self._stats = stats
         self._condition = condition
+        self._journal = journal
+        self._repeats = RepeatedAdds(storage, loading)
         self._loading = loading
         self._under_way = loading.under_way
         self._answers = answers
@@ -105,6 +113,7 @@ class Adds:
             or request.high_priority
             or request.short
             or run.first < 0
+            or run.first <= info.last_entry
             or condition.poison is not None
             or condition.read_only
             or self._overload.holds_back
@@ -165,9 +174,11 @@ class Adds:
     def _take_together(self, gathered: list[tuple[Connection, AddBatch]]) -> None:
         """Together those runs of which nothing is unusual, refusals together too, what has to wait behind them.
 
-        Of one ledger whatever is usual stays so meanwhile, so that no run of it overtakes another.
+        Of one ledger whatever is usual stays so meanwhile, and what follows an unusual run of it is unusual too:
+        no run of it overtakes another.
         """
         find, under_way = self._cached_ledger, self._under_way
+        ends: dict[LedgerId, int] = {}
         infos: list[LedgerInfo] = []
         pieces: list[RunPiece] = []
         unusual: list[tuple[Connection, AddBatch, list[RunRow], dict[Status, list[RunRow]]]] = []
@@ -184,9 +195,13 @@ class Adds:
                     apart.append(row)
                 elif not compare_digest(info.master_key, row[4]):
                     refused.setdefault(wrong_key_status(info), []).append(row)
+                elif row[1] <= ends.get(row[0], info.last_entry) and (row[1] == 0 or not info.fenced):
+                    ends[row[0]] = _ALL_ENTRIES
+                    apart.append(row)
                 elif info.fenced:
                     refused.setdefault(Status.FENCED, []).append(row)
                 else:
+                    ends[row[0]] = row[1] + row[2] - 1
                     infos.append(info)
                     usual.append(row)
             if apart or refused:
@@ -315,8 +330,7 @@ class Adds:
             else:
                 self._answer(connection, request, Status.NO_LEDGER)
             return True
-        if info.fenced and not request.recovery:
-            self._answer(connection, request, Status.FENCED)
+        if not request.recovery and self._refuses_normal_add(connection, request, info):
             return True
         if self._condition.poison is not None:
             self._answer(connection, request, Status.IO_ERROR)
@@ -337,6 +351,63 @@ class Adds:
             stats.adds_in_flight_bytes += run.size_bytes
         self._journal_run(connection, request, info)
         return True
+
+    def _refuses_normal_add(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> bool:
+        """Whether the run was answered, or waits until it is known what is held of it."""
+        run = request.run
+        if info.deleted and run.first == 0:
+            # The first entry of a ledger under the id of one that is gone, or a repetition that comes too late.
+            self._answer(connection, request, Status.UNAUTHORIZED)
+            return True
+        compares = run.first <= info.last_entry and not info.deleted and (run.first == 0 or not info.fenced)
+        if compares and request.compared != (info.rewrites, info.last_entry):
+            return self._compare(connection, request, info, None)
+        if info.fenced:
+            self._answer(connection, request, Status.FENCED)
+            return True
+        return False
+
+    def _compare(self, connection: Connection, request: AddRequest, info: LedgerInfo, held: Held | None) -> bool:
+        """As `_refuses_normal_add`, of a run that begins at or below the last entry held. See `repeated_adds`."""
+        run = request.run
+        verdict = self._repeats.judge(info, run, held)
+        if verdict is Verdict.UNKNOWN:
+            held_bytes = run.size_bytes + _LOADING_BYTES
+            self._held.count_in(connection, held_bytes)
+            as_of = info.rewrites, info.last_entry
+
+            def compared(found: LedgerInfo | None, held: Held | None) -> None:
+                self._held.count_out(held_bytes)
+                if held is not None and found is not None and (found.rewrites, found.last_entry) == as_of:
+                    if not self._compare(connection, request, found, held):
+                        self._add(connection, request, found)
+                else:
+                    self._add(connection, request, found)  # something was put, or deleted, since: look again
+
+            last = EntryId(min(info.last_entry, run.first + len(run.entries) - 1))
+            self._repeats.read(
+                run, last, compared, partial(self._loaded, held_bytes, partial(self._answer, connection, request))
+            )
+            return True
+        if verdict is Verdict.FOREIGN:
+            self._refuse_foreign(connection, request, info)
+            return True
+        request.compared = info.rewrites, info.last_entry
+        if info.fenced:
+            self._answer(connection, request, Status.FENCED)
+        return info.fenced
+
+    def _refuse_foreign(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
+        _log.error(
+            "entries from %d on of another ledger %d were refused: this bookie holds a ledger with that id",
+            request.run.first,
+            info.ledger_id,
+        )
+        self._stats.adds_foreign += len(request.run.entries)
+        if not info.fenced:
+            self._storage.fence(info)
+            self._journal.append_fence(info.ledger_id, _note_fence)
+        self._answer(connection, request, Status.UNAUTHORIZED)
 
     def _journal_run(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
         """In the step of the put: count, tell who waits for the LAC, queue to the journal."""
@@ -390,7 +461,16 @@ class Adds:
 
     def _refuse(self, connection: Connection, request: AddRequest) -> None:
         self._stats.adds_rejected += len(request.run.entries)
+        info = self._cached_ledger(request.run.ledger)
+        if info is not None:
+            info.refused_adds = True
         self._answer(connection, request, Status.TOO_MANY_REQUESTS)
+
+
+def _note_fence(error: BaseException | None) -> None:
+    """The fence holds in this process whatever becomes of its record: the writer was refused, and is finished."""
+    if error is not None:
+        _log.warning("the fence of a ledger whose id is used twice is not in the journal: %s", error)
 
 
 def _revives(request: AddRequest, info: LedgerInfo) -> bool:

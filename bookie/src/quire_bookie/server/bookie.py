@@ -12,6 +12,7 @@ from quire_bookie.limits import REQUESTS_PER_TURN
 from quire_bookie.model import LedgerId
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.adds import Adds
+from quire_bookie.server.bookie_info import BookieInfos
 from quire_bookie.server.condition import Condition
 from quire_bookie.server.connections import PAUSED_BY_TURN, Connection
 from quire_bookie.server.explicit_lacs import ExplicitLacs
@@ -22,16 +23,13 @@ from quire_bookie.server.long_polls import LongPolls
 from quire_bookie.server.ports import JournalPort, StoragePort
 from quire_bookie.server.reads import Reads
 from quire_bookie.server.settings import BookieStats, ServiceSettings
-from quire_bookie.wire import server_codec, server_v3
+from quire_bookie.wire import server_codec
 from quire_bookie.wire.messages import (
-    FREE_DISK_SPACE,
-    TOTAL_DISK_CAPACITY,
     AddBatch,
     AddRequest,
     AuthRequest,
     BatchReadRequest,
     BookieInfoRequest,
-    BookieInfoResponse,
     ForceRequest,
     ListEntriesRequest,
     ReadLacRequest,
@@ -57,7 +55,6 @@ class Bookie:
         on_disk_full: Callable[[], None],
         clock: WallClock | None = None,
     ) -> None:
-        self._disk_space = disk_space
         self._to_flush: list[Connection] = []
         self._turn_ends = False
         self._in_turn = 0
@@ -75,6 +72,7 @@ class Bookie:
         answers = AddAnswers(stats, self._end_turn_soon)
         self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
+        self._infos = BookieInfos(storage, stats, loading, self._reads.bound, disk_space)
         self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls, self._reads.bound)
 
     @property
@@ -215,22 +213,12 @@ class Bookie:
                 request.arrived_s = now_s
                 self._forces.handle(connection, request)
             case BookieInfoRequest():
-                self.stats.info_requests += 1
-                connection.send((server_v3.encode_info(self._info(request)),))
+                self._infos.handle(connection, request)
             case AuthRequest():
                 connection.send((server_codec.encode_auth_disabled(request),))
             case RefusedRequest():
                 self.stats.requests_refused += 1
                 connection.send((request.answer,))
-
-    def _info(self, request: BookieInfoRequest) -> BookieInfoResponse:
-        total_bytes, free_bytes = self._disk_space()
-        return BookieInfoResponse(
-            Status.OK,
-            total_bytes if request.requested & TOTAL_DISK_CAPACITY else None,
-            free_bytes if request.requested & FREE_DISK_SPACE else None,
-            request.origin.transaction,
-        )
 
     def _handle_run(self, connection: Connection, run: ReadRun) -> None:
         if run.ledger >= 0:

@@ -5,8 +5,8 @@ The rules, each against a way to lose live data:
 * the listing is at one revision and complete, or the round ends;
 * a ledger must be missing in two rounds in a row; a failed round breaks the row;
 * when too many are missing at once the fuse blows (`gc_fuse`) and nothing is deleted until an operator looked;
-* while the metadata is in doubt (`collection_doubts`: a hold, a lost session, a foreign store, an open restoration) the
-  round ends;
+* while the metadata is in doubt (`collection_doubts`: a hold, a lost session, a foreign store, an open restoration,
+  metadata that went back in time: `metadata_doubt`) the round ends;
 * what is missing goes into quarantine first (`storage.ledger_quarantine`), whole and readable, for `keep_s`. Only time
   between two rounds without doubt counts. When the metadata names the ledger again it leaves quarantine by itself;
 * before a ledger enters quarantine, and again before it is deleted, all doubts are asked and its node is read,

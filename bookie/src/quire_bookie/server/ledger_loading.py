@@ -6,8 +6,9 @@ request, and never lets one overtake another of the same ledger while its state 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from quire_bookie.errors import StorageError
 from quire_bookie.model import LedgerId
@@ -45,21 +46,41 @@ class LedgerLoading:
         if info is not None:
             action(info)
             return
-        self.under_way[ledger] = [(action, fail)]
-        task = asyncio.get_running_loop().create_task(self._load(ledger), name=f"load ledger {ledger}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin(ledger, action, fail, None)
 
     def revive(self, ledger: LedgerId, master_key: bytes, action: LedgerAction, fail: Callable[[Status], None]) -> None:
         """As `with_ledger`, once a superfluous copy that was deleted is durably held again, or proved to be none."""
+        self.after(ledger, partial(self._revive, ledger, master_key), action, fail)
+
+    async def _revive(self, ledger: LedgerId, master_key: bytes) -> None:
+        if await self._storage.revive_copy(ledger, master_key):
+            self._stats.ledgers_revived += 1
+
+    def after(
+        self,
+        ledger: LedgerId,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        action: LedgerAction,
+        fail: Callable[[Status], None],
+    ) -> None:
+        """As `with_ledger`, once `work` is done; where something is under way for the ledger, `action` has to cope
+        with work that was not done. `work` fails with StorageError or OSError.
+        """
         waiting = self.under_way.get(ledger)
         if waiting is not None:
             waiting.append((action, fail))
             return
+        self._begin(ledger, action, fail, work)
+
+    def _begin(
+        self,
+        ledger: LedgerId,
+        action: LedgerAction,
+        fail: Callable[[Status], None],
+        work: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
         self.under_way[ledger] = [(action, fail)]
-        task = asyncio.get_running_loop().create_task(
-            self._load(ledger, revive_with=master_key), name=f"load ledger {ledger} to revive it"
-        )
+        task = asyncio.get_running_loop().create_task(self._load(ledger, work), name=f"load ledger {ledger}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -69,14 +90,14 @@ class LedgerLoading:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _load(self, ledger: LedgerId, revive_with: bytes | None = None) -> None:
+    async def _load(self, ledger: LedgerId, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         """Load a state, then run what waited for it in one step."""
         status = Status.IO_ERROR
         loaded = False
         info: LedgerInfo | None = None
         try:
-            if revive_with is not None and await self._storage.revive_copy(ledger, revive_with):
-                self._stats.ledgers_revived += 1
+            if work is not None:
+                await work()
             info = await self._storage.load_ledger(ledger)
             loaded = True
         except (StorageError, OSError) as error:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
+from quire_bookie.model import Buffer, EntryId, IdReport, LedgerId, Run, RunBatch
 from quire_bookie.storage.entry_reads import Stretch
 from quire_bookie.storage.ledger_states import LedgerInfo
 
@@ -47,6 +47,10 @@ class JournalPort(Protocol):
 
 class StoragePort(Protocol):
     """The entries at rest and the state of ledgers."""
+
+    def id_report(self, ledger_known: bool | None, /) -> IdReport:
+        """The highest ledger ids ever held here, and the highest counters of ids ever read."""
+        ...
 
     def cached_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
         """The state if it is in memory."""

@@ -32,6 +32,7 @@ from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.damage_marks import DamageMarks
 from quire_bookie.server.disk_monitor import DiskMonitor
+from quire_bookie.server.metadata_doubt import MetadataDoubt
 from quire_bookie.server.opening import BookieData, OpenIndex, open_data
 from quire_bookie.server.own_rack import publish_rack
 from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
@@ -103,6 +104,8 @@ class RunningBookie:
             lambda: self.disk_monitor,
             settings,
         )
+        self.metadata_doubt = MetadataDoubt(self.storage, metadata, parts.data.identity.instance_id)
+        self.garbage_collection.doubts.add(self.metadata_doubt.look)
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
         marks = DamageMarks(metadata, parts.clock, self.bookie_id)
         self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing, marks)
@@ -211,6 +214,7 @@ class RunningBookie:
         """Everything that runs beside the requests for as long as the bookie serves: name and work."""
         return (
             ("disk monitor", monitor.run()),
+            ("look at the metadata", self.metadata_doubt.run()),
             ("garbage collection", self.garbage_collection.run()),
             ("compaction", self.compaction.run()),
             ("scrub", self.scrubbing.run()),

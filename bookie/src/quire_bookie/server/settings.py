@@ -144,6 +144,8 @@ class BookieStats:
     """Of `add_entries`, those answered before they were durable, as their client asked."""
     adds_failed: int = 0
     adds_rejected: int = 0
+    adds_foreign: int = 0
+    """Entries that were refused because another ledger is held under their id."""
     adds_paused: int = 0
     adds_in_flight_bytes: int = 0
     add_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)

@@ -91,6 +91,8 @@ class IndexCommits:
             proof = decode_proof(await disk.read_file(commits._proof), commits._proof)
             if proof.storage_uuid != state.storage_uuid:
                 raise StartupError(f"{directory} and its index belong to different bookies; nothing was changed")
+            # Of tombstones that were forgotten, the index has nothing left.
+            commits._tops = [max(*each) for each in zip(commits._tops, (proof.short_top, proof.long_top), strict=True)]
             if proof.number > state.number:
                 raise DamagedError(
                     commits._proof,
@@ -107,6 +109,11 @@ class IndexCommits:
     def storage_uuid(self) -> bytes:
         """16 bytes that name this storage."""
         return self._state.storage_uuid
+
+    @property
+    def highest_ledgers(self) -> list[LedgerId]:
+        """The highest ledger of each id space that a commit ever named, as far as index and proof tell; -1: none."""
+        return list(self._tops)
 
     @property
     def next_log(self) -> int:

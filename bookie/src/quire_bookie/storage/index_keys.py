@@ -5,7 +5,8 @@
     's' ledger:u64                state of a ledger           (see ledger_states)
     'd' ledger:u64                when it was deleted         (see tombstones)
     'q' ledger:u64                quarantine of a ledger      (see ledger_quarantine)
-    'm' name                      facts about the whole store (see log_catalog, limbo, ledger_quarantine)
+    'm' name                      facts about the whole store (see log_catalog, limbo, id_marks,
+                                                               ledger_quarantine)
 
 Ledger and entry ids are not negative, so unsigned order is their order.
 """
@@ -21,6 +22,7 @@ STORE_KEY: Final = b"mstore"
 LIMBO_KEY: Final = b"mlimbo"
 AGES_KEY: Final = b"mages"
 QUARANTINE_CLOCK_KEY: Final = b"mquarantine"
+ID_MARKS_KEY: Final = b"mids"
 
 _TWO = struct.Struct(">cQQ")
 _ONE = struct.Struct(">cQ")

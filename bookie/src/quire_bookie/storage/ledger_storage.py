@@ -19,17 +19,29 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import (
     DamagedError,
+    DiskFullError,
     NoSuchEntryError,
     NoSuchLedgerError,
     TooManyRequestsError,
 )
-from quire_bookie.model import ENTRY_HEADER_BYTES, NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
+from quire_bookie.model import (
+    ENTRY_HEADER_BYTES,
+    NO_ENTRY,
+    Buffer,
+    EntryId,
+    IdCounters,
+    IdReport,
+    LedgerId,
+    Run,
+    RunBatch,
+)
 from quire_bookie.storage.block_index import known_top, look_up
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion, Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.entry_reads import EntryReads, Stretch
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
+from quire_bookie.storage.id_marks import IdMarks
 from quire_bookie.storage.index_commits import IndexCommits
 from quire_bookie.storage.index_keys import (
     BLOCK_MASK,
@@ -108,6 +120,7 @@ class LedgerStorage(Generic[M]):
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
         storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states, chance)
         await storage._changes.restore_limbo()
+        storage.id_marks = await IdMarks.load(disk, index, directory, storage._commits)
         storage._tombstones = Tombstones(
             index, storage._commits, storage._states, clock, int(settings.deleted_ledger_memory_s * 1000)
         )
@@ -161,6 +174,8 @@ class LedgerStorage(Generic[M]):
     compaction: Compaction
     ledger_quarantine: LedgerQuarantine
     """Ledgers that the metadata no longer names, and that are held all the same."""
+    id_marks: IdMarks
+    """The highest ledger ids ever held here, and the highest counters of ids ever read. Read it freely."""
 
     _commits: IndexCommits
     _changes: StateChanges
@@ -221,11 +236,13 @@ class LedgerStorage(Generic[M]):
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
         """A ledger that `load_ledger` found absent, or the one created meanwhile: compare its master key."""
         info = self._states.create(ledger, master_key)
+        self.id_marks.note((ledger,))
         self._bound_changed_states()
         return info
 
     def create_ledger_without_key(self, ledger: LedgerId) -> LedgerInfo:
         """As `create_ledger`, where limbo took the key. `restore_key`, or `adopt_key` by the metadata."""
+        self.id_marks.note((ledger,))
         return self._changes.create_without_key(ledger)
 
     def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
@@ -398,6 +415,11 @@ class LedgerStorage(Generic[M]):
             return False
         self.compaction.usages.note_deleted(ledger)
         self.stats.ledgers_deleted += 1
+        try:
+            await self.id_marks.cover()
+        except DiskFullError as error:
+            # The tombstone has the id, until it is forgotten: by then there has to be space for the record.
+            _log.warning("the highest ledger id is not noted beside the entry logs: %s", error)
         return True
 
     async def revive_copy(self, ledger: LedgerId, master_key: bytes) -> bool:
@@ -424,6 +446,7 @@ class LedgerStorage(Generic[M]):
         # What comes back under these ids must never be copied to a log with a lower number than their tombstones have:
         # a rebuild of the index reads the logs by number.
         self._logs.compacted.leave_log()
+        await self.id_marks.cover()
         return await self._tombstones.forget(ledgers)
 
     # ---- limbo, and keys that were lost: see `limbo` and `state_changes`
@@ -437,8 +460,18 @@ class LedgerStorage(Generic[M]):
         info = self._states.get(ledger)
         return info.limbo if info is not None else self._states.limbo.active and self._states.limbo.covers(ledger)
 
+    def id_report(self, ledger_known: bool | None) -> IdReport:
+        """What to tell clients of ledger ids."""
+        marks = self.id_marks
+        return IdReport(marks.short, marks.long, marks.seen, ledger_known)
+
+    async def keep_counters(self, seen: IdCounters) -> None:
+        """Durably: these counters of ids, or higher ones, were read. DiskFullError, StorageError, OSError."""
+        await self._flushes.exclusive(partial(self.id_marks.keep_seen, seen))
+
     async def enter_limbo(self, bounds: Sequence[LedgerId]) -> None:
         """Durably: ledgers up to the highest of `bounds` in each id space may have lost something here."""
+        self.id_marks.note(bounds)
         await self._flushes.exclusive(partial(self._changes.enter_limbo, bounds))
 
     async def end_limbo(self, ledger: LedgerId) -> None:

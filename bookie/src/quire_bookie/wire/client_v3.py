@@ -4,7 +4,7 @@
 among the requests in flight on one connection.
 """
 
-from quire_bookie.model import Buffer, EntryId, LedgerId
+from quire_bookie.model import Buffer, EntryId, IdCounters, IdReport, LedgerId
 from quire_bookie.wire.messages import (
     AddResponse,
     AuthResponse,
@@ -106,6 +106,16 @@ def bookie_info(transaction: int, requested: int) -> bytes:
     return frame(request)
 
 
+def id_marks(transaction: int, ledger: LedgerId | None = None) -> bytes:
+    """Ask for an `IdReport`, which bookies of other makes leave out; with `ledger` about that one too."""
+    request = _request(pb.GET_BOOKIE_INFO, transaction)
+    request.getBookieInfoRequest.requested = 0
+    request.getBookieInfoRequest.quireIdMarks = True
+    if ledger is not None:
+        request.getBookieInfoRequest.quireLedger = ledger
+    return frame(request)
+
+
 def list_entries(transaction: int, ledger: LedgerId) -> bytes:
     """Ask which entries of a ledger the bookie holds."""
     request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER, transaction)
@@ -125,6 +135,15 @@ def auth(transaction: int, plugin: str, payload: bytes) -> bytes:
     request = _request(pb.AUTH, transaction)
     request.authRequest.authPluginName, request.authRequest.payload = plugin, payload
     return frame(request)
+
+
+def _id_report(marks: pb.QuireIdMarks) -> IdReport:
+    return IdReport(
+        LedgerId(marks.highestShortLedger),
+        LedgerId(marks.highestLongLedger),
+        IdCounters(marks.epoch, marks.shortCounter, marks.longCounter),
+        marks.ledgerKnown if marks.HasField("ledgerKnown") else None,
+    )
 
 
 def response_of(message: pb.Response) -> Response:
@@ -161,6 +180,7 @@ def response_of(message: pb.Response) -> Response:
             info.totalDiskCapacity if info.HasField("totalDiskCapacity") else None,
             info.freeDiskSpace if info.HasField("freeDiskSpace") else None,
             transaction,
+            _id_report(info.quireIdMarks) if info.HasField("quireIdMarks") else None,
         )
     if operation == pb.GET_LIST_OF_ENTRIES_OF_LEDGER and message.HasField("getListOfEntriesOfLedgerResponse"):
         listing = message.getListOfEntriesOfLedgerResponse

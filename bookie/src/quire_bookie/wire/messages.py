@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunRow, run_of
+from quire_bookie.model import Buffer, EntryId, IdReport, LedgerId, Run, RunRow, run_of
 from quire_bookie.wire.status import Status, error_of
 
 __all__ = [
@@ -87,6 +87,8 @@ class AddRequest:
     transactions: list[int] | None = None
     short: bool = False
     arrived_s: float = field(default=0.0, compare=False)
+    compared: tuple[int, int] | None = field(default=None, compare=False)
+    """The server's note: as of which state of the ledger these are repetitions of what it holds."""
 
 
 @dataclass(slots=True)
@@ -208,10 +210,15 @@ class ForceRequest:
 
 @dataclass(slots=True)
 class BookieInfoRequest:
-    """Disk capacity; `requested` holds TOTAL_DISK_CAPACITY and FREE_DISK_SPACE bits."""
+    """Disk capacity; `requested` holds TOTAL_DISK_CAPACITY and FREE_DISK_SPACE bits.
+
+    `id_marks`, `ledger`: our extension, an `IdReport`, about this ledger too.
+    """
 
     origin: V3Origin
     requested: int
+    id_marks: bool = False
+    ledger: LedgerId | None = None
 
 
 @dataclass(slots=True)
@@ -315,12 +322,13 @@ class ReadLacResponse:
 
 @dataclass(slots=True)
 class BookieInfoResponse:
-    """Bytes over the ledger directories; None: not asked for."""
+    """Bytes over the ledger directories; None: not asked for. `ids`: also None from bookies of other makes."""
 
     status: Status
     total_bytes: int | None
     free_bytes: int | None
     transaction: int
+    ids: IdReport | None = None
 
 
 @dataclass(slots=True)

@@ -195,7 +195,9 @@ def _decode_list(message: pb.Request) -> Request:
 
 
 def _decode_info(message: pb.Request) -> Request:
-    return BookieInfoRequest(_origin(message), message.getBookieInfoRequest.requested)
+    asked = message.getBookieInfoRequest
+    ledger = LedgerId(asked.quireLedger) if asked.HasField("quireLedger") else None
+    return BookieInfoRequest(_origin(message), asked.requested, asked.quireIdMarks, ledger)
 
 
 def _decode_start_tls(message: pb.Request) -> StartTlsRequest:
@@ -307,6 +309,12 @@ def encode_info(info: BookieInfoResponse) -> bytes:
         body.totalDiskCapacity = info.total_bytes
     if info.free_bytes is not None:
         body.freeDiskSpace = info.free_bytes
+    if info.ids is not None:
+        marks, seen = body.quireIdMarks, info.ids.seen
+        marks.highestShortLedger, marks.highestLongLedger = info.ids.short, info.ids.long
+        marks.epoch, marks.shortCounter, marks.longCounter = seen.epoch, seen.short, seen.long
+        if info.ids.ledger_known is not None:
+            marks.ledgerKnown = info.ids.ledger_known
     return frame(answer)
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
 from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
-from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, IdCounters, IdReport, LedgerId, Run, RunBatch
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection
 from quire_bookie.server.ports import BatchDone, Done
@@ -97,6 +97,10 @@ class FakeStorage:
         self.revival_error: Exception | None = None
         self.flushes = 0
         self.flush_error: Exception | None = None
+
+    def id_report(self, ledger_known: bool | None) -> IdReport:
+        """The highest id; nothing of counters."""
+        return IdReport(max(self.infos, default=LedgerId(-1)), LedgerId(-1), IdCounters(), ledger_known)
 
     def cached_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
         """The state unless it is hidden."""

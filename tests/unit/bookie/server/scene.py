@@ -70,9 +70,10 @@ def adds(
     key: bytes = KEY,
     lac: int = NO_ENTRY,
     ledger: LedgerId = LEDGER,
+    payload: bytes = b"x",
 ) -> bytes:
     """Adds of V2 in one buffer."""
-    entries = [(entry_bytes(each, lac=lac, ledger=ledger),) for each in range(first, first + count)]
+    entries = [(entry_bytes(each, lac=lac, ledger=ledger, payload=payload),) for each in range(first, first + count)]
     return b"".join(client_codec.v2_adds(key, entries, recovery=recovery, high_priority=high_priority))
 
 

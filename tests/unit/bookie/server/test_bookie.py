@@ -1,9 +1,31 @@
 """The front of a bookie: each request gets to its room."""
 
-from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.wire import client_codec
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import NO_ENTRY, EntryId, IdCounters, IdReport, LedgerId
+from quire_bookie.wire import client_codec, client_v3
 from quire_bookie.wire.messages import BatchReadResponse, BookieInfoResponse, Status
-from tests.unit.bookie.server.scene import DIGEST, KEY, LEDGER, Scene, entry_bytes
+from tests.unit.bookie.server.scene import DIGEST, KEY, LEDGER, Scene, adds, entry_bytes
+
+
+async def test_bookie_info_tells_of_ledger_ids_where_that_is_asked_for(scene: Scene) -> None:
+    await scene.stored(adds(0))
+    report = IdReport(LEDGER, LedgerId(-1), IdCounters())
+    (answer,) = await scene.ask_v3(client_v3.id_marks(1))
+    assert answer == BookieInfoResponse(Status.OK, None, None, 1, report)
+    scene.storage.hidden.add(LEDGER)
+    scene.storage.limbo.add(LedgerId(500))
+    for ledger, known in ((LEDGER, True), (LedgerId(499), False), (LedgerId(500), True)):
+        (answer,) = await scene.ask_v3(client_v3.id_marks(2, ledger))
+        assert isinstance(answer, BookieInfoResponse) and answer.ids is not None
+        assert (answer.status, answer.ids.ledger_known) == (Status.OK, known)
+    scene.storage.infos[LEDGER].deleted = True
+    (answer,) = await scene.ask_v3(client_v3.id_marks(3, LEDGER))
+    assert isinstance(answer, BookieInfoResponse) and answer.ids is not None and answer.ids.ledger_known
+    (answer,) = await scene.ask_v3(client_v3.id_marks(4, LedgerId(-5)))
+    assert answer.status is Status.BAD_REQUEST
+    scene.storage.load_error = DamagedError("index", 0, "page")
+    (answer,) = await scene.ask_v3(client_v3.id_marks(5, LedgerId(77)))
+    assert answer.status is Status.IO_ERROR
 
 
 async def test_bookie_info_gives_what_was_asked_for(scene: Scene) -> None:

@@ -216,21 +216,43 @@ class ForceLedgerResponse(_message.Message):
     ledgerId: int
     def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., ledgerId: _Optional[int] = ...) -> None: ...
 
+class QuireIdMarks(_message.Message):
+    __slots__ = ("highestShortLedger", "highestLongLedger", "epoch", "shortCounter", "longCounter", "ledgerKnown")
+    HIGHESTSHORTLEDGER_FIELD_NUMBER: _ClassVar[int]
+    HIGHESTLONGLEDGER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHORTCOUNTER_FIELD_NUMBER: _ClassVar[int]
+    LONGCOUNTER_FIELD_NUMBER: _ClassVar[int]
+    LEDGERKNOWN_FIELD_NUMBER: _ClassVar[int]
+    highestShortLedger: int
+    highestLongLedger: int
+    epoch: int
+    shortCounter: int
+    longCounter: int
+    ledgerKnown: bool
+    def __init__(self, highestShortLedger: _Optional[int] = ..., highestLongLedger: _Optional[int] = ..., epoch: _Optional[int] = ..., shortCounter: _Optional[int] = ..., longCounter: _Optional[int] = ..., ledgerKnown: _Optional[bool] = ...) -> None: ...
+
 class GetBookieInfoRequest(_message.Message):
-    __slots__ = ("requested",)
+    __slots__ = ("requested", "quireIdMarks", "quireLedger")
     REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    QUIREIDMARKS_FIELD_NUMBER: _ClassVar[int]
+    QUIRELEDGER_FIELD_NUMBER: _ClassVar[int]
     requested: int
-    def __init__(self, requested: _Optional[int] = ...) -> None: ...
+    quireIdMarks: bool
+    quireLedger: int
+    def __init__(self, requested: _Optional[int] = ..., quireIdMarks: _Optional[bool] = ..., quireLedger: _Optional[int] = ...) -> None: ...
 
 class GetBookieInfoResponse(_message.Message):
-    __slots__ = ("status", "totalDiskCapacity", "freeDiskSpace")
+    __slots__ = ("status", "totalDiskCapacity", "freeDiskSpace", "quireIdMarks")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOTALDISKCAPACITY_FIELD_NUMBER: _ClassVar[int]
     FREEDISKSPACE_FIELD_NUMBER: _ClassVar[int]
+    QUIREIDMARKS_FIELD_NUMBER: _ClassVar[int]
     status: StatusCode
     totalDiskCapacity: int
     freeDiskSpace: int
-    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ...) -> None: ...
+    quireIdMarks: QuireIdMarks
+    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ..., quireIdMarks: _Optional[_Union[QuireIdMarks, _Mapping]] = ...) -> None: ...
 
 class GetListOfEntriesOfLedgerRequest(_message.Message):
     __slots__ = ("ledgerId",)

@@ -1,0 +1,118 @@
+"""Adds under ids that are held: a writer's repetitions are taken, the entries of another ledger never."""
+
+import pytest
+
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.wire.messages import AddResponse, Status
+from tests.unit.bookie.server.scene import LEDGER, Scene, adds, entry_bytes
+
+
+def held(scene: Scene) -> dict[int, bytes]:
+    return {entry: body for (ledger, entry), body in scene.storage.entries.items() if ledger == LEDGER}
+
+
+@pytest.fixture(params=["in memory", "on the disk"])
+def memory(request: pytest.FixtureRequest, scene: Scene) -> bool:
+    """Whether what is stored is found without a wait."""
+    return bool(request.param == "in memory")
+
+
+async def stored(scene: Scene, data: bytes, memory: bool) -> None:
+    await scene.stored(data)
+    if memory:
+        scene.storage.cached |= scene.storage.entries.keys()
+
+
+async def refused(scene: Scene, data: bytes, status: Status = Status.UNAUTHORIZED) -> None:
+    before, logged = held(scene), [each for each in scene.journal.appended if each[0] == "entries"]
+    await scene.handle(data)
+    await scene.turn()
+    assert set(scene.statuses()) == {status}
+    assert held(scene) == before
+    assert [each for each in scene.journal.appended if each[0] == "entries"] == logged
+
+
+async def test_a_repetition_is_taken_and_answered_after_its_own_sync(scene: Scene, memory: bool) -> None:
+    await stored(scene, adds(0, 4), memory)
+    await scene.handle(adds(1, 5))
+    await scene.turn()
+    assert scene.statuses() == []
+    scene.journal.settle()
+    assert scene.connection.responses() == [AddResponse(Status.OK, LEDGER, EntryId(1), 5)]
+    assert sorted(held(scene)) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+async def test_the_first_entry_of_another_ledger_is_refused_and_nothing_behind_it_is_taken(
+    scene: Scene, memory: bool, fenced: bool
+) -> None:
+    await stored(scene, adds(0, 3), memory)
+    scene.storage.infos[LEDGER].fenced = fenced
+    before = held(scene)
+    await scene.handle(adds(0, payload=b"foreign") + adds(3, payload=b"foreign"))
+    await scene.turn()
+    assert set(scene.statuses()) == {Status.UNAUTHORIZED, Status.FENCED}
+    assert held(scene) == before
+    assert scene.storage.infos[LEDGER].fenced and (("fence", LEDGER) in scene.journal.appended) is not fenced
+    assert scene.bookie.stats.adds_foreign == 1
+
+
+async def test_no_part_of_a_run_is_taken_that_is_foreign_in_one_place(scene: Scene, memory: bool) -> None:
+    await stored(scene, adds(0, 3), memory)
+    scene.storage.entries[LEDGER, EntryId(2)] = entry_bytes(2, payload=b"another")
+    await refused(scene, adds(0, 6))
+
+
+async def test_other_headers_make_another_ledger(scene: Scene, memory: bool) -> None:
+    """A writer sends again what it sent before, with the LAC of then."""
+    await stored(scene, adds(0), memory)
+    await refused(scene, adds(0, lac=5))
+
+
+async def test_a_gap_is_filled_only_where_an_add_was_refused_before(scene: Scene, memory: bool) -> None:
+    await stored(scene, adds(0) + adds(5), memory)
+    scene.storage.infos[LEDGER].refused_adds = True
+    await scene.handle(adds(3, 2))
+    await scene.turn()
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK]
+    scene.storage.infos[LEDGER].refused_adds = False
+    await refused(scene, adds(1, 2))
+
+
+async def test_what_is_damaged_cannot_be_compared(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await scene.stored(adds(0, 3))
+
+    async def damaged(*_: object) -> list[bytes]:
+        raise DamagedError("log", 7, "a flipped bit")
+
+    monkeypatch.setattr(scene.storage, "read_many", damaged)
+    await refused(scene, adds(0, 3), Status.IO_ERROR)
+
+
+async def test_the_first_entry_under_the_id_of_a_deleted_ledger_is_refused(scene: Scene) -> None:
+    await scene.stored(adds(0, 2))
+    info = scene.storage.infos[LEDGER]
+    info.deleted = info.fenced = True
+    await refused(scene, adds(0))
+    await refused(scene, adds(2), Status.FENCED)
+
+
+async def test_recovery_adds_replace_what_is_held(scene: Scene, memory: bool) -> None:
+    await stored(scene, adds(0, 3), memory)
+    await scene.handle(adds(1, lac=0, recovery=True))
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK]
+
+
+async def test_two_first_entries_in_one_turn_are_never_both_taken(scene: Scene) -> None:
+    await scene.stored(adds(0, ledger=LedgerId(77)))
+    scene.storage.infos[LEDGER] = type(scene.storage.infos[LedgerId(77)])(
+        LEDGER, scene.storage.infos[LedgerId(77)].master_key
+    )
+    await scene.handle(adds(0, payload=b"one") + adds(0, payload=b"two"))
+    await scene.turn()
+    scene.journal.settle()
+    assert scene.statuses() == [Status.UNAUTHORIZED, Status.OK] or scene.statuses() == []
+    assert held(scene) == {0: entry_bytes(0, payload=b"one")}
