@@ -5,6 +5,7 @@ without faults, where it must pass, and then under faults, seed after seed, unti
 """
 
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
+from tests.sim.broken.metadata_rules import METADATA_RULES
 from tests.sim.broken.operator_rules import OPERATOR_RULES
 from tests.sim.broken.reader_rules import READER_RULES
 from tests.sim.broken.recovery_rules import RECOVERY_RULES
@@ -12,6 +13,14 @@ from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.restore_rules import RESTORE_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
 
-VARIANTS = (*BOOKIE_RULES, *WRITER_RULES, *READER_RULES, *RECOVERY_RULES, *REPAIR_RULES, *RESTORE_RULES)
+VARIANTS = (
+    *BOOKIE_RULES,
+    *WRITER_RULES,
+    *READER_RULES,
+    *RECOVERY_RULES,
+    *REPAIR_RULES,
+    *RESTORE_RULES,
+    *METADATA_RULES,
+)
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Of scenarios that take long: run only with `--long`, or when `--only` names them."""

@@ -104,6 +104,7 @@ def _row(plan: "RepairPlan") -> dict[str, Any]:
         "nodes": len(plan.nodes),
         "commit": None if plan.last is None else plan.last.sequence,
         "lostCommits": None if plan.lost is None else list(plan.lost),
+        "doubtfulCommit": plan.doubtful,
         "whole": plan.whole or not plan.problem,
     }
 

@@ -57,6 +57,8 @@ class RepairPlan:
     last: Position | None = None
     highest_seen: int = 0
     """The highest number of a commit that any of the files proves to have been made."""
+    highest_logged: int = -1
+    """The same of the change log alone."""
     end_proved: bool = False
     """Two copies, or the log that a commit reaches last, say that `highest_seen` is the last commit."""
 
@@ -64,12 +66,24 @@ class RepairPlan:
     def lost(self) -> tuple[int, int] | None:
         """First and last number of the commits that are in no copy; None without any."""
         have = 0 if self.last is None else self.last.sequence
+        if self.doubtful is not None:
+            return None
         return (have + 1, self.highest_seen) if self.highest_seen > have else None
+
+    @property
+    def doubtful(self) -> int | None:
+        """A commit that only the damaged database names, just behind the end of an intact log.
+
+        A crash leaves it like that before the commit is answered. Only two damaged files could hide an answered one.
+        """
+        if self.last is None or self.highest_seen != self.last.sequence + 1 or self.highest_logged > self.last.sequence:
+            return None
+        return self.highest_seen
 
     @property
     def whole(self) -> bool:
         """Whether every answered commit is in `nodes`."""
-        return self.last is not None and self.lost is None and self.end_proved
+        return self.last is not None and self.lost is None and self.doubtful is None and self.end_proved
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +104,9 @@ def plan_repair(folder: Path) -> RepairPlan:
     if not plan.problem:
         return plan
     plan.store = look.seen.store if look.seen is not None else (log.store if log is not None else b"")
-    plan.highest_seen = max(
-        0 if look.seen is None else look.seen.last.sequence,
-        -1 if log is None or log.last is None else log.last.sequence,
-        -1 if log is None else log.seen_beyond,
-    )
+    if log is not None:
+        plan.highest_logged = max(-1 if log.last is None else log.last.sequence, log.seen_beyond)
+    plan.highest_seen = max(0 if look.seen is None else look.seen.last.sequence, plan.highest_logged)
     candidates = [*_from_log(log), *_from_database(folder, look, data or b"")]
     if candidates:
         best = max(candidates, key=lambda each: each.last.sequence)
@@ -238,6 +250,11 @@ def describe(plan: RepairPlan) -> list[str]:
     if plan.lost is not None:
         first, last = plan.lost
         lines.append(f"not rebuilt: commits {first} to {last} ({last - first + 1} answered commits) are in no file")
+    elif plan.doubtful is not None:
+        lines.append(
+            f"not rebuilt: commit {plan.doubtful}, which is in no intact file. A crash came before it was answered, "
+            "unless metadata.log was cut off as well"
+        )
     elif not plan.end_proved:
         lines.append(
             "not proved: that this was the last commit. metadata.log would say so, and is missing or damaged; where "
