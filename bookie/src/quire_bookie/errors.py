@@ -27,6 +27,7 @@ QuireError
    |- BookieReadOnlyError
    |- TooManyRequestsError   retry with back-off
    |- BookieUnavailableError no connection or no answer; retry on another replica
+   |  |- NoEntryListError    it answers no lists of entries; read the entries instead
    |- BookieIoError          EIO; try another replica
    |- BookieProtocolError    EBADREQ, EBADVERSION
    |- UnknownLedgerStateError  limbo: neither data nor "no such entry"
@@ -160,6 +161,10 @@ class TooManyRequestsError(LedgerError):
 
 class BookieUnavailableError(LedgerError):
     """No connection to the bookie, or no answer in time. An add may still have happened."""
+
+
+class NoEntryListError(BookieUnavailableError):
+    """The bookie left a request for a ledger's list of entries without an answer, as Java's DbLedgerStorage does."""
 
 
 class BookieIoError(LedgerError):

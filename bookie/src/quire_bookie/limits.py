@@ -169,6 +169,7 @@ LOST_BOOKIE_DELAY_S = 600  # a bookie that went away is given so long to come ba
 OPEN_LEDGER_GRACE_S = 30.0  # an open ledger that lacks a replica is left to its writer for so long
 OPEN_TAIL_PAUSE_S = 0.25  # between two looks at whether an open ledger is sent to a marked bookie again
 OPEN_TAIL_RETRY_S = 5.0  # between two attempts at an open ledger that grows; doubles for each at which it did not
+NO_ENTRY_LIST_S = 600.0  # a bookie that left a request for a list without an answer is asked for none so long
 AUDITOR_OPERATIONS_S = 1000.0  # asked of all bookies by checks in a second
 AUDITOR_CHECK_INTERVAL_S = 7 * 86_400.0  # between two checks of all ledgers
 AUDITOR_MARKS_AT_ONCE = 32  # writes to the metadata store that an audit has under way

@@ -2,7 +2,7 @@
 
 from quire_bookie.client.one_question import ask_once
 from quire_bookie.client.security import ClientSecurity
-from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, PeerProtocolError
+from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, NoEntryListError, PeerProtocolError
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import LedgerId
 from quire_bookie.wire import availability
@@ -18,14 +18,16 @@ async def ask_entries(
 ) -> Availability:
     """The ids held. NoSuchLedgerError, UnknownLedgerStateError (limbo), other LedgerErrors for refusals.
 
-    BookieUnavailableError within `timeout_s`: says nothing about the ledger.
+    Within `timeout_s` BookieUnavailableError, which says nothing about the ledger; NoEntryListError is that of a bookie
+    that leaves the request without an answer.
     """
     where = f"ledger {ledger} at the bookie at {address.host}:{address.port}"
     try:
         answer = await ask_once(address, v3_list_entries(_TRANSACTION, ledger), timeout_s, security)
-    except (OSError, TimeoutError, PeerProtocolError) as error:
-        reason = str(error) or "timed out"
-        raise BookieUnavailableError(f"{where}: its entries were not listed: {reason}") from error
+    except TimeoutError as error:
+        raise NoEntryListError(f"{where}: no list of its entries came within {timeout_s:g} s") from error
+    except (OSError, PeerProtocolError) as error:
+        raise BookieUnavailableError(f"{where}: its entries were not listed: {error}") from error
     if answer.status is not Status.OK:
         raise error_of(answer.status, where)
     if not isinstance(answer, ListEntriesResponse) or answer.availability is None:

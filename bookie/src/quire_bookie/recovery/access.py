@@ -14,7 +14,8 @@ from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import BookieUnavailableError, StartupError
+from quire_bookie.errors import BookieUnavailableError, NoEntryListError, StartupError
+from quire_bookie.limits import NO_ENTRY_LIST_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.drains import Drains
 from quire_bookie.metadata.initialise import read_instance_id
@@ -76,6 +77,7 @@ class ClusterAccess:
         self._hole_marks = HoleMarks(self.marks)
         self.security = security
         self._instance_id = instance_id
+        self._no_list_until_s: dict[BookieId, float] = {}
 
     @classmethod
     async def open(
@@ -133,11 +135,23 @@ class ClusterAccess:
         )
 
     async def entries_of(self, ledger: LedgerId, bookie: BookieId) -> Availability:
-        """The ids that a bookie holds of a ledger. LedgerError, see `ask_entries`."""
+        """Return the ids that a bookie holds of a ledger. LedgerError, see `ask_entries`.
+
+        A bookie that left one request without an answer is not asked again for NO_ENTRY_LIST_S: NoEntryListError.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._no_list_until_s.get(bookie, now_s):
+            raise NoEntryListError(f"bookie {bookie} answers no requests for lists of entries")
         address = self.registry.address_of(bookie)
         if address is None:
             raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its entries")
-        return await ask_entries(address, ledger, self.settings.list_timeout_s, self.security)
+        try:
+            found = await ask_entries(address, ledger, self.settings.list_timeout_s, self.security)
+        except NoEntryListError:
+            self._no_list_until_s[bookie] = asyncio.get_running_loop().time() + NO_ENTRY_LIST_S
+            raise
+        self._no_list_until_s.pop(bookie, None)
+        return found
 
     async def space_of(self, bookie: BookieId, timeout_s: float) -> BookieSpace:
         """The free and total bytes of a bookie. LedgerError, see `ask_space`."""

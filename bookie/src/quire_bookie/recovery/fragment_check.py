@@ -4,6 +4,9 @@ Per position of a fragment: the first and the last id it must have are read and 
 those between them if so configured; the middle is compared with the bookie's own list of entries. A bookie that is not
 registered is gone without being asked. An answer that never came, or that says nothing about the data (too many
 requests, a refused connection), is *unknown*: it never counts as missing.
+
+Java's DbLedgerStorage answers no request for a list. There the entries between the ends are read: all of them where an
+end is missing or damaged, or where the caller suspects the replica.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from quire_bookie.errors import (
     BookieProtocolError,
     DigestMismatchError,
     LedgerError,
+    NoEntryListError,
     NoSuchEntryError,
     NoSuchLedgerError,
     UnknownLedgerStateError,
@@ -77,11 +81,21 @@ class LedgerCheck:
         self._pace = pace
         self._share = access.settings.verified_share if verified_share is None else verified_share
         self._lists: dict[BookieId, Availability | LedgerError] = {}
+        self._suspected: Collection[BookieId] = ()
 
     async def check(
-        self, fragments: Iterable[Fragment], *, listed: Collection[BookieId] | None = None
+        self,
+        fragments: Iterable[Fragment],
+        *,
+        listed: Collection[BookieId] | None = None,
+        suspected: Collection[BookieId] = (),
     ) -> list[ReplicaReport]:
-        """All positions of all fragments. `listed`: whose lists of entries are compared (None: everybody's)."""
+        """Check all positions of all fragments.
+
+        `listed`: bookies whose lists of entries are compared (None: all). `suspected`: where such a bookie answers no
+        lists, every entry is read.
+        """
+        self._suspected = suspected if listed is None else listed
         reports = []
         for fragment in fragments:
             positions = range(len(fragment.ensemble))
@@ -101,11 +115,11 @@ class LedgerCheck:
         damaged = any(isinstance(error, (BookieIoError, DigestMismatchError)) for error in failures.values())
         missing = any(_is_missing(error) for error in failures.values())
         if damaged or missing or listed is None or bookie in listed:
-            return await self._compare(fragment, position, failures, damaged=damaged)
+            return await self._compare(fragment, position, failures, damaged=damaged, missing=missing)
         return judged(fragment, position, failures, ())
 
     async def _compare(
-        self, fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], *, damaged: bool
+        self, fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], *, damaged: bool, missing: bool
     ) -> ReplicaReport:
         """With the bookie's list, and all digests where one was wrong."""
         bookie = fragment.ensemble[position]
@@ -115,6 +129,12 @@ class LedgerCheck:
             return ReplicaReport(fragment, position, Health.LIMBO, whole, str(found))
         if isinstance(found, (NoSuchLedgerError, NoSuchEntryError)):
             return ReplicaReport(fragment, position, Health.LACKING, whole, str(found))
+        if isinstance(found, NoEntryListError):
+            if any(isinstance(error, NoSuchLedgerError) for error in failures.values()):
+                return ReplicaReport(fragment, position, Health.LACKING, whole, "it does not have the ledger")
+            if damaged or missing or bookie in self._suspected:
+                failures = failures | await self._read_rest(fragment, position, (), failures)
+            return judged(fragment, position, failures, ())
         if isinstance(found, BookieProtocolError) and not damaged:
             return judged(fragment, position, failures, ())  # it is too old to list entries: its ends must do
         if isinstance(found, LedgerError) and not isinstance(found, BookieIoError):

@@ -141,7 +141,7 @@ class LedgerRepair:
         handle = self._access.handle(ledger, metadata)
         check = LedgerCheck(self._access, handle, self._check_pace)
         # Everybody's list: what made one replica lack entries may have struck another as well.
-        reports = await check.check(closed_fragments(metadata))
+        reports = await check.check(closed_fragments(metadata), suspected=suspected)
         notes = await self._damage.read(ledger)
         suspected.update(note.bookie for note in notes)
         reports = await look_at_noted(check, with_limbo(reports), notes)

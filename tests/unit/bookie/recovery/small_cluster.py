@@ -127,12 +127,16 @@ class SmallCluster:
         return found
 
     async def check(
-        self, ledger: LedgerId = LEDGER, *, listed: frozenset[BookieId] | None = None
+        self,
+        ledger: LedgerId = LEDGER,
+        *,
+        listed: frozenset[BookieId] | None = None,
+        suspected: frozenset[BookieId] = frozenset(),
     ) -> list[ReplicaReport]:
-        """A look at a ledger."""
+        """Check a ledger."""
         metadata = (await self.access.nodes.read(ledger)).value
         check = LedgerCheck(self.access, self.access.handle(ledger, metadata), Pace(0))
-        return await check.check(closed_fragments(metadata), listed=listed)
+        return await check.check(closed_fragments(metadata), listed=listed, suspected=suspected)
 
     async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER, version: int = 0) -> Result:
         """A repair under the lock, with these bookies marked."""

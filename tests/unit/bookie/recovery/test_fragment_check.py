@@ -1,8 +1,17 @@
 """What a check says of replicas that are whole, gone, incomplete, in limbo or silent."""
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from quire_bookie.client.entry_list import ask_entries
+from quire_bookie.errors import NoEntryListError
+from quire_bookie.limits import NO_ENTRY_LIST_S
+from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.recovery import access
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.digest import Digest
@@ -112,3 +121,70 @@ def test_an_entry_with_a_wrong_digest_is_found_when_all_are_verified() -> None:
         assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((EntryId(3), EntryId(3)),))
 
     run(scenario, settings=replace(SETTINGS, verified_share=1.0))
+
+
+# ---- bookies that answer no lists, as Java's DbLedgerStorage
+def answer_no_lists(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> list[BookieAddress]:
+    """Leave requests for lists to these hosts without an answer; returns the addresses asked, as it grows."""
+    asked: list[BookieAddress] = []
+
+    async def silent(address: BookieAddress, ledger: LedgerId, timeout_s: float, *rest: Any) -> Any:
+        asked.append(address)
+        if address.host in hosts:
+            await asyncio.sleep(timeout_s)
+            raise NoEntryListError("no list")
+        return await ask_entries(address, ledger, timeout_s, *rest)
+
+    monkeypatch.setattr(access, "ask_entries", silent)
+    return asked
+
+
+def test_a_suspected_replica_without_a_list_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        answer_no_lists(monkeypatch, cluster.place(c).host)
+        await cluster.write({a: range(20), b: range(20), c: [*range(5), *range(9, 20)]}, last=19)
+        reports = {report.bookie: report for report in await cluster.check(suspected=frozenset({c}))}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((5, 8),))
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert reports[c].health is Health.WHOLE, "one that is not suspected is judged by its ends"
+
+    run(scenario)
+
+
+def test_a_replica_without_a_list_that_lacks_an_end_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        answer_no_lists(monkeypatch, cluster.place(c).host)
+        await cluster.write({a: range(20), b: range(20), c: [*range(5), *range(9, 15)]}, last=19)
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((5, 8), (15, 19)))
+
+    run(scenario)
+
+
+def test_a_replica_without_a_list_and_without_the_ledger_lacks_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        answer_no_lists(monkeypatch, cluster.place(c).host)
+        await cluster.write({a: range(20), b: range(20)}, last=19)
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((0, 19),))
+
+    run(scenario)
+
+
+def test_a_bookie_that_answers_no_lists_is_asked_once_and_later_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        host = cluster.place(c).host
+        asked = answer_no_lists(monkeypatch, host)
+        await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
+        for _ in range(3):
+            assert {report.health for report in await cluster.check()} == {Health.WHOLE}
+        assert [address.host for address in asked].count(host) == 1
+        await asyncio.sleep(NO_ENTRY_LIST_S)
+        await cluster.check()
+        assert [address.host for address in asked].count(host) == 2
+
+    run(scenario)
