@@ -18,14 +18,11 @@ from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
-from quire_broker.wire.entry import seal
-from quire_broker.wire.frames import FrameDecoder, MessageFrame, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.support.broker_wire import TOPIC, Wire, kind_of_next, received, stored
 from tests.support.roomy_disk import NEVER_FULL
-
-TOPIC = "persistent://public/default/owned"
 
 
 class Pair:
@@ -80,55 +77,6 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     await made.stop()
 
 
-class Wire:
-    """A client of frames on asyncio."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.decoder = FrameDecoder(1_000_000)
-        self.frames: list[pb.BaseCommand | MessageFrame] = []
-
-    @classmethod
-    async def open(cls, broker: RunningBroker) -> "Wire":
-        wire = cls(*await asyncio.open_connection("127.0.0.1", broker.port))
-        wire.send(pb.BaseCommand(type=2, connect=pb.CommandConnect(client_version="t", protocol_version=20)))
-        await wire.next()
-        return wire
-
-    def send(self, command: pb.BaseCommand) -> None:
-        self.writer.write(encode(command))
-
-    def publish(self, sequence_id: int) -> None:
-        metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
-        entry = seal(metadata, b"m%d" % sequence_id)
-        send = pb.CommandSend(producer_id=1, sequence_id=sequence_id)
-        command = pb.BaseCommand(type=6, send=send).SerializeToString()
-        head = (4 + len(command) + len(entry)).to_bytes(4, "big") + len(command).to_bytes(4, "big")
-        self.writer.write(head + command + entry)
-
-    async def next(self) -> pb.BaseCommand | MessageFrame:
-        while not self.frames:
-            data = await asyncio.wait_for(self.reader.read(65536), 20)
-            if not data:
-                raise EOFError
-            self.frames += self.decoder.feed(data)  # type: ignore[arg-type]
-        return self.frames.pop(0)
-
-    async def answer(self, command: pb.BaseCommand) -> pb.BaseCommand:
-        self.send(command)
-        frame = await self.next()
-        assert isinstance(frame, pb.BaseCommand)
-        return frame
-
-    async def lookup(self) -> pb.CommandLookupTopicResponse:
-        request = pb.CommandLookupTopic(topic=TOPIC, request_id=1)
-        return (await self.answer(pb.BaseCommand(type=23, lookup=request))).lookup_response
-
-    async def produce(self) -> pb.BaseCommand:
-        request = pb.CommandProducer(topic=TOPIC, producer_id=1, request_id=2, producer_name="p")
-        return await self.answer(pb.BaseCommand(type=5, producer=request))
-
-
 async def test_a_lookup_at_the_other_broker_redirects_to_the_owner(pair: Pair) -> None:
     first, second = pair.brokers
     owner, other = await Wire.open(first), await Wire.open(second)
@@ -170,32 +118,75 @@ async def test_generated_producer_names_differ_between_brokers(pair: Pair) -> No
     assert len(names) == 2
 
 
-async def test_after_a_lost_session_the_other_broker_takes_over_with_everything_acknowledged(pair: Pair) -> None:
+async def test_without_a_session_the_owner_serves_its_topics_until_the_next_owner_fences_them(pair: Pair) -> None:
     first, second = pair.brokers
     wire = await Wire.open(first)
     await wire.lookup()
     assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
-    for number in range(20):
-        wire.publish(number)
-    receipts = [await wire.next() for _ in range(20)]
-    assert all(isinstance(each, pb.BaseCommand) and each.type == Kind.SEND_RECEIPT for each in receipts)
-    pair.sessions[0].expire()
-    closed = await wire.next()
-    assert isinstance(closed, pb.BaseCommand)
-    assert closed.type == Kind.CLOSE_PRODUCER
+    await stored(wire, range(10))
+    pair.sessions[0].lose_session()
+    await stored(wire, range(10, 20))
+    back = await Wire.open(first)
+    assert (await back.lookup()).brokerServiceUrl == first.urls.native, "clients that come back are served"
+
     other = await Wire.open(second)
     owner = await other.lookup()
     assert (owner.response, owner.brokerServiceUrl) == (1, second.urls.native)
-    subscribe = pb.CommandSubscribe(
-        topic=TOPIC, subscription="s", subType=0, consumer_id=1, request_id=3, initialPosition=1
-    )
-    assert (await other.answer(pb.BaseCommand(type=4, subscribe=subscribe))).type == Kind.SUCCESS
-    other.send(pb.BaseCommand(type=11, flow=pb.CommandFlow(consumer_id=1, messagePermits=100)))
-    got = [await other.next() for _ in range(20)]
-    numbers = [int(bytes(each.entry).rsplit(b"m", 1)[1]) for each in got if isinstance(each, MessageFrame)]
-    assert numbers == list(range(20))
-    back = await (await Wire.open(first)).lookup()
-    assert (back.response, back.brokerServiceUrl) == (0, second.urls.native)
+    assert await received(other, 20) == list(range(20))
+    wire.publish(20)
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER, "it is fenced, and answers no receipt"
+    pair.sessions[0].renew_session()
+    while first.owners.held:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
+    theirs = await (await Wire.open(first)).lookup()
+    assert (theirs.response, theirs.brokerServiceUrl) == (0, second.urls.native)
+
+
+async def test_an_idle_topic_of_a_bundle_that_another_broker_took_is_closed_when_the_session_is_back(
+    pair: Pair,
+) -> None:
+    first, second = pair.brokers
+    wire = await Wire.open(first)
+    await wire.lookup()
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    pair.sessions[0].lose_session()
+    await (await Wire.open(second)).lookup()
+    pair.sessions[0].renew_session()
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER
+
+
+async def test_with_a_new_session_and_no_other_owner_nothing_is_closed(pair: Pair) -> None:
+    first, _ = pair.brokers
+    wire = await Wire.open(first)
+    await wire.lookup()
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    (topic,) = first.topics.loaded
+    pair.sessions[0].lose_session()
+    await stored(wire, range(10))
+    pair.sessions[0].renew_session()
+    while not all(first.owners.certain(bundle) for bundle in first.owners.held):  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
+    await stored(wire, range(10, 20))
+    assert first.topics.loaded == [topic]
+
+
+async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: Pair) -> None:
+    first, second = pair.brokers
+    wire = await Wire.open(first)
+    await wire.lookup()
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    pair.sessions[0].lose_session()
+    other = await Wire.open(second)
+    await other.lookup()
+    assert await received(other, 0) == []
+    for bundle in second.owners.held:
+        await second.unload_bundle(bundle)
+    pair.sessions[0].renew_session()
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER, "the list of ledgers is another one"
+    await (again := await Wire.open(first)).lookup()
+    while (await again.produce()).type != Kind.PRODUCER_SUCCESS:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
+    await stored(again, range(10))
 
 
 async def test_unloading_a_namespace_frees_its_bundles(pair: Pair) -> None:

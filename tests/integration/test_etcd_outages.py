@@ -1,6 +1,10 @@
-"""The metadata store restarted, and with three members its leader changed and killed, under writers on real bookies."""
+"""The metadata store restarted, stopped and killed, and with three members its leader changed, under writers on real
+bookies and under a broker.
+"""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -8,6 +12,14 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.client import LedgerClient
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.settings import MetadataSettings
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
+from quire_broker.topic.topics import TopicsSettings
+from tests.support.broker_wire import Wire, received, stored
 from tests.support.etcd_cluster import ClusterBookie, Metadata
 from tests.support.etcd_members import EtcdMembers
 from tests.support.etcd_server import EtcdServer
@@ -93,3 +105,64 @@ async def test_leaders_of_etcd_come_and_go_and_nothing_is_lost(tmp_path: Path) -
                 await load.check(other)
     finally:
         await asyncio.to_thread(members.close)
+
+
+@asynccontextmanager
+async def broker_on(etcd: EtcdServer) -> AsyncIterator[RunningBroker]:
+    """In this process, with a session of three seconds and ledgers that are full after 100 entries."""
+    metadata = await open_metadata_store(etcd.url, MetadataSettings(session_timeout_s=3.0, operation_timeout_s=2.0))
+    clock, chance = SystemClock(), SystemChance()
+    client = await LedgerClient.open(metadata, clock=clock, chance=chance)
+    ledger = ManagedLedgerSettings(ledger_entries_max=100, rollover_age_min_s=0.0)
+    settings = BrokerSettings(
+        listen="127.0.0.1", advertise="127.0.0.1", port=0, http_port=0, topics=TopicsSettings(ledger=ledger)
+    )
+    broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+        await client.close()
+        await metadata.close()
+
+
+async def session_lost(broker: RunningBroker, times: int) -> None:
+    """Wait until the broker's session was lost so often."""
+    async with asyncio.timeout(30):
+        while broker.metadata.stats.sessions_lost < times:  # type: ignore[attr-defined]  # noqa: ASYNC110 - etcd does it
+            await asyncio.sleep(0.05)
+
+
+async def certain_again(broker: RunningBroker) -> None:
+    """Wait until every bundle is the broker's beyond doubt."""
+    async with asyncio.timeout(60):
+        while not all(broker.owners.certain(bundle) for bundle in broker.owners.held):  # noqa: ASYNC110 - etcd does it
+            await asyncio.sleep(0.05)
+
+
+async def test_a_broker_serves_its_topics_while_etcd_is_away_and_after_it_is_back(
+    tmp_path: Path, etcd_server: EtcdServer
+) -> None:
+    async with bookies_on(tmp_path, etcd_server), broker_on(etcd_server) as broker:
+        wire = await Wire.open(broker)
+        await wire.lookup()
+        await wire.produce()
+        await stored(wire, range(150))
+        (topic,) = broker.topics.loaded
+        os.kill(etcd_server.pid, signal.SIGSTOP)
+        await session_lost(broker, 1)
+        await stored(wire, range(150, 450))
+        assert len(topic.ledger.ledgers) == 2, "the open ledger goes on beyond its bound"
+        os.kill(etcd_server.pid, signal.SIGCONT)  # it ends the lease: another one could take the bundles
+        await certain_again(broker)
+        await asyncio.to_thread(etcd_server.kill)
+        await session_lost(broker, 2)
+        await stored(wire, range(450, 600))
+        await asyncio.to_thread(etcd_server.start)  # it knows the lease still
+        await certain_again(broker)
+        await stored(wire, range(600, 700))
+        assert broker.topics.loaded == [topic], "no topic was closed"
+        reader = await Wire.open(broker)
+        await reader.lookup()
+        assert await received(reader, 700) == list(range(700))
+        assert len(topic.ledger.ledgers) > 2

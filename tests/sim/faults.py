@@ -17,6 +17,7 @@
     metadata forgets              it lists nothing
     metadata cut                  one host does not reach it
     lease, watch gap              a living process loses its lease, or misses events
+    lease away                    a client loses its lease, notices it late, and gets a new one seconds later
     clock                         the wall clock of a host jumps
 
 A host is asked for again when its turn comes: what cannot happen then, such as the crash of a bookie that is down, is
@@ -112,6 +113,8 @@ def drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
             value = chance.choice((0.004, 0.2, 1.0))
         case "metadata unknown" | "metadata late":
             value = chance.choice((0.0, 0.3, 0.9))
+        case "lease away":
+            who, value = chance.choice(cast.clients), chance.uniform(0.3, 12.0)
         case "lease" | "watch gap":
             who = chance.choice((*cast.bookies, *cast.clients))
         case "clock":
@@ -296,6 +299,9 @@ class Faults:
                 world.metadata.late_chance = step.value
             case "lease" if session is not None and not session.cut:
                 session.expire()
+            case "lease away" if session is not None and not session.cut:
+                session.lose_session(noticed_s=min(1.0, step.value / 2))
+                world.loop.call_later(step.value, session.renew_session)
             case "watch gap" if session is not None and not session.cut:
                 session.lose_events()
             case "clock":

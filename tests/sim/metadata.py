@@ -171,8 +171,26 @@ class SimMetadataStore:
 
     def expire(self) -> None:
         """Lose the lease while the process lives on, then get a new one."""
+        self.lose_session()
+        self.renew_session()
+
+    def lose_session(self, noticed_s: float = 0.0) -> None:
+        """The lease runs out while the process lives on and does not reach the server, until `renew_session`.
+
+        The process notices it so much later: others may have its nodes by then.
+        """
+        self.cut = True
         self._server.expire(self._session)
-        self._tell(SessionState.LOST)
+        if noticed_s:
+            asyncio.get_running_loop().call_later(noticed_s, self._tell, SessionState.LOST)
+        else:
+            self._tell(SessionState.LOST)
+
+    def renew_session(self) -> None:
+        """The server is reached again, and grants a new lease. Nothing for a process that died."""
+        self.reach()
+        if self._dead:
+            return
         self._server.sessions += 1
         self._session = self._server.sessions
         self._tell(SessionState.RENEWED)

@@ -41,6 +41,10 @@ DEDUPLICATION_PRODUCERS_MAX = 10_000  # brokerDeduplicationMaxNumberOfProducers
 DEDUPLICATION_IDLE_S = 360 * 60.0  # brokerDeduplicationProducerInactivityTimeoutMinutes
 DEDUPLICATION_REPLAY_ENTRIES = 500  # one read of the replay at load
 
+# Managed ledgers
+LEDGER_OVERGROWTH_MAX = 16  # times managedLedgerMaxSizePerLedgerMbytes, while no successor can be made
+LEDGER_ENTRIES_MAX = 1 << 31  # in that ledger
+
 # Ownership
 NAMESPACE_BUNDLES = 4  # defaultNumberOfNamespaceBundles
 DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as the cluster set-up makes it

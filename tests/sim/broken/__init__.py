@@ -7,6 +7,7 @@ without faults, where it must pass, and then under faults, seed after seed, unti
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
 from tests.sim.broken.operator_rules import OPERATOR_RULES
+from tests.sim.broken.ownership_rules import OWNERSHIP_RULES
 from tests.sim.broken.reader_rules import READER_RULES
 from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
@@ -21,6 +22,7 @@ VARIANTS = (
     *REPAIR_RULES,
     *RESTORE_RULES,
     *METADATA_RULES,
+    *OWNERSHIP_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Of scenarios that take long: run only with `--long`, or when `--only` names them."""

@@ -6,7 +6,9 @@ While a ledger is open, appends of one loop step become one submit. While none i
 successor, lets everything in flight end, closes the old ledger, puts both into the list by one compare-and-set and
 only then writes to the successor: an entry is never in a ledger that the list does not have. When the ledger failed
 instead, what its closed form holds is confirmed, everything behind goes to the successor in order. If no successor can
-be made in time the pending appends fail, the switch goes on.
+be made in time the pending appends fail, the switch goes on. While the metadata store is away a full ledger goes on, up
+to LEDGER_OVERGROWTH_MAX times its size. When another client fenced the ledger and the list is not provably ours,
+every append fails at once: the ledger is the next owner's to recover.
 
 Must never: confirm an entry out of order or before it is stored; submit to a ledger before the list has it.
 """
@@ -45,7 +47,15 @@ from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.node_codec import LedgerListNode
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.rollover import LedgerLoad, RollReason, may_roll, reason_to_roll
+from quire_broker.managed_ledger.rollover import (
+    LedgerLoad,
+    RollReason,
+    fitting,
+    is_filled,
+    is_overgrown,
+    may_roll,
+    reason_to_roll,
+)
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
@@ -173,6 +183,9 @@ class Appender:
     def _flush(self) -> None:
         self._flush_due = False
         while self._waiting and self.state is AppendState.OPEN:
+            if is_overgrown(self._load(), self._settings):
+                self._begin_switch(RollReason.SIZE)
+                break
             self._submit()
             self.roll_if_full()
         if self._waiting and self.state is AppendState.NO_LEDGER:
@@ -183,7 +196,9 @@ class Appender:
         assert writer is not None
         entries, dones = self._waiting, self._waiting_dones
         size_bytes = sizes(entries)
-        room = self._room(len(entries), size_bytes)
+        room = len(entries)
+        if is_filled(load := self._load(), room, size_bytes, self._settings) and self._may_roll():
+            room = fitting(load, (sizes([entry]) for entry in entries), self._settings)
         if room < len(entries):
             self._waiting, self._waiting_dones = entries[room:], dones[room:]
             entries, dones = entries[:room], dones[:room]
@@ -212,24 +227,8 @@ class Appender:
                 done(None, error)
         return len(fitting) < len(pairs)
 
-    def _room(self, count: int, size_bytes: int) -> int:
-        """How many of the waiting entries the ledger takes: the one that fills it is its last, if it can roll then."""
-        settings = self._settings
-        over_entries = self._submitted + count - settings.ledger_entries_max
-        over_bytes = self._submitted_bytes + size_bytes - settings.ledger_bytes_max
-        if over_entries <= 0 and over_bytes <= 0:
-            return count
-        full = LedgerLoad(settings.ledger_entries_max, 0, self._age_s())
-        if reason_to_roll(full, settings) is None or not self._may_roll():
-            return count
-        room = min(count, max(1, count - over_entries))
-        if over_bytes > 0:
-            left = settings.ledger_bytes_max - self._submitted_bytes
-            for index in range(room):
-                left -= sizes(self._waiting[index : index + 1])
-                if left <= 0:
-                    return index + 1
-        return room
+    def _load(self, *, degraded: bool = False) -> LedgerLoad:
+        return LedgerLoad(self._submitted, self._submitted_bytes, self._loop.time() - self._opened_s, degraded)
 
     def on_confirmed(self, writer: Writer, up_to: int) -> None:
         """Everything up to this entry of the writer's ledger is stored."""
@@ -285,7 +284,7 @@ class Appender:
         _log.warning("%s: ledger %d failed: %s", self._lists.name, writer.ledger_id, error)
         self._failure = error
         # One flapping bookie must not cost a new ledger each moment.
-        if self._age_s() >= _STEADY_S:
+        if self._load().age_s >= _STEADY_S:
             self._failure_backoff = self._new_backoff()
             self._pause_s = 0.0
         else:
@@ -342,9 +341,6 @@ class Appender:
             self._flush_due = True
             self._call_soon(self._flush)
 
-    def _age_s(self) -> float:
-        return self._loop.time() - self._opened_s
-
     def _may_roll(self) -> bool:
         if self._preparing or self._loop.time() < self._roll_not_before_s:
             return False
@@ -356,8 +352,7 @@ class Appender:
             return
         assert self.writer is not None
         degraded = self._reduced or self.writer.is_beyond_repair
-        load = LedgerLoad(self._submitted, self._submitted_bytes, self._age_s(), degraded)
-        reason = reason_to_roll(load, self._settings)
+        reason = reason_to_roll(self._load(degraded=degraded), self._settings)
         if reason is not None and self._may_roll():
             self._begin_switch(reason)
 
@@ -409,7 +404,7 @@ class Appender:
             except (MetadataError, LedgerError) as error:
                 _log.info("%s stays in its ledger: %s", self._lists.name, error)
                 self._roll_not_before_s = self._loop.time() + self._roll_backoff.grow()
-                if self._failure is None:
+                if self._failure is None and not is_overgrown(self._load(), self._settings):
                     self._resume()
                     return error
             else:
@@ -438,7 +433,8 @@ class Appender:
         """The successor of a healthy ledger; while that takes long, appends go on in the one that is open."""
         creating = self._background.spawn(self._maker.create(), f"new ledger of {self._lists.name}")
         await asyncio.wait({creating}, timeout=_PREPARE_S)
-        if not creating.done() and self.state is AppendState.SWITCHING and self._failure is None:
+        goes_on = self._failure is None and not is_overgrown(self._load(), self._settings)
+        if not creating.done() and self.state is AppendState.SWITCHING and goes_on:
             self._preparing = True
             self._resume()
         try:
@@ -466,7 +462,7 @@ class Appender:
             return self._tail_counts
         lost = isinstance(self._failure, LedgerFencedError)
         try:
-            counts = await self._maker.close(writer, self._new_backoff(), fenced=lost)
+            counts = await self._maker.close(writer, self._new_backoff(), fenced=lost, owned=self._lists.still_owned)
         except NoSuchLedgerError as error:
             raise ManagedLedgerFencedError(f"{self._lists.name}: ledger {writer.ledger_id} was deleted") from error
         ledgers = self._lists.ledgers

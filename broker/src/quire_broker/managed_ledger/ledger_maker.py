@@ -1,7 +1,7 @@
 """Creates and recovers the ledgers of one managed ledger: quorums, digest and custom metadata in one place."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from quire_bookie.errors import (
@@ -16,6 +16,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.rollover import Surroundings, may_roll
@@ -112,14 +113,21 @@ class LedgerMaker:
         await reader.close()
         return counts
 
-    async def close(self, writer: Writer, backoff: Backoff, *, fenced: bool) -> ClosedCounts:
-        """Close the ledger of `writer`, however long it takes; `fenced`: somebody else has closed it or will.
+    async def close(
+        self, writer: Writer, backoff: Backoff, *, fenced: bool, owned: Callable[[], Awaitable[bool]]
+    ) -> ClosedCounts:
+        """Close the ledger of `writer`, however long it takes; `fenced`: another client has closed it or will.
 
-        NoSuchLedgerError is the caller's: no retry heals it.
+        A fenced ledger is recovered only while `owned()`: auto-recovery may have fenced it, or the next owner.
+        ManagedLedgerFencedError when it is not ours, or the store does not answer; NoSuchLedgerError: no retry helps.
         """
         recover = fenced
         while True:
             try:
+                if fenced and not await self._proved(owned):
+                    raise ManagedLedgerFencedError(
+                        f"{self._name}: ledger {writer.ledger_id} was fenced by another client"
+                    )
                 if recover:
                     return await self.recover(writer.ledger_id)
                 metadata = await writer.close()
@@ -127,9 +135,19 @@ class LedgerMaker:
             except NoSuchLedgerError:
                 raise
             except (LedgerFencedError, LedgerClosedError, BadVersionError):
-                recover = True
+                recover = fenced = True
             except (MetadataError, LedgerError) as error:
                 self._availability.note(error)
                 # Closing needs only the metadata, recovery also the bookies: whichever comes back first helps.
                 recover = fenced or not recover
             await backoff.wait()
+
+    async def _proved(self, owned: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether the store says now that the managed ledger is ours."""
+        if not self._availability.now().metadata_reachable:
+            return False
+        try:
+            return await owned()
+        except MetadataError as error:
+            self._availability.note(error)
+            return False

@@ -182,6 +182,12 @@ class ManagedLedger:
         self._appender.refuse(error)
         self.fenced(error)
 
+    async def check_owner(self) -> None:
+        """Fence this handle when another owner wrote the list of ledgers since we did. Errors of the metadata store."""
+        usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED)
+        if usable and not await self._lists.still_owned():
+            self._lost_list(ManagedLedgerFencedError(f"{self.name} had another owner while the session was lost"))
+
     async def roll(self) -> None:
         """Change to a new ledger now, unless the present one is empty. Errors: nothing changed."""
         self._check_usable()

@@ -1,8 +1,10 @@
 """When a ledger is full. Pure: decides from numbers, performs nothing."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 
@@ -40,7 +42,7 @@ class Surroundings:
 
 
 def may_roll(around: Surroundings, settings: ManagedLedgerSettings) -> bool:
-    """Whether a successor could be made now. Otherwise the open ledger goes on, however full."""
+    """Whether a successor could be made now. Otherwise the open ledger goes on until it `is_overgrown`."""
     return around.metadata_reachable and around.writable_bookies >= settings.ensemble_size
 
 
@@ -63,3 +65,26 @@ def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollRea
     if load.age_s >= settings.rollover_age_max_s:
         return RollReason.AGE
     return None
+
+
+def is_filled(load: LedgerLoad, entries: int, size_bytes: int, settings: ManagedLedgerSettings) -> bool:
+    """Whether these entries bring the ledger beyond a bound, and the rules let it roll then."""
+    bound = settings.ledger_entries_max
+    if load.entries + entries <= bound and load.size_bytes + size_bytes <= settings.ledger_bytes_max:
+        return False
+    return reason_to_roll(replace(load, entries=bound), settings) is not None
+
+
+def fitting(load: LedgerLoad, sizes_bytes: Iterable[int], settings: ManagedLedgerSettings) -> int:
+    """How many of the entries of these sizes the ledger takes: the one that fills it is its last."""
+    entries, size_bytes, count = load.entries, load.size_bytes, 0
+    for size in sizes_bytes:
+        count, entries, size_bytes = count + 1, entries + 1, size_bytes + size
+        if entries >= settings.ledger_entries_max or size_bytes >= settings.ledger_bytes_max:
+            break
+    return count
+
+
+def is_overgrown(load: LedgerLoad, settings: ManagedLedgerSettings) -> bool:
+    """Whether the ledger takes nothing more although no successor can be made: appends wait, and then fail."""
+    return load.size_bytes >= settings.ledger_bytes_max * LEDGER_OVERGROWTH_MAX or load.entries >= LEDGER_ENTRIES_MAX

@@ -34,6 +34,6 @@ class Lookups:
         """The range text of the topic's bundle."""
         return (await self._owners.bundle_of(topic)).range
 
-    async def is_ours(self, topic: TopicName) -> bool:
-        """Whether this broker holds the topic's bundle. Takes nothing."""
-        return self._owners.holds(await self._owners.bundle_of(topic))
+    async def tenure(self, topic: TopicName) -> int:
+        """Of this broker's ownership of the topic's bundle, see `Owners.tenure`. Takes nothing."""
+        return self._owners.tenure(await self._owners.bundle_of(topic))

@@ -2,9 +2,16 @@
 
     /namespace/<t>/<ns>/<bundle>   {"nativeUrl", "httpUrl", "disabled", "advertisedListeners"}
 
-A bundle is ours only while our session made its node. When the session is lost every bundle is dropped at once
-(`on_lost` unloads its topics) before anything is taken again: the next owner fences the ledgers, so a late write
-of ours fails and is never acknowledged. Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
+A bundle is ours while our session has its node. When the session is lost, a bundle stays ours *in doubt*: its open
+topics are served, because the next owner fences their ledgers first and a late write of ours then fails. No topic is
+opened in it: that would fence the next owner.
+
+    certain   --LOST-->                          in doubt
+    in doubt  --CONNECTED-->                     certain
+    in doubt  --RENEWED, node free-->            certain    `on_retaken`: its topics ask whether they had another owner
+    in doubt  --RENEWED, another broker's node--> given up  `on_lost`: its topics are closed
+
+Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 """
 
 import asyncio
@@ -12,7 +19,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from quire_bookie.errors import BadVersionError, MetadataUnknownError, NodeMissingError
+from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
@@ -21,6 +28,7 @@ from quire_broker.topic.topic_names import NamespaceName, TopicName
 
 OWNERS = "/namespace"
 ATTEMPTS_MAX = 5
+CONFIRM_RETRY_S = 1.0
 log = logging.getLogger("quire.broker.ownership")
 
 
@@ -103,12 +111,23 @@ class Owners:
         self._urls = urls
         self._value = encode_json(_owner_data(urls))
         self._held: set[Bundle] = set()
+        self._doubted: set[Bundle] = set()
+        """Of `_held`, those whose node the session may have lost."""
+        self._interrupted: set[Bundle] = set()
+        """Of `_doubted`, those that another broker may have had meanwhile."""
+        self._tenures: dict[Bundle, int] = {}
+        """Of `_held`; see `tenure`."""
+        self._tenures_begun = 0
+        self._session_lost = False
+        self._doubts = asyncio.Event()
         self._leaving: set[Bundle] = set()
         self._taking: dict[Bundle, asyncio.Lock] = {}
         self._closed = False
         self._sessions_lost = 0
         self.on_lost: Callable[[Bundle], None] = lambda bundle: None
-        """Called, without waiting, for each bundle that a lost session took from us."""
+        """Called, without waiting, for each bundle that another broker took after our session was lost."""
+        self.on_retaken: Callable[[Bundle], None] = lambda bundle: None
+        """Called, without waiting, for each bundle that is ours again and may have had another owner meanwhile."""
         self._forget_session = metadata.on_session(self._session_changed)
 
     @property
@@ -118,7 +137,7 @@ class Owners:
 
     @property
     def held(self) -> frozenset[Bundle]:
-        """The bundles that are ours."""
+        """The bundles that are ours, those in doubt included."""
         return frozenset(self._held)
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
@@ -129,23 +148,35 @@ class Owners:
         return Bundle(topic.namespace, bundles.bundle_of(str(topic)))
 
     def holds(self, bundle: Bundle) -> bool:
-        """Whether the bundle is ours now."""
+        """Whether the bundle is ours, or was when the session was lost: its open topics are served."""
         return bundle in self._held
 
+    def certain(self, bundle: Bundle) -> bool:
+        """Whether the bundle is ours beyond doubt, so that topics of it may be opened."""
+        return bundle in self._held and bundle not in self._doubted
+
+    def tenure(self, bundle: Bundle) -> int:
+        """A number for the time in which no other broker had the bundle; 0 when it is not ours beyond doubt."""
+        return self._tenures[bundle] if self.certain(bundle) else 0
+
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
-        """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None."""
-        if bundle in self._held:
+        """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None.
+
+        While the session is lost a bundle in doubt is answered as ours, without asking the store.
+        """
+        if self.certain(bundle) or (self._session_lost and bundle in self._held):
             return Owner(self._urls, ours=True)
         lock = self._taking.setdefault(bundle, asyncio.Lock())
         async with lock:
             try:
                 for _ in range(ATTEMPTS_MAX):
-                    if bundle in self._held:
+                    if self.certain(bundle):
                         return Owner(self._urls, ours=True)
                     if bundle in self._leaving:
                         raise _unloading(bundle)
                     node = await self._metadata.get(bundle.key)
-                    if not take and (node is None or self._left_behind(node)):
+                    free = node is None or self._left_behind(node)
+                    if free and not take and bundle not in self._held:
                         return None
                     owner = await self._take(bundle, node)
                     if owner is not None:
@@ -160,6 +191,7 @@ class Owners:
             raise ServiceNotReadyError("this broker is shutting down")
         if node is not None and not node.owned:
             if not self._left_behind(node):
+                self._give_up(bundle)
                 return self._foreign(bundle, node)
             try:
                 await self._metadata.delete(bundle.key, expected=node.version)
@@ -173,8 +205,28 @@ class Owners:
                 return None  # the next attempt reads back whose it is
         if losses != self._sessions_lost:
             return None
+        if bundle not in self._held or bundle in self._interrupted:
+            self._tenures_begun += 1
+            self._tenures[bundle] = self._tenures_begun
         self._held.add(bundle)
+        self._doubted.discard(bundle)
+        if bundle in self._interrupted:
+            self._interrupted.discard(bundle)
+            self.on_retaken(bundle)
         return Owner(self._urls, ours=True)
+
+    def _forget(self, bundle: Bundle) -> bool:
+        """The bundle is not ours from here on; False when it was not before."""
+        held = bundle in self._held
+        for bundles in (self._held, self._doubted, self._interrupted):
+            bundles.discard(bundle)
+        self._tenures.pop(bundle, None)
+        return held
+
+    def _give_up(self, bundle: Bundle) -> None:
+        if self._forget(bundle):
+            log.warning("%s/%s has another owner since the session was lost", bundle.namespace, bundle.range)
+            self.on_lost(bundle)
 
     def _left_behind(self, node: Node) -> bool:
         """Whether it has our own urls under an older session: it is of a previous run of this broker, which is dead."""
@@ -194,9 +246,8 @@ class Owners:
 
         The node stays until `release`, so that nobody takes the bundle while its topics are being unloaded.
         """
-        if bundle not in self._held:
+        if not self._forget(bundle):
             return False
-        self._held.discard(bundle)
         self._leaving.add(bundle)
         return True
 
@@ -205,8 +256,10 @@ class Owners:
         if bundle not in self._leaving:
             return
         try:
-            await self._metadata.delete(bundle.key)
-        except NodeMissingError:
+            node = await self._metadata.get(bundle.key)
+            if node is not None and node.owned:  # else it is the node of the next owner
+                await self._metadata.delete(bundle.key, expected=node.version)
+        except (BadVersionError, NodeMissingError):
             log.info("the node of %s/%s was gone already", bundle.namespace, bundle.range)
         finally:
             self._leaving.discard(bundle)
@@ -219,13 +272,34 @@ class Owners:
             self.leave(bundle)
             await self.release(bundle)
 
+    async def run(self, retry_s: float = CONFIRM_RETRY_S) -> None:
+        """Take the bundles in doubt again after each loss of the session, or give them up, until cancelled."""
+        while True:
+            await self._doubts.wait()
+            self._doubts.clear()
+            for bundle in sorted(self._doubted, key=lambda one: one.key):
+                if bundle not in self._doubted:
+                    continue  # a lookup was faster
+                try:
+                    await self.owner_of(bundle)
+                except (MetadataError, ServiceNotReadyError) as error:
+                    log.warning("cannot confirm %s/%s yet: %s", bundle.namespace, bundle.range, error)
+            if self._doubted and not self._session_lost:
+                self._doubts.set()
+                await asyncio.sleep(retry_s)
+
     def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
+        self._session_lost = state is SessionState.LOST
+        if state is SessionState.LOST:
+            self._sessions_lost += 1
+            self._doubted |= self._held
+            if self._held:
+                log.warning("the metadata session is lost: the open topics of %d bundles are served", len(self._held))
             return
-        self._sessions_lost += 1
-        lost, self._held = self._held, set()
-        self._leaving.clear()  # their topics are being unloaded already; the nodes went with the session
-        if lost:
-            log.warning("the metadata session was lost: %d bundles are given up", len(lost))
-        for bundle in lost:
-            self.on_lost(bundle)
+        if state is SessionState.RENEWED:
+            self._sessions_lost += 1
+            self._doubted |= self._held
+            self._interrupted |= self._held
+            self._leaving.clear()  # their topics are being unloaded already; the nodes went with the session
+        if self._doubted:
+            self._doubts.set()

@@ -25,7 +25,7 @@ from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Listener
 from quire_broker.ownership.lookup import Lookups
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
 from quire_broker.schemas.registry import SchemaRegistry
@@ -40,6 +40,7 @@ from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.session import Session
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
+from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics, TopicsSettings
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class RunningBroker:
         await initialise_cluster(self.policies, self.urls)
         self.owners = Owners(self.metadata, self.policies, self.urls)
         self.owners.on_lost = self._bundle_lost
+        self.owners.on_retaken = self._bundle_retaken
         self._registration = Registration(self.metadata, self.broker_id, self.urls, __version__, self.clock)
         await self._registration.register()
         instance = await self._registration.instance_number()
@@ -160,7 +162,7 @@ class RunningBroker:
             Tier(settings.tier, os.environ),  # where the credentials for buckets are
         )
         lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
-        self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.is_ours)
+        self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.tenure)
         quotas = BacklogQuotaCheck(self.topics, self.policies, settings.backlog_quotas, self.clock)
         self.parts = BrokerParts(
             settings=settings.session,
@@ -178,6 +180,7 @@ class RunningBroker:
             authorization=self.authorization,
         )
         self.background.start(self._registration.run(), "registration")
+        self.background.start(self.owners.run(), "bundles in doubt")
         self.background.start(self._tick(), "tick")
         self.background.start(Expiry(self.topics, self.policies, self.clock).run(), "expiry of messages")
         self.background.start(quotas.run(), "backlog quotas")
@@ -232,6 +235,20 @@ class RunningBroker:
     def _bundle_lost(self, bundle: Bundle) -> None:
         self.background.start(self._unload_topics(bundle), f"unload {bundle.namespace}/{bundle.range}")
 
+    def _bundle_retaken(self, bundle: Bundle) -> None:
+        self.background.start(self._check_topics(bundle), f"owners of {bundle.namespace}/{bundle.range}")
+
+    async def _check_topics(self, bundle: Bundle) -> None:
+        """Close the topics of a bundle that another broker opened meanwhile: an idle ledger does not notice it."""
+        for topic in await self._topics_of(bundle):
+            while self.owners.certain(bundle) and not topic.closing:
+                try:
+                    await topic.ledger.check_owner()
+                    break
+                except MetadataError as error:
+                    log.info("cannot check the owner of %s yet: %s", topic.name, error)
+                    await asyncio.sleep(CONFIRM_RETRY_S)
+
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close the topics of a bundle and give the bundle up."""
         self.owners.leave(bundle)
@@ -241,16 +258,20 @@ class RunningBroker:
             await self.owners.release(bundle)
 
     async def _unload_topics(self, bundle: Bundle) -> None:
-        going = []
+        await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self._topics_of(bundle)))
+
+    async def _topics_of(self, bundle: Bundle) -> list[Topic]:
+        """The loaded topics of a bundle, and while the store is away perhaps others of its namespace."""
+        found = []
         for topic in self.topics.loaded:
             try:
                 of_bundle = await self.owners.bundle_of(topic.name) == bundle
             except QuireError:
-                # The store is away, which is how bundles are lost: better one topic too many than one that stays.
+                # Better one topic too many than one that stays.
                 of_bundle = topic.name.namespace == bundle.namespace
             if of_bundle:
-                going.append(topic.name)
-        await asyncio.gather(*(self.topics.unload(name) for name in going))
+                found.append(topic)
+        return found
 
     async def _tick(self) -> None:
         while True:

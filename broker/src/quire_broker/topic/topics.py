@@ -1,7 +1,7 @@
 """The topics that this broker has loaded: each is loaded once, kept until it is unloaded, and found by name.
 
 Concurrent loads of one topic are one load. Whether a missing topic may be made is decided here; that a topic is ours
-is the caller's to have made sure (`owned`). Nothing is deleted for being idle.
+is the caller's to have made sure (`tenure`). Nothing is deleted for being idle.
 """
 
 import asyncio
@@ -80,14 +80,15 @@ class Topics:
         settings: TopicsSettings,
         background: Background,
         clock: WallClock,
-        owned: Callable[[TopicName], Awaitable[bool]],
+        tenure: Callable[[TopicName], Awaitable[int]],
     ) -> None:
+        """`tenure`: of our ownership of a topic; see `Owners.tenure`."""
         self._factory = factory
         self._policies = policies
         self._settings = settings
         self._background = background
         self._clock = clock
-        self._owned = owned
+        self._tenure = tenure
         self._loaded: dict[TopicName, Topic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
@@ -146,7 +147,8 @@ class Topics:
         policies = await self._policies.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
-        if not await self._owned(name):
+        tenure = await self._tenure(name)
+        if not tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         create = create and (may_create or await self._may_create(name, policies))
         settings = ledger_settings(self._settings.ledger, policies)
@@ -160,7 +162,7 @@ class Topics:
         try:
             await topic.load()
             await self._take_subscriptions(topic)
-            if not await self._owned(name):
+            if await self._tenure(name) != tenure:
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
             usable = True
         finally:

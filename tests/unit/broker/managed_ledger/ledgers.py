@@ -237,6 +237,7 @@ class FakeClient:
     def __init__(self, world: FakeBookies) -> None:
         self.world = world
         self.writers: list[FakeWriter] = []
+        self.recoveries = 0
         self.listeners: list[Callable[[], None]] = []
 
     @property
@@ -293,6 +294,7 @@ class FakeClient:
         await asyncio.sleep(0)
         self.world.check_metadata()
         found = self.world.ledger(ledger)
+        self.recoveries += recover
         if recover and found.metadata.state is not LedgerState.CLOSED:
             if not self.world.writable:
                 raise BookieUnavailableError("no bookie answers")

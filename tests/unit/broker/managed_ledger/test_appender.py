@@ -119,24 +119,6 @@ def test_an_idle_ledger_rolls_at_its_maximum_age_once() -> None:
     run(scenario, rollover_age_max_s=3600.0)
 
 
-def test_while_the_metadata_is_away_appends_go_on_and_the_roll_waits() -> None:
-    async def scenario(world: World) -> None:
-        ledger = await world.process().open()
-        await append(ledger, *numbered(5))
-        world.away(True)
-        await append(ledger, *numbered(30, 5))
-        assert len(ledger.ledgers) == 1, "the open ledger goes on, over its bound"
-        await asyncio.sleep(20)
-        await append(ledger, *numbered(5, 35))
-        world.away(False)
-        await asyncio.sleep(30)
-        await append(ledger, *numbered(5, 40))
-        assert [record.entries for record in ledger.ledgers] == [40, 5]
-        assert await everything(ledger) == numbered(45)
-
-    run(scenario, ledger_entries_max=10)
-
-
 def test_a_roll_waits_until_a_whole_ensemble_is_writable() -> None:
     async def scenario(world: World) -> None:
         process = world.process()

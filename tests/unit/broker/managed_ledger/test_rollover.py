@@ -2,7 +2,17 @@
 
 import pytest
 
-from quire_broker.managed_ledger.rollover import LedgerLoad, RollReason, Surroundings, may_roll, reason_to_roll
+from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
+from quire_broker.managed_ledger.rollover import (
+    LedgerLoad,
+    RollReason,
+    Surroundings,
+    fitting,
+    is_filled,
+    is_overgrown,
+    may_roll,
+    reason_to_roll,
+)
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 SETTINGS = ManagedLedgerSettings(
@@ -36,3 +46,45 @@ def test_a_minimum_age_of_zero_holds_nothing_back() -> None:
 @pytest.mark.parametrize(("reachable", "writable", "expected"), [(True, 3, True), (False, 3, False), (True, 2, False)])
 def test_a_roll_needs_the_metadata_and_a_whole_ensemble(reachable: bool, writable: int, expected: bool) -> None:
     assert may_roll(Surroundings(reachable, writable), SETTINGS) is expected
+
+
+@pytest.mark.parametrize(
+    ("load", "entries", "size_bytes", "expected"),
+    [
+        (LedgerLoad(50, 0, 61), 50, 1000, False),
+        (LedgerLoad(50, 0, 61), 51, 0, True),
+        (LedgerLoad(0, 500, 61), 1, 501, True),
+        (LedgerLoad(50, 0, 59), 51, 0, False),
+    ],
+)
+def test_entries_fill_a_ledger_beyond_a_bound_once_it_may_roll(
+    load: LedgerLoad, entries: int, size_bytes: int, expected: bool
+) -> None:
+    assert is_filled(load, entries, size_bytes, SETTINGS) is expected
+
+
+@pytest.mark.parametrize(
+    ("load", "sizes_bytes", "expected"),
+    [
+        (LedgerLoad(98, 0, 61), [1, 1, 1, 1], 2),
+        (LedgerLoad(0, 900, 61), [50, 50, 50], 2),
+        (LedgerLoad(200, 2000, 61), [1, 1], 1),
+        (LedgerLoad(0, 0, 61), [1, 1], 2),
+    ],
+)
+def test_the_entry_that_fills_a_ledger_is_the_last_that_fits(
+    load: LedgerLoad, sizes_bytes: list[int], expected: int
+) -> None:
+    assert fitting(load, sizes_bytes, SETTINGS) == expected
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (LedgerLoad(10**6, 1000 * LEDGER_OVERGROWTH_MAX - 1, 9999), False),
+        (LedgerLoad(1, 1000 * LEDGER_OVERGROWTH_MAX, 0), True),
+        (LedgerLoad(LEDGER_ENTRIES_MAX, 1, 0), True),
+    ],
+)
+def test_a_ledger_without_a_successor_grows_to_a_bound(load: LedgerLoad, expected: bool) -> None:
+    assert is_overgrown(load, SETTINGS) is expected

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 
 from quire_bookie.errors import NodeMissingError
+from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
@@ -64,17 +66,112 @@ async def test_many_lookups_of_one_bundle_take_it_once(server: SimMetadata) -> N
     assert server.version(KEY) == 0
 
 
-async def test_a_lost_session_gives_every_bundle_up_at_once(server: SimMetadata) -> None:
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  no event tells; the loop is idle soon
+            await asyncio.sleep(0)
+
+
+class Doubts:
+    """What a broker hears about its bundles while `run` runs."""
+
+    def __init__(self, mine: Owners) -> None:
+        self.lost: list[Bundle] = []
+        self.retaken: list[Bundle] = []
+        mine.on_lost, mine.on_retaken = self.lost.append, self.retaken.append
+        self._running = asyncio.create_task(mine.run(retry_s=0.0))
+
+    def stop(self) -> None:
+        self._running.cancel()
+
+
+async def test_a_bundle_stays_ours_in_doubt_while_the_session_is_lost(server: SimMetadata) -> None:
     session, mine = owners(server, A)
-    lost: list[Bundle] = []
-    mine.on_lost = lost.append
+    heard = Doubts(mine)
+    await mine.owner_of(BUNDLE)
+    before = mine.tenure(BUNDLE)
+    server.away = True
+    session._tell(SessionState.LOST)
+    assert (mine.holds(BUNDLE), mine.certain(BUNDLE)) == (True, False)
+    owner = await mine.owner_of(BUNDLE)
+    assert owner is not None
+    assert owner.ours, "clients that come back are served"
+    server.away = False
+    session._tell(SessionState.CONNECTED)
+    await until(lambda: mine.certain(BUNDLE))
+    assert (heard.lost, heard.retaken) == ([], []), "the lease never ended"
+    assert mine.tenure(BUNDLE) == before
+    heard.stop()
+
+
+async def test_a_free_bundle_is_taken_again_after_a_lost_session_and_its_topics_are_checked(
+    server: SimMetadata,
+) -> None:
+    session, mine = owners(server, A)
+    heard = Doubts(mine)
+    await mine.owner_of(BUNDLE)
+    before = mine.tenure(BUNDLE)
+    session.expire()
+    assert (mine.holds(BUNDLE), mine.tenure(BUNDLE)) == (True, 0)
+    await until(lambda: mine.certain(BUNDLE))
+    assert mine.tenure(BUNDLE) > before > 0, "a topic that was being opened meanwhile is opened again"
+    assert server.nodes[KEY].session == session._session
+    assert (heard.lost, heard.retaken) == ([], [BUNDLE])
+    heard.stop()
+
+
+async def test_a_lookup_takes_a_doubted_bundle_again_at_once(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
     await mine.owner_of(BUNDLE)
     session.expire()
-    assert lost == [BUNDLE]
-    assert not mine.holds(BUNDLE)
-    again = await mine.owner_of(BUNDLE)
+    again = await mine.owner_of(BUNDLE, take=False)
     assert again is not None
     assert again.ours
+    assert mine.certain(BUNDLE)
+
+
+async def test_a_bundle_that_another_broker_took_meanwhile_is_given_up(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    heard = Doubts(mine)
+    await mine.owner_of(BUNDLE)
+    server.expire(session._session)
+    session._tell(SessionState.LOST)
+    _, other = owners(server, B)
+    await other.owner_of(BUNDLE)
+    assert mine.holds(BUNDLE)
+    session.expire()
+    await until(lambda: heard.lost == [BUNDLE])
+    assert (mine.holds(BUNDLE), heard.retaken) == (False, [])
+    theirs = await mine.owner_of(BUNDLE)
+    assert theirs is not None
+    assert theirs.urls == B
+    heard.stop()
+
+
+async def test_confirming_goes_on_until_the_store_answers(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    heard = Doubts(mine)
+    await mine.owner_of(BUNDLE)
+    server.away = True
+    session.expire()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not mine.certain(BUNDLE)
+    server.away = False
+    await until(lambda: mine.certain(BUNDLE))
+    heard.stop()
+
+
+async def test_a_bundle_in_doubt_is_not_released_from_its_next_owner(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    await mine.owner_of(BUNDLE)
+    server.expire(session._session)
+    session._tell(SessionState.LOST)
+    _, other = owners(server, B)
+    await other.owner_of(BUNDLE)
+    assert mine.leave(BUNDLE)
+    await mine.release(BUNDLE)
+    assert KEY in server.nodes
 
 
 async def test_the_node_of_a_dead_run_of_the_same_broker_is_replaced(server: SimMetadata) -> None:

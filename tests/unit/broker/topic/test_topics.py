@@ -16,6 +16,7 @@ from quire_broker.errors import (
     TopicNotFoundError,
     TopicTerminatedError,
 )
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.policies import PolicyStore
@@ -442,11 +443,17 @@ def test_a_topic_that_failed_is_not_loaded_beside_its_own_unload() -> None:
         await topic.subscription("s", create=True)
         thief = world.process()
         await thief.open(TOPIC.ledger_name)
+        refused: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+
+        def ask_at_once(_: ManagedLedgerFencedError) -> None:
+            task = asyncio.create_task(broker.topics.get(TOPIC))
+            task.add_done_callback(lambda done: refused.set_exception(done.exception() or AssertionError("loaded")))
+
+        assert topic.closing is False
+        topic.ledger.on_fenced = ask_at_once
         topic.publish(producer, [send(1)])
-        while topic.closing is False:  # noqa: ASYNC110  virtual time
-            await asyncio.sleep(0)
         with pytest.raises(ServiceNotReadyError):
-            await broker.topics.get(TOPIC)
+            await refused
         await broker.background.drain()
         assert topic.subscriptions == {}
         assert (await broker.topics.get(TOPIC)) is not topic

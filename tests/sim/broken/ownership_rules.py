@@ -1,0 +1,53 @@
+"""Rules of brokers that take a bundle from each other, each left out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from quire_bookie.errors import BadVersionError
+from quire_bookie.metadata.store import Operation
+from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.ledger_maker import ClosedCounts, LedgerMaker
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.stored_node import StoredNode
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _opened_without_recovery() -> tuple[Any, ...]:
+    async def broken(self: LedgerMaker, ledger_id: int) -> ClosedCounts:
+        reader = await self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=False)
+        counts = ClosedCounts(reader.last_add_confirmed + 1, reader.length)
+        await reader.close()
+        return counts
+
+    return (replaced(LedgerMaker, "recover", broken),)
+
+
+def _list_written_without_compare() -> tuple[Any, ...]:
+    proper: Callable[..., Any] = StoredNode.write
+
+    async def broken(self: StoredNode, value: bytes, also: Sequence[Operation] = ()) -> None:
+        while True:
+            try:
+                await proper(self, value, also)
+                return
+            except BadVersionError:
+                await self.load()
+
+    async def owned(*_: object) -> bool:
+        return True
+
+    return (replaced(StoredNode, "write", broken), replaced(LedgerMaker, "_proved", owned))
+
+
+def _retaken_without_a_look() -> tuple[Any, ...]:
+    async def broken(self: ManagedLedger) -> None:
+        """Another owner may have been there."""
+
+    return (replaced(ManagedLedger, "check_owner", broken),)
+
+
+OWNERSHIP_RULES = (
+    Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
+    Variant("the old owner opens again without compare", "ownership", 6, _list_written_without_compare),
+    Variant("a bundle taken again without a look at its ledgers", "ownership", 15, _retaken_without_a_look),
+)

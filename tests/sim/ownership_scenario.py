@@ -1,0 +1,220 @@
+"""Brokers that take one bundle from each other while the old owner still writes, because it lost its metadata session.
+
+Each broker runs production's `Owners` and managed ledgers. One that loses its session goes on writing to its open
+ledger; another broker takes the bundle meanwhile, or none does, and the bundle comes back. Bookies crash and the store
+goes away. At the end the log holds every acknowledged append once, each owner's entries stand together, and the cursor
+skipped nothing. An owner beyond doubt sees the whole log at any time.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire_bookie.errors import QuireError
+from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
+from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
+from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.topic.topic_names import NamespaceName
+from tests.sim.faults import disturb
+from tests.sim.history import HistoryError, LogHistory
+from tests.sim.loop import SimLoop
+from tests.sim.topic_scenario import NAME, Owner, check, open_cursor, produce
+from tests.sim.world import SimChance, SimClient, World
+
+BUNDLE = Bundle(NamespaceName("public", "default"), "0x00000000_0xffffffff")
+CURSOR = "subscription"
+FAULTS = {
+    "lease away": 8,
+    "lease": 2,
+    "metadata away": 2,
+    "metadata unknown": 1,
+    "metadata late": 1,
+    "crash": 2,
+    "kill": 1,
+    "start": 4,
+    "cut": 2,
+    "heal": 4,
+    "break": 1,
+    "strand": 2,
+    "stalls": 1,
+    "slow disk": 1,
+}
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the brokers of a run have in common."""
+
+    world: World
+    settings: ManagedLedgerSettings
+    history: LogHistory
+    terms: int = 0
+    broker_of: dict[int, str] = field(default_factory=dict)
+    """By term, which the payloads begin with."""
+
+
+class Broker:
+    """A broker as far as ownership and managed ledgers go. `serve` is its life."""
+
+    def __init__(self, shared: Shared, host: str, client: SimClient) -> None:
+        self.client = client
+        self.ledger: ManagedLedger | None = None
+        self._shared, self._world, self._host = shared, shared.world, host
+        self._closing: set[asyncio.Task[None]] = set()
+        self._looking = 0
+        self._writes = self._world.chance.choice((0.1, 0.6, 0.9, 1.0))
+        clock, chance = self._world.clock_of(host), SimChance(self._world.chance.randrange(1 << 30))
+        self.factory = ManagedLedgerFactory(client.ledgers, client.session, shared.settings, clock, chance)
+        urls = BrokerUrls(f"pulsar://{host}:6650", f"http://{host}:8080")
+        self.owners = Owners(client.session, PolicyStore(client.session, "sim"), urls)
+        self.owners.on_lost = lambda _: self._start(self._close())
+        self.owners.on_retaken = lambda _: self._start(self._look())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._world.on(self.client, work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close(self) -> None:
+        ledger, self.ledger = self.ledger, None
+        if ledger is not None:
+            await ledger.close()
+
+    async def _look(self) -> None:
+        self._looking += 1
+        while self.ledger is not None and self.owners.certain(BUNDLE):
+            try:
+                await self.ledger.check_owner()
+                break
+            except QuireError:
+                await asyncio.sleep(0.5)
+        self._looking -= 1
+
+    async def serve(self, end_s: float) -> None:
+        """Take the bundle when it is free, write or only read, and now and then give it up."""
+        running = asyncio.get_running_loop().create_task(self.owners.run())
+        chance = self._world.chance
+        while self._world.loop.time() < end_s:
+            try:
+                await self._term(end_s)
+            except QuireError as error:
+                self._world.loop.note(f"{self._host}: {error}")
+            await asyncio.sleep(chance.uniform(0.05, chance.choice((0.2, 3.0))))
+        running.cancel()
+        await self._close()
+
+    async def _term(self, end_s: float) -> None:
+        world, chance = self._world, self._world.chance
+        owner = await self.owners.owner_of(BUNDLE)
+        if owner is None or not owner.ours or not await self._opened():
+            return
+        assert self.ledger is not None
+        self._shared.terms += 1
+        term = self._shared.terms
+        self._shared.broker_of[term] = self._host
+        ledger, until_s = self.ledger, min(end_s, world.loop.time() + chance.uniform(0.3, 5.0))
+        work = [self._consume(ledger, until_s)]
+        if chance.random() < self._writes:
+            as_owner = Owner(self.client, self.factory, ledger)
+            work.append(produce(world, as_owner, self._shared.history, term, until_s))
+        await asyncio.gather(*work)
+        self._check_view(ledger)
+        if ledger.state is ManagedLedgerState.FENCED:
+            await self._close()
+        elif chance.random() < 0.6 and self.owners.leave(BUNDLE):
+            await self._close()
+            await self.owners.release(BUNDLE)
+
+    async def _opened(self) -> bool:
+        """Open the ledger as the broker's topics do: only when the bundle is ours beyond doubt, before and after."""
+        if self.ledger is not None and self.ledger.state is ManagedLedgerState.OPEN:
+            return True
+        tenure = self.owners.tenure(BUNDLE)
+        if not tenure:
+            return False
+        ledger = await self.factory.open(NAME)
+        if self.owners.tenure(BUNDLE) != tenure:
+            await ledger.close()
+            return False
+        self.ledger = ledger
+        return True
+
+    async def _consume(self, ledger: ManagedLedger, end_s: float) -> None:
+        """Read in order, acknowledge most of it."""
+        world, history = self._world, self._shared.history
+        try:
+            cursor: Cursor = await open_cursor(ledger, CURSOR, history)
+            while world.loop.time() < end_s and ledger.state is ManagedLedgerState.OPEN:
+                entries = await cursor.read(entries_max=20, bytes_max=1 << 20)
+                for entry in entries:
+                    history.on_seen(bytes(entry.data), entry.position)
+                chosen = [entry for entry in entries if world.chance.random() < 0.8]
+                history.cursors[CURSOR].consumed |= {bytes(entry.data) for entry in chosen}
+                cursor.acknowledge([entry.position for entry in chosen])
+                await asyncio.sleep(world.chance.uniform(0.05, 0.5))
+        except QuireError as error:
+            world.loop.note(f"{self._host} consumes no more: {error}")
+
+    def _check_view(self, ledger: ManagedLedger) -> None:
+        """An owner beyond doubt sees everything that was ever acknowledged. One that was cut off cannot know."""
+        acknowledged, sure = self._shared.history.acknowledged, self.owners.certain(BUNDLE) and not self._looking
+        if not sure or self.client.session.cut or ledger.state is not ManagedLedgerState.OPEN:
+            return
+        newest = max(acknowledged.values(), default=(-1, -1))
+        if ledger.last_confirmed < newest:
+            raise HistoryError(f"{self._host} owns the log and ends at {ledger.last_confirmed}, before {newest}")
+
+
+def check_terms(shared: Shared) -> None:
+    """The entries of an owner stand together: those of two are never mixed, within a ledger or across them."""
+    found = sorted((position, int(payload.split(b"-")[0])) for payload, position in shared.history.seen.items())
+    ledgers: dict[int, set[str]] = {}
+    highest = 0
+    for (ledger_id, _), term in found:
+        ledgers.setdefault(ledger_id, set()).add(shared.broker_of[term])
+        if term < highest:
+            raise HistoryError(f"an entry of term {term} stands behind one of term {highest}")
+        highest = term
+    for ledger_id, brokers in ledgers.items():
+        if len(brokers) > 1:
+            raise HistoryError(f"ledger {ledger_id} has entries of {sorted(brokers)}")
+
+
+async def run(loop: SimLoop, seed: int) -> LogHistory:
+    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    world = World(loop, seed)
+    await world.start_bookies(3)
+    history = LogHistory(trims=world.chance.random() < 0.3)
+    kept = 0 if history.trims else UNLIMITED
+    settings = ManagedLedgerSettings(
+        ledger_entries_max=world.chance.choice((15, 300, 5000)),
+        rollover_age_min_s=0.0,
+        retention_s=kept,
+        retention_bytes=kept,
+        trim_interval_s=3.0,
+        tick_interval_s=0.3,
+    )
+    shared = Shared(world, settings, history)
+    hosts = [f"owner{number}" for number in range(world.chance.choice((2, 2, 3)))]
+    brokers: list[Broker] = []
+    for host in hosts:
+        client = await world.start_client(host)
+
+        async def build(host: str = host, client: SimClient = client) -> Broker:
+            return Broker(shared, host, client)
+
+        brokers.append(await world.on(client, build()))
+    seconds = world.chance.uniform(15.0, 40.0)
+    end_s = loop.time() + seconds + 15.0
+    work = [world.on(broker.client, broker.serve(end_s)) for broker in brokers]
+    await disturb(world, hosts, seconds, down_max=1, kinds=FAULTS, surely=("lease away",))
+    await asyncio.sleep(max(0.0, end_s - loop.time()) + 20.0)
+    await asyncio.gather(*work)
+    for broker in brokers:
+        world.kill_client(broker.client)
+    await check(world, history, settings)
+    check_terms(shared)
+    return history
