@@ -7,7 +7,8 @@ from dataclasses import replace
 from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
-from quire_bookie.model import LedgerId
+from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieState
 from quire_bookie.server.read_only import ReadOnlyReason, set_stopped_read_only
 from quire_bookie.storage.settings import StorageSettings
@@ -40,6 +41,10 @@ async def _world(*sizes_bytes: int, **changes: object) -> BookieWorld:
     for folder, size in zip(FOLDERS, sizes_bytes, strict=True):
         await world.disk.make_dirs(folder)
         world.disk.mount(folder, size)
+    for ledger in range(1, 10):  # a full disk collects what the cluster does not have
+        segments = (Segment(EntryId(0), (BookieId("b"),)),)
+        value = encode_ledger_metadata(LedgerMetadata(1, 1, 1, segments))
+        world.metadata.write(layout.ledger_path(LedgerId(ledger)), value, None)
     await world.start()
     return world
 

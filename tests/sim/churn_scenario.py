@@ -5,7 +5,7 @@ fill up and are freed. Whatever was confirmed is found by a recovering opener on
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from quire_bookie.client import LedgerReader
 from quire_bookie.errors import QuireError
@@ -80,19 +80,27 @@ async def _run(loop: SimLoop, seed: int, kinds: Mapping[str, int], surely: tuple
     histories: list[LedgerHistory] = []
     for _ in range(ROUNDS):
         written: dict[LedgerId, LedgerHistory] = {}
-        writers = [asyncio.ensure_future(_write_one(world, writing, written)) for _ in range(LEDGERS_PER_ROUND)]
+        writers = [asyncio.ensure_future(write_one(world, writing, written)) for _ in range(LEDGERS_PER_ROUND)]
         seconds = world.chance.uniform(0.3, 4.0)
         await disturb(world, ("writer",), seconds, down_max=2, kinds=kinds, surely=surely)
         await asyncio.gather(*writers)
         for ledger, history in written.items():
-            await _recover(world, opening, ledger, history)
+            await recover(world, opening, ledger, history)
             history.check()
         histories += written.values()
     return histories
 
 
-async def _write_one(world: World, client: SimClient, written: dict[LedgerId, LedgerHistory]) -> None:
-    e, w, a = world.chance.choice(QUORUMS)
+async def write_one(
+    world: World,
+    client: SimClient,
+    written: dict[LedgerId, LedgerHistory],
+    *,
+    quorums: Sequence[tuple[int, int, int]] = QUORUMS,
+    runs: Sequence[int] = (3, 40, 80),
+) -> None:
+    """A new ledger with one of these numbers of runs of five entries, as far as the cluster takes them."""
+    e, w, a = world.chance.choice(quorums)
     try:
         writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
     except QuireError:
@@ -100,7 +108,7 @@ async def _write_one(world: World, client: SimClient, written: dict[LedgerId, Le
     history = written[writer.ledger_id] = LedgerHistory()
     listener = _Listener(history)
     writer.listener = listener
-    for count in range(world.chance.choice((3, 40, 80))):
+    for count in range(world.chance.choice(runs)):
         payloads = [b"%d/%d:" % (count, each) + bytes(world.chance.choice((0, 90, 900))) for each in range(5)]
         if listener.stopped:
             return
@@ -112,7 +120,9 @@ async def _write_one(world: World, client: SimClient, written: dict[LedgerId, Le
         await asyncio.sleep(world.chance.uniform(0.0, 0.02))
 
 
-async def _recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory) -> None:
+async def recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory) -> None:
+    """Take a ledger over, as often as it needs, and read all of it."""
+
     async def attempt() -> LedgerReader:
         return await world.on(client, client.ledgers.open_ledger(ledger, recover=True))
 

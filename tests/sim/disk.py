@@ -293,6 +293,16 @@ class SimDisk:
             raise SimCrashError(path)
         self._durable_names[path] = inode
 
+    async def allocate(self, path: str, size: int) -> None:
+        """A file of that size with a durable name; a crash in the middle leaves it or nothing."""
+        await self.pause()
+        self.reserve(size, path)
+        died = self.step("create", path)
+        if not died or self._chance.random() < 0.5:
+            self._names[path] = self._durable_names[path] = _Inode(bytearray(size), bytearray(size))
+        if died:
+            raise SimCrashError(path)
+
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """Open a preallocated file for durable submissions, or for such that are durable after `close`."""
         await self.pause()

@@ -11,6 +11,7 @@
     stalls, delay                 single packets, or all of them, take longer
     slow disk, full disk, full mount,
     sync error, write error       of one bookie; a mount is a file system of its own below its folder
+    filled                        as full disk, and what fills it stays
     metadata away, slow, unknown, late
                                   nobody reaches the store; it takes long; its answers and requests get lost; what timed
                                   out is done later
@@ -105,7 +106,7 @@ def drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
             value = chance.choice((0.002, 0.002, 0.05, 0.4))
         case "slow disk":
             value = chance.choice((0.0005, 0.005, 0.05, 0.5))
-        case "full disk" | "full mount":
+        case "full disk" | "full mount" | "filled":
             value = float(chance.choice((0, 2_000, 40_000)))
         case "metadata away" | "metadata forgets":
             value = chance.uniform(0.1, 4.0)
@@ -160,6 +161,7 @@ class Faults:
             "kill",
             "stop",
             "full disk",
+            "filled",
             "full mount",
             "slow disk",
             "sync error",
@@ -193,6 +195,10 @@ class Faults:
                 used = place.disk._used_bytes()
                 place.disk.capacity_bytes = used + int(step.value)
                 world.loop.call_later(3.0, _free, world, step.who)
+            case "filled":
+                if step.who not in world.stay_full:  # what takes the reserve too leaves a disk that nothing can do with
+                    world.stay_full.add(step.who)
+                    place.disk.capacity_bytes = place.disk._used_bytes() + int(step.value)
             case "full mount":
                 for mount in place.disk._mounts:
                     place.disk.mount(mount, place.disk._used_bytes(mount) + int(step.value))
@@ -345,7 +351,7 @@ class Faults:
 
 def _free(world: World, host: str) -> None:
     place = world.bookies.get(host)
-    if place is not None:
+    if place is not None and host not in world.stay_full:
         place.disk.capacity_bytes = ROOMY_BYTES
         for mount in place.disk._mounts:
             place.disk.mount(mount, ROOMY_BYTES)

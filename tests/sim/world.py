@@ -107,6 +107,8 @@ class World:
         """By host: settings in which a bookie differs from the others."""
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
+        self.stay_full: set[str] = set()
+        """Hosts whose disk another program filled to stay."""
         self._clients = 0
 
     def clock_of(self, host: str) -> SimClock:

@@ -41,6 +41,19 @@ CHANGED_LEDGER_STATES_MAX = 25_000  # not in the index yet; a flush begins at so
 OPEN_LOGS_MAX = 256  # file handles kept for reads
 DISK_RESERVED_BYTES = 64 * MIB  # kept free so that a full disk can be recovered from
 DISK_COMPACTION_RESERVED_BYTES = 16 * MIB  # what compaction leaves of it: the index still has to commit deletions
+INDEX_RESERVE_BYTES = (
+    4 * MIB
+)  # beside half of the index cache: the write-ahead log is at most that, and opening writes it out
+JOURNAL_RESERVE_BYTES = 1 * MIB  # beside a short journal file: the mark, and names
+METADATA_RESERVE_FILES = 8  # of the embedded metadata store, for commits on a full disk
+METADATA_RESERVE_FILE_BYTES = 1 * MIB
+METADATA_COMMIT_BYTES = 1 * MIB  # left free before a commit of it
+SMALL_WRITE_CACHE_BYTES = 24 * MIB  # on a small disk no less than this
+SMALL_FILE_BYTES = 16 * MIB  # the same of journal files and entry logs
+SMALL_RESERVED_BYTES = 8 * MIB
+SMALL_INDEX_CACHE_BYTES = 8 * MIB
+DISK_FULL_COLLECTION_S = 30.0  # between two garbage collections while the disk is full
+DISK_FULL_SEAL_BYTES_MIN = 64 * KIB  # an entry log with that much is sealed on a full disk, so that it can go
 DISK_USAGE_THRESHOLD = 0.95
 DISK_USAGE_WARN_THRESHOLD = 0.90  # of a ledger folder: almost full
 DISK_USAGE_LOW_WATERMARK = 0.90

@@ -189,7 +189,9 @@ class RunningStandalone:
 
     async def _start_bookie(self, index: int) -> RunningBookie:
         port = self.settings.bookie_port + index if self.settings.bookie_port else 0
-        settings = replace(self.settings.bookie, data_dir=f"{self.settings.data}/bookie-{index}", port=port)
+        settings = replace(self.settings.bookie, data_dir=f"{self.settings.data}/bookie-{index}", port=port,
+            shares_disk_with=self.settings.bookies,
+        )  # fmt: skip
         return await start_bookie(
             settings, metadata=self.metadata, disk=self._disk, clock=self._clock, chance=self._chance
         )

@@ -4,13 +4,17 @@ import asyncio
 from typing import Any
 from unittest import mock
 
+from quire_bookie.env.disk import Disk
+from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.model import LedgerId, Run, RunBatch
+from quire_bookie.server import process
 from quire_bookie.server.adds import Adds
 from quire_bookie.server.collection_doubts import CollectionDoubts
 from quire_bookie.server.fences import Fences
 from quire_bookie.server.garbage_collection import GarbageCollection
 from quire_bookie.server.ports import JournalPort
 from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.settings import BookieSettings
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -87,10 +91,18 @@ def _doubt_counts() -> tuple[Any, ...]:
     )
 
 
+def _no_reserve() -> tuple[Any, ...]:
+    async def none(settings: BookieSettings, disk: Disk) -> SpaceReserves:
+        return SpaceReserves()
+
+    return (replaced(process, "open_reserves", none),)
+
+
 BOOKIE_RULES = (
     Variant("ack before sync", "duel", 1, _ack_before_sync),
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
     Variant("quarantine skipped", "collection", 1, _quarantine_skipped),
     Variant("quarantine time counts while in doubt", "collection", 2, _doubt_counts),
+    Variant("no reserve on a full disk", "filled", 0, _no_reserve),
 )

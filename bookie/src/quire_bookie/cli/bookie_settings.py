@@ -107,6 +107,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
     """The settings of `quire bookie start`."""
     return replace(
         storage_settings(config),
+        fit_disk=True,
         data_dir=abspath(config.data),
         listen=config.listen,
         port=config.port,

@@ -122,6 +122,10 @@ class Disk(Protocol):
         """Make a file of `size` zeros, all written (not merely allocated) and durable, and its name too."""
         ...
 
+    async def allocate(self, path: str, size: int) -> None:
+        """Make a file that takes `size` bytes of the file system, durably; what it contains does not count."""
+        ...
+
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """Open an existing preallocated file for durable submissions.
 

@@ -128,6 +128,20 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
         raise
 
 
+def _allocate(path: str, size: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            os.posix_fallocate(fd, 0, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _sync_dir(os.path.dirname(path))
+    except OSError:
+        os.unlink(path)
+        raise
+
+
 def _replace_file(path: str, content: bytes) -> None:
     temporary = f"{path}.new"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -339,6 +353,10 @@ class LocalDisk:
             with contextlib.suppress(_Abandoned, OSError, DiskFullError):
                 await making
             raise
+
+    async def allocate(self, path: str, size: int) -> None:
+        """Make a file that takes `size` bytes, durably. Nothing is left on an error."""
+        await self._pool.run(path, _allocate, path, size)
 
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
         """Open an existing preallocated file for durable submissions, in the way that was chosen."""

@@ -171,16 +171,16 @@ class JournalFiles:
         else:
             await self._disk.remove(path)
 
-    async def take_spare(self, *, short: bool = False) -> tuple[str, int]:
+    async def take_spare(self, *, short: bool = False, reserved_bytes: int | None = None) -> tuple[str, int]:
         """A complete file that nothing needs, and its bytes; makes one where none is left, perhaps a `short` one.
 
-        DiskFullError when there is no space.
+        `reserved_bytes`: what a new file leaves free; None: as the settings say. DiskFullError when there is no space.
         """
         if self._spares:
             self.recycled += 1
             return self._spares.pop(), self._settings.file_bytes
         size = self._settings.short_file_bytes if short else self._settings.file_bytes
-        await self._check_space(size)
+        await self._check_space(size, self._settings.reserved_bytes if reserved_bytes is None else reserved_bytes)
         path = self.path_of(self._next_number)
         self._next_number += 1
         unfinished = f"{path}.new"
@@ -194,14 +194,22 @@ class JournalFiles:
         self.created += 1
         return path, size
 
-    async def _check_space(self, size: int) -> None:
+    async def _check_space(self, size: int, reserved_bytes: int) -> None:
         usage = await self._disk.usage(self._directory)
-        needed = size + self._settings.reserved_bytes
-        if usage.free_bytes < needed:
+        if usage.free_bytes < size + reserved_bytes:
             raise DiskFullError(
                 f"{self._directory}: {usage.free_bytes} bytes free; a new journal file of {size} "
-                f"must leave {self._settings.reserved_bytes} for flushes"
+                f"must leave {reserved_bytes} for flushes"
             )
+
+    async def drop_spares(self) -> None:
+        """Give the space of the spare files back to the file system, but for one that the witness names."""
+        spares = [path for path in self._spares if path != self._prepared]
+        self._spares = [path for path in self._spares if path == self._prepared]
+        for path in spares:
+            await self._disk.remove(path)
+        if spares:
+            await self._disk.sync_dir(self._directory)
 
     async def put_back(self, path: str, size: int) -> None:
         """A spare that was taken and not used."""

@@ -17,6 +17,7 @@ from functools import partial
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk, JournalFile
+from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.errors import DiskFullError, JournalDamagedError, JournalPoisonedError, StorageError
 from quire_bookie.journal.files import JournalFiles, number_of
 from quire_bookie.journal.format import DATA_START, FileHeader, JournalPosition, Mark
@@ -81,6 +82,8 @@ class Journal:
         self._witness_timer: asyncio.TimerHandle | None = None
         self.on_poison: Callable[[BaseException], None] | None = None
         """Called once, after every pending `done`, with the JournalPoisonedError."""
+        self.reserves = SpaceReserves()
+        """What a full disk keeps for the files that fences and recovery need."""
         self.on_full: Callable[[DiskFullError], None] | None = None
         """Called when the next file cannot be made. The present file still takes what fits."""
 
@@ -137,7 +140,7 @@ class Journal:
         self._writer.continue_at(end)
         await self._open_witness()
         if not await self._reuse_empty(end):
-            await self._prepare(short=True)
+            await self._prepare(short=True, urgent=True)
             if self._writer.has_prepared:
                 opened: asyncio.Future[BaseException | None] = self._loop.create_future()
                 # Whoever starts it may be cancelled meanwhile.
@@ -326,14 +329,16 @@ class Journal:
                     await self._retired.pop().close()
                 wanted = self._ahead or self._writer.waits_for_file
                 if wanted and not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
-                    await self._prepare()
+                    # What waits once the disk is full was let in on purpose: fences, and adds of recovery.
+                    await self._prepare(urgent=self._writer.waits_for_file and self._writer.full is not None)
         except Exception as error:  # noqa: BLE001 - a task's root: whatever it was, there is no next file
             self._writer.poison(error)
 
-    async def _prepare(self, *, short: bool = False) -> None:
+    async def _prepare(self, *, short: bool = False, urgent: bool = False) -> None:
+        """Have the next file. `urgent`: out of the reserve where there is no space."""
         try:
             async with self._files_lock:
-                path, size = await self._files.take_spare(short=short)
+                path, size = await self._take_spare(short=short, urgent=urgent)
                 file = await self._open_spare(path, size)
             self._prepared = (self._writer.position.generation + 1, number_of(path))
             if not await self._store_witness():
@@ -353,6 +358,23 @@ class Journal:
             if self._writer.full is not None:
                 log.info("%s: there is space for journal files again", self._directory)
             self._writer.prepared(file, size)
+
+    async def _take_spare(self, *, short: bool, urgent: bool) -> tuple[str, int]:
+        try:
+            return await self._files.take_spare(short=short)
+        except DiskFullError:
+            if not urgent:
+                raise
+
+        async def take() -> tuple[str, int]:
+            return await self._files.take_spare(short=True, reserved_bytes=0)
+
+        return await self.reserves.retry(self._disk, f"{self._directory}/next", take)
+
+    async def drop_spares(self) -> None:
+        """Give the space of files that are kept for recycling back to the file system."""
+        async with self._files_lock:
+            await self._files.drop_spares()
 
     async def _open_file(self, path: str) -> JournalFile:
         return await self._disk.open_journal(path, synced=self._settings.sync_data)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.errors import DiskFullError
 from quire_bookie.journal.format import JournalPosition
 from quire_bookie.journal.journal import Journal
@@ -96,6 +97,16 @@ class Journals:
                 await journal.start(ahead=ahead)
         self._held = None
         return summary
+
+    def use_reserves(self, reserves: SpaceReserves) -> None:
+        """On a full disk a file that fences or recovery wait for is made out of these."""
+        for journal in self._journals:
+            journal.reserves = reserves
+
+    async def drop_spares(self) -> None:
+        """As `Journal.drop_spares`, of all of them."""
+        for journal in self._journals:
+            await journal.drop_spares()
 
     def keep_ahead(self) -> None:
         """Have the next file of each journal ready before it is needed: the start is over."""

@@ -332,8 +332,9 @@ class Adds:
             return True
         if not request.recovery and self._refuses_normal_add(connection, request, info):
             return True
-        if self._condition.poison is not None:
-            self._answer(connection, request, Status.IO_ERROR)
+        status = self._condition.refuses_add(high_priority=request.high_priority)
+        if status is not None:  # it waited for room, and the bookie turned read-only meanwhile
+            self._answer(connection, request, status)
             return True
         stats = self._stats
         if request.recovery or request.high_priority:

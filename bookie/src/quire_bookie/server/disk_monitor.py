@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskUsage
+from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.errors import StartupError, StorageError
 from quire_bookie.storage.log_directories import LogDirectories, LogDirectory
 
@@ -72,9 +73,10 @@ def sum_of(usages: Sequence[DiskUsage]) -> DiskUsage:
 class DiskMonitor:
     """Looks at the folders from time to time. `set_read_only` is called on each change of mind.
 
-    `storage_full`: whether the last flush found no space anywhere; it is tried again by itself. `on_failure`: a folder
-    cannot be read any more, or there is no space and read-only is not allowed: the bookie must end. `on_look` is
-    called after each look.
+    `reserves`: the bookie is read-only while a part of them is missing. `relieve` is called before each look: it fills
+    them again, and makes space. `storage_full`: whether the last flush found no space anywhere; it is tried again by
+    itself. `on_failure`: a folder cannot be read any more, or there is no space and read-only is not allowed: the
+    bookie must end. `on_look` is called after each look.
     """
 
     def __init__(
@@ -87,6 +89,9 @@ class DiskMonitor:
         journal_folders: Sequence[str] = (),
         journal_needs_bytes: int = 0,
         storage_full: Callable[[], bool] = lambda: False,
+        reserves: SpaceReserves | None = None,
+        write_cache_bytes: int = 0,
+        relieve: Callable[[], Awaitable[None]] | None = None,
         on_failure: Callable[[BaseException], None] = lambda _error: None,
         on_look: Callable[[], None] = lambda: None,
     ) -> None:
@@ -97,6 +102,9 @@ class DiskMonitor:
         self._journal_folders = tuple(dict.fromkeys(journal_folders))
         self._journal_needs_bytes = journal_needs_bytes
         self._storage_full = storage_full
+        self._reserves = reserves or SpaceReserves()
+        self._write_cache_bytes = write_cache_bytes
+        self._relieve = relieve
         self._on_failure = on_failure
         self._on_look = on_look
         self._reported = asyncio.Event()
@@ -124,10 +132,13 @@ class DiskMonitor:
 
     @property
     def excess_bytes(self) -> int:
-        """What is in use above the warning threshold, over all file systems of the ledger folders."""
+        """What is in use above the warning threshold, over all file systems of the ledger folders; while the bookie is
+        read-only, at least what its reserve and its next journal file lack."""
         usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
         share = 1.0 - self._rules.warn_threshold
-        return sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
+        excess = sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
+        lacking = self._reserves.missing_bytes + self._journal_needs_bytes - self.free_bytes if self.read_only else 0
+        return max(excess, lacking)
 
     @property
     def writable_folders(self) -> int:
@@ -166,6 +177,8 @@ class DiskMonitor:
     async def _wanted(self) -> bool:
         reported = self._reported.is_set()
         self._reported.clear()
+        if self._relieve is not None:
+            await self._relieve()
         await self._directories.look()
         self._check_errors()
         self._judge([folder for folder in self.folders if folder.error is None])
@@ -173,13 +186,14 @@ class DiskMonitor:
             self._journal_full = not await self._journal_has_room()
         full = [_is_full(folder) or folder.error is not None for folder in self.folders]
         no_room = any(full) if self._rules.on_any_full else all(full)
-        return no_room or reported or self._journal_full or self._storage_full()
+        return no_room or reported or self._journal_full or self._storage_full() or not self._reserves.complete
 
     def _judge(self, folders: Sequence[LogDirectory]) -> None:
         usages = [folder.usage for folder in folders]
         total = sum_of(usages)
         self.total_bytes, self.free_bytes = total.total_bytes, total.free_bytes
-        self.accepts_high_priority = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
+        roomy = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
+        self.accepts_high_priority = roomy or self._can_flush()
         fulls = full_folders(usages, [_is_full(folder) for folder in folders], self._rules)
         for folder, full in zip(folders, fulls, strict=True):
             if full != _is_full(folder):
@@ -187,6 +201,13 @@ class DiskMonitor:
                 _log.warning("%s is %s: %.1f %% are in use", folder.path, "full" if full else "taken back", share)
             folder.over_threshold = full
             folder.out_of_space = folder.out_of_space and full
+
+    def _can_flush(self) -> bool:
+        """Whether the reserve still takes a whole write cache: recovery goes on with it on a full disk."""
+        reserve = next(iter(self._reserves.all), None)
+        if reserve is None:
+            return False
+        return reserve.held_bytes + self.folders[0].usage.free_bytes >= self._write_cache_bytes
 
     def _check_errors(self) -> None:
         """A folder that cannot be looked at twice in a row has failed, and its bookie with it."""

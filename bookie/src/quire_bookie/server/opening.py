@@ -15,10 +15,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from quire_bookie import limits
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.reserved_index import ReservedIndexStore
+from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.errors import DiskFullError, JournalDamagedError, QuireError, StartupError
 from quire_bookie.journal import JournalPositions, Journals
 from quire_bookie.journal.salvage import begin_anew, salvage, sync_files
@@ -52,6 +55,7 @@ class BookieData:
     run: RunNotes | None = None
     gave_up_journal: bool = False
     """The journal was damaged, and the operator accepted the loss."""
+    reserves: SpaceReserves = field(default_factory=SpaceReserves)
     opened: bool = False
     """The start came to its end: from here on a clean stop settles what this run risks."""
     found: list[str] = field(default_factory=list)
@@ -185,13 +189,24 @@ class _Opening:
             opened = await Journals.open(self.disk, settings.journal_paths, settings.journal, chance=self.chance)
         # Noted at once: whatever becomes of who waits for it, `close` finds it.
         self.data.journals = opened
+        opened.use_reserves(self.data.reserves)
         return opened
 
     async def _open_storage(self, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
         with self.steps.step("index"):
-            self.data.index = await self.open_index(self.settings.index_path)
+            self.data.index = await self._open_index()
         with self.steps.step("storage"):
             return await self._open_ledgers(self.data.index, marks)
+
+    async def _open_index(self) -> IndexStore:
+        """Opening writes out what is in the index's own log: on a full disk that needs the reserve."""
+        path, reserves = self.settings.index_path, self.data.reserves
+        reserve = await reserves.find(self.disk, path)
+        if reserve is None:
+            return await self.open_index(path)
+        await reserve.ensure(self.settings.index_cache_bytes // 2 + limits.INDEX_RESERVE_BYTES // 2)
+        index = await reserves.retry(self.disk, path, lambda: self.open_index(path), limits.INDEX_RESERVE_BYTES)
+        return ReservedIndexStore(index, self.disk, reserves, path)
 
     async def _open_ledgers(self, index: IndexStore, marks: JournalMarks) -> LedgerStorage[JournalPositions]:
         data, settings = self.data, self.settings
@@ -206,6 +221,7 @@ class _Opening:
             chance=self.chance,
             clock=self.clock,
         )
+        data.storage.use_reserve(await data.reserves.find(self.disk, data.storage.home))
         return data.storage
 
     async def _rebuild_index(self, index: IndexStore) -> None:

@@ -21,6 +21,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.reserved_disk import ReservedDisk
 from quire_bookie.env.sockets import notice_dead_peers
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
@@ -31,7 +32,9 @@ from quire_bookie.server.address_claim import hand_over, predecessors, wait_unti
 from quire_bookie.server.bookie import Bookie
 from quire_bookie.server.connections import Connection, OpenConnections
 from quire_bookie.server.damage_marks import DamageMarks
+from quire_bookie.server.disk_fit import fit_to_disk, make_first_reserves, open_reserves
 from quire_bookie.server.disk_monitor import DiskMonitor
+from quire_bookie.server.full_disk import FullDisk
 from quire_bookie.server.metadata_doubt import MetadataDoubt
 from quire_bookie.server.opening import BookieData, OpenIndex, open_data
 from quire_bookie.server.own_rack import publish_rack
@@ -161,6 +164,12 @@ class RunningBookie:
         self._note_disks()
         await self.registration.set_read_only(self.read_only_mode.on)
 
+    def _space_is_short(self) -> None:
+        """From this step on what is left is for fences, recovery and deletion; the disk monitor takes it from here."""
+        self.bookie.read_only = True
+        if self.disk_monitor is not None:
+            self.disk_monitor.disk_full()
+
     def _note_disks(self) -> None:
         if self.disk_monitor is not None:
             self.read_only_mode.disk_accepts_high_priority = self.disk_monitor.accepts_high_priority
@@ -227,7 +236,15 @@ class RunningBookie:
         `before`: bookies that this host had, whose clients must see first that it has another one now.
         """
         settings = self.settings
-        mode = self.read_only_mode
+        mode, reserves = self.read_only_mode, self._parts.data.reserves
+        relief = FullDisk(
+            reserves,
+            self.journal,
+            self.storage,
+            settings.storage.reserved_bytes // 4,
+            is_full=lambda: monitor.read_only,
+            collect=self.garbage_collection.force,
+        )
         monitor = DiskMonitor(
             self._parts.disk,
             self.storage.directories,
@@ -236,12 +253,17 @@ class RunningBookie:
             journal_folders=settings.journal_paths,
             journal_needs_bytes=settings.journal.file_bytes + settings.journal.reserved_bytes,
             storage_full=lambda: self.storage.disk_full,
+            reserves=reserves,
+            write_cache_bytes=settings.storage.write_cache_bytes,
+            relieve=relief.relieve,
             on_failure=self._fail,
             on_look=self._note_disks,
         )
         self.disk_monitor = monitor
         self.journal.on_poison = self._fail
-        self.journal.on_full = lambda _: monitor.disk_full()
+        self.journal.on_full = lambda _: self._space_is_short()
+        for reserve in reserves.all:
+            reserve.on_release = self._space_is_short
         self.storage.on_failure = self._fail
         if self.journal.full is not None:
             monitor.disk_full()
@@ -287,6 +309,9 @@ async def start_bookie(
     when it is cancelled, at whatever moment. `steps` takes what the start took.
     """
     settings.service.check()
+    if settings.fit_disk:
+        settings = await fit_to_disk(settings, disk)
+    disk = ReservedDisk(disk)
     steps = steps or StartSteps()
     guard = await open_guard(settings.security, disk, clock)
     try:
@@ -298,6 +323,9 @@ async def start_bookie(
     parts = _Parts(BookieData(identity), disk, clock, guard=guard)
     running: RunningBookie | None = None
     try:
+        parts.data.reserves = disk.reserves = await open_reserves(settings, disk)
+        if identity.unused:
+            await make_first_reserves(disk.reserves, settings, disk)
         answering: asyncio.Future[Bookie] = asyncio.get_running_loop().create_future()
         port = await _listen(settings, parts, answering)
         before = await _take_address(settings, metadata, identity, port, steps)

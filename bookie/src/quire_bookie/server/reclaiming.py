@@ -55,7 +55,7 @@ def compaction_of(
 
     def pressure() -> DiskPressure:
         disks = monitor()
-        if disks is not None and disks.any_full:
+        if disks is not None and (disks.any_full or disks.read_only):
             return DiskPressure.FULL
         return DiskPressure.ALMOST_FULL if disks is not None and disks.any_almost_full else DiskPressure.NONE
 

@@ -86,6 +86,10 @@ class BookieSettings:
     """False: a bookie without space ends instead of turning read-only."""
     read_only_on_any_disk_full: bool = False
     force_read_only: bool = False
+    fit_disk: bool = False
+    """Sizes are at most what suits the disk (`server.disk_fit`), and the reserve is what they need."""
+    shares_disk_with: int = 1
+    """So many bookies, itself included, lie on its disk."""
     rack: RackSettings = field(default_factory=RackSettings)
     drain_timeout_s: float = limits.BOOKIE_DRAIN_TIMEOUT_S
     poisoned_reads_s: float = limits.POISONED_READS_S

@@ -28,7 +28,7 @@ _COOKIE_FILE = "VERSION"
 _PLACE_FILE = "PLACE"
 _STATE_FILE = "STATE"
 # Names that say nothing about data; the prefixes also cover what a crash left of replacing those files.
-_NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE|STATE|RUN).*")
+_NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE|STATE|RUN|reserve\.).*")
 _JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _JOURNAL_FILE = re.compile(r"last-mark|journal-.*")
 _OUR_FILE = re.compile(r"last-mark|journal\.witness|journal-\d+\.log|[0-9a-f]+\.qlog|index\.proof|limbo\.record")

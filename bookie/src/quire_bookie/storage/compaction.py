@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import DamagedError, DiskFullError, QuireError, StorageError
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES, MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId
@@ -46,6 +47,8 @@ BATCH_BYTES: Final = 2 * MIB
 BATCH_PIECES: Final = 1024
 ENTRIES_PER_TURN: Final = 512
 """After so many entries the loop gets a turn: checking and encoding them takes 1 to 2 ms."""
+_RESERVE_KEPT_PART: Final = 8
+"""This part of the reserve is not for copies."""
 GAP_BYTES: Final = 32 * 1024
 """Dead bytes that are read along rather than starting another read."""
 
@@ -147,6 +150,8 @@ class Compaction:
         self.damaged: set[int] = set()
         """Logs with something that cannot be read: they stay as they are and are not tried again."""
         self.stats = CompactionStats()
+        self.reserve: SpaceReserve | None = None
+        """What copies may use on a full disk, but for a part: they give back more than they take."""
 
     @property
     def active_logs(self) -> int:
@@ -174,21 +179,44 @@ class Compaction:
         async with self._running:
             before = self.stats.reclaimed_bytes - self.stats.bytes_moved
             try:
-                await self._appender.begin()
-                await self._empty_all(logs, pace)
-                await self._flushes.unbroken(self._settle())
-            except (QuireError, OSError):
-                await self._flushes.unbroken(self._take_back())
-                raise
-            except asyncio.CancelledError:
-                try:
-                    await self._flushes.unbroken(self._take_back())
-                except (QuireError, OSError) as error:  # who cancelled waits for the end, not for another attempt
-                    _log.error("what a compaction copied could not be taken back: %s", error)
-                raise
-            finally:
-                self._stated.clear()
+                await self._compact(logs, pace)
+            except DiskFullError:
+                if self.reserve is None:
+                    raise
+                for log in logs:
+                    await self._compact_from_reserve(log, pace)
             return self.stats.reclaimed_bytes - self.stats.bytes_moved - before
+
+    def _may_spend_reserve(self) -> bool:
+        """Whether enough is left for the commits that follow, which are what frees space."""
+        return self.reserve is not None and self.reserve.held_bytes > self.reserve.size_bytes // _RESERVE_KEPT_PART
+
+    async def _compact_from_reserve(self, log: int, pace: Pace) -> None:
+        """One log on a full disk: its space is back before the next one needs any. DiskFullError: not even that."""
+        while log in self._logs and not pace.stopping:
+            try:
+                await self._compact([log], pace, spend_floor=True)
+                return
+            except DiskFullError:
+                if self.reserve is None or not self._may_spend_reserve() or not await self.reserve.release(1):
+                    raise
+
+    async def _compact(self, logs: Sequence[int], pace: Pace, *, spend_floor: bool = False) -> None:
+        try:
+            await self._appender.begin(spend_floor=spend_floor)
+            await self._empty_all(logs, pace)
+            await self._flushes.unbroken(self._settle())
+        except (QuireError, OSError):
+            await self._flushes.unbroken(self._take_back())
+            raise
+        except asyncio.CancelledError:
+            try:
+                await self._flushes.unbroken(self._take_back())
+            except (QuireError, OSError) as error:  # who cancelled waits for the end, not for another attempt
+                _log.error("what a compaction copied could not be taken back: %s", error)
+            raise
+        finally:
+            self._stated.clear()
 
     async def _empty_all(self, logs: Sequence[int], pace: Pace) -> None:
         for log in logs:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import DiskFullError, StorageError
+from quire_bookie.limits import DISK_FULL_SEAL_BYTES_MIN
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.flush import Flush
 from quire_bookie.storage.index_commits import IndexCommits
@@ -22,6 +24,9 @@ from quire_bookie.storage.settings import StorageSettings, StorageStats
 from quire_bookie.storage.write_cache import CacheHalf, WriteCache
 
 _log = logging.getLogger("quire.storage")
+_INDEX_PART = 16
+"""What a flush commits to the index is less than this part of its entries, or of the margin."""
+_FLUSH_MARGIN_BYTES = 1024 * 1024
 M = TypeVar("M")
 T = TypeVar("T")
 
@@ -69,6 +74,8 @@ class FlushWorker(Generic[M]):
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
         self.disk_full = False
+        self.reserve: SpaceReserve | None = None
+        """Where a flush finds space on a full disk."""
         self.on_flushed: Callable[[CacheHalf], None] | None = None
         """Called when a half is in the index, in the step in which it leaves the memory."""
         self._wanted = asyncio.Event()
@@ -167,6 +174,20 @@ class FlushWorker(Generic[M]):
             self.fail(error)
             raise
 
+    async def seal_logs(self) -> bool:
+        """Seal the logs that flushes write to, so that what is dead in them can go. Whether there were any.
+
+        DiskFullError.
+        """
+        return await self.unbroken(self._locked(self._seal_logs))
+
+    async def _seal_logs(self) -> bool:
+        await self.flush_locked()
+        if not self._appender.leave_log(DISK_FULL_SEAL_BYTES_MIN):
+            return False
+        await self._write(CacheHalf([]), {})
+        return True
+
     async def write_state(self, info: LedgerInfo) -> None:
         """Make one state durable, in an entry log and in the index, for the holder of the write lock. As `flush`."""
         try:
@@ -218,17 +239,25 @@ class FlushWorker(Generic[M]):
         self.disk_full = False
 
     async def _write(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo]) -> None:
-        """Flush, as often as a folder turns out full on the way and others may have the room."""
-        await self._appender.begin(self._commits.next_age)
+        """Flush, as often as a folder turns out full on the way and others, or the reserve, may have the room."""
+        needed_bytes = half.payload_bytes + half.entries * RECORD_HEADER_BYTES
+        age, reserve = self._commits.next_age, self.reserve
+        await self._appender.begin(age)
+        if reserve is not None and not self._appender.has_room(needed_bytes):
+            await reserve.ensure(needed_bytes + needed_bytes // _INDEX_PART + _FLUSH_MARGIN_BYTES)
+            await self._appender.begin(age, spend_floor=True)
         while True:
-            self._appender.check_room(half.payload_bytes + half.entries * RECORD_HEADER_BYTES)
             flush = Flush(half, states, self._appender)
             try:
+                self._appender.check_room(needed_bytes)
                 await flush.run(self._index, self._commits, self._stats)
                 return
             except DiskFullError:
-                if not flush.found_full_folder:
+                if flush.found_full_folder and self._appender.has_room(needed_bytes):
+                    continue
+                if reserve is None or not await reserve.release(_FLUSH_MARGIN_BYTES):
                     raise
+                await self._appender.begin(age, spend_floor=True)
 
     def fail(self, error: BaseException) -> None:
         """Nothing can be made durable any more; says so once."""

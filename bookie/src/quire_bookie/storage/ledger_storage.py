@@ -17,6 +17,7 @@ from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import (
     DamagedError,
     DiskFullError,
@@ -561,6 +562,18 @@ class LedgerStorage(Generic[M]):
         DiskFullError: nothing was lost, retry after space was freed. StorageError, OSError: see `failure`.
         """
         await self._flushes.flush()
+
+    async def seal_logs(self) -> bool:
+        """Seal the entry logs that flushes write to, so that garbage collection and compaction can take them.
+
+        Whether there was one worth it. DiskFullError; StorageError, OSError: see `failure`.
+        """
+        return await self._flushes.seal_logs()
+
+    def use_reserve(self, reserve: SpaceReserve | None) -> None:
+        """On a full disk flushes and compaction find space here."""
+        self._flushes.reserve = reserve
+        self.compaction.reserve = reserve
 
     async def drop_dead_logs(self) -> int:
         """Remove the sealed entry logs without a living ledger; returns the bytes freed."""

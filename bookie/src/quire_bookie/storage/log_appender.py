@@ -87,7 +87,8 @@ class LogAppender:
         self._directories = directories
         self._log_bytes_max = log_bytes_max
         self._stats = stats
-        self._floor_bytes = directories.reserved_bytes if floor_bytes is None else floor_bytes
+        self._floor_at_most_bytes = directories.reserved_bytes if floor_bytes is None else floor_bytes
+        self._floor_bytes = self._floor_at_most_bytes
         self._parallel = parallel
         self._lanes = [_Lane()]
         self._turn = 0
@@ -115,24 +116,35 @@ class LogAppender:
                 return
         self._lanes.append(_Lane(writer))
 
-    def leave_log(self) -> None:
-        """The next record goes to a new log."""
+    def leave_log(self, bytes_min: int = 0) -> bool:
+        """The next record goes to a new log, where the present one has so many bytes. Whether one was left."""
+        left = False
         for lane in self._lanes:
-            self._leave(lane)
+            if lane.writer is not None and lane.writer.committed.durable_bytes >= bytes_min:
+                self._directories[self._book.directory_of(lane.writer.log)].out_of_space = False
+                self._leave(lane)
+                left = True
+        return left
 
     def _leave(self, lane: _Lane) -> None:
         if lane.writer is not None:
             self._left.append(lane.writer)
             lane.writer = None
 
-    async def begin(self, age: int = 0) -> None:
-        """A new attempt: look at the space, and try every folder again. `age`: of what it appends."""
+    async def begin(self, age: int = 0, *, spend_floor: bool = False) -> None:
+        """A new attempt: look at the space, and try every folder again. `age`: of what it appends. `spend_floor`: what
+        is kept free may be used up."""
         self._age = age
+        self._floor_bytes = 0 if spend_floor else self._floor_at_most_bytes
         self._excluded.clear()
         await self._directories.look()
         lanes = [lane for lane in self._lanes if lane.writer is not None]
         wanted = self._directories.equally_good(self._floor_bytes) if self._parallel else 1
         self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
+
+    def has_room(self, needed_bytes: int) -> bool:
+        """Whether so much may be written in all folders together."""
+        return self._directories.room_bytes(self._excluded, self._floor_bytes) >= needed_bytes
 
     def check_room(self, needed_bytes: int) -> None:
         """Refuse before the last bytes are gone: what gives space back needs them. DiskFullError."""

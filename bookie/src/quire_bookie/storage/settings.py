@@ -24,6 +24,8 @@ class StorageSettings:
     """A flush that would leave less than this free is refused with DiskFullError; deletions may use it."""
     compaction_reserved_bytes: int = limits.DISK_COMPACTION_RESERVED_BYTES
     """What compaction leaves free: less than the rest, since it gives back more than it takes."""
+    reserve_bytes: int = 0
+    """Allocated and kept for a full disk: at least the write cache, so that its content always fits; 0: none."""
     disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
     deleted_ledger_memory_s: float = limits.DELETED_LEDGER_MEMORY_S
     """So long a deleted ledger refuses late writers; then it is forgotten."""
@@ -36,6 +38,11 @@ class StorageSettings:
             raise ConfigError(
                 f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_STRETCH_BYTES} to "
                 f"{limits.ENTRY_LOG_BYTES_MAX}"
+            )
+        if 0 < self.reserve_bytes < self.write_cache_bytes:
+            raise ConfigError(
+                f"a reserve of {self.reserve_bytes} bytes cannot take a write cache of {self.write_cache_bytes}; "
+                "make it at least as large"
             )
         sizes = "read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "changed_states_max", "open_logs_max"
         for name in sizes:

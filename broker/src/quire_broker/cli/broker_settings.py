@@ -138,7 +138,7 @@ def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
         data=str(Path(config.data).absolute()),
         bookies=config.bookies,
         bookie_port=config.bookie_port,
-        bookie=replace(storage_settings(config), listen=config.listen, advertise=bookie_host),
+        bookie=replace(storage_settings(config), fit_disk=True, listen=config.listen, advertise=bookie_host),
         broker=serving_settings(
             config, ledger_settings(config, bookies=config.bookies, frame_bytes=frame_bytes), advertise
         ),

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, QuireError
 from quire_bookie.metadata.local.database import Database
 from quire_bookie.metadata.local.opening import open_database
+from quire_bookie.metadata.local.space import MetadataReserve
 from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Event
 
@@ -85,6 +86,8 @@ class DatabaseThread:
 
     def _main(self, folder: Path, opened: "Future[None]") -> None:
         try:
+            reserve = MetadataReserve(folder)
+            reserve.before_commit()
             database = open_database(folder)
         except (QuireError, OSError) as error:
             opened.set_exception(error)
@@ -92,6 +95,8 @@ class DatabaseThread:
         opened.set_result(None)
         try:
             while (batch := self._next_batch(database)) is not None:
+                if any(job.write for job in batch):
+                    reserve.before_commit()
                 self._run_batch(database, batch)
                 database.tidy()
         except Exception:  # noqa: BLE001  the thread's root: nothing may wait for it any more

@@ -1,0 +1,172 @@
+"""Space that is kept for what must work on a full disk: files of a fixed size that hold nothing.
+
+    <folder>/reserve.<k>    k from 0; allocated, never read
+
+A threshold on the free bytes is no reserve where other programs fill the same file system; allocated blocks are. Work
+that finds no space releases as many files as it needs (`release`, `ensure`), and `refill` allocates them again when
+there is space. They are released one by one, so that a program that takes what is free does not take all of it.
+
+Owns these files. Must never release more than was asked for, nor take space that leaves less than a margin free.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from quire_bookie.env.disk import Disk
+from quire_bookie.errors import DiskFullError
+
+FILES = 16
+FILE_BYTES_MIN = 4096
+_NAME = re.compile(r"reserve\.(\d+)")
+_log = logging.getLogger("quire.disk.reserve")
+T = TypeVar("T")
+
+
+class SpaceReserve:
+    """The reserve of one file system, in one folder of it. `size_bytes` 0: there is none."""
+
+    def __init__(self, disk: Disk, folder: str, size_bytes: int) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.file_system = 0
+        """As `DiskUsage.file_system`; 0 until `open`, or where it is not known."""
+        part = -(-size_bytes // FILES)
+        self._file_bytes = max(FILE_BYTES_MIN, part + -part % FILE_BYTES_MIN) if size_bytes else 0
+        self._count = -(-size_bytes // self._file_bytes) if size_bytes else 0
+        self._held: set[int] = set()
+        self._lock = asyncio.Lock()
+        self.on_release: Callable[[], None] | None = None
+        """Called in the step in which files were released."""
+
+    async def open(self) -> None:
+        """See which files are there, and remove those of another size or number. OSError."""
+        self.file_system = (await self._disk.usage(self.folder)).file_system
+        self._held = set()
+        for name in await self._disk.list_dir(self.folder):
+            if (found := _NAME.fullmatch(name)) is None:
+                continue
+            file = await self._disk.open_read_only(f"{self.folder}/{name}")
+            try:
+                size = await file.size()
+            finally:
+                await file.close()
+            number = int(found[1])
+            if number < self._count and size == self._file_bytes:
+                self._held.add(number)
+            else:
+                await self._disk.remove(f"{self.folder}/{name}")
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it together."""
+        return self._count * self._file_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What is allocated at the moment."""
+        return len(self._held) * self._file_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """What was released and not allocated again."""
+        return self.size_bytes - self.held_bytes
+
+    async def release(self, needed_bytes: int) -> bool:
+        """Give that much free, or what is left. False: nothing was left. OSError."""
+        async with self._lock:
+            return await self._release(needed_bytes)
+
+    async def ensure(self, needed_bytes: int, *, keep_bytes: int = 0) -> None:
+        """Release until that much is free; `keep_bytes` of the reserve stay. OSError."""
+        async with self._lock:
+            free_bytes = (await self._disk.usage(self.folder)).free_bytes
+            spendable = max(0, self.held_bytes - keep_bytes)
+            if free_bytes < needed_bytes:
+                await self._release(min(needed_bytes - free_bytes, spendable))
+
+    async def _release(self, needed_bytes: int) -> bool:
+        files = min(len(self._held), -(-needed_bytes // self._file_bytes)) if self._count else 0
+        if files <= 0:
+            return False
+        for number in sorted(self._held, reverse=True)[:files]:
+            await self._disk.remove(f"{self.folder}/reserve.{number}")
+            self._held.discard(number)
+        await self._disk.sync_dir(self.folder)
+        _log.warning("%s: %d bytes of the reserve are in use now, %d are left", self.folder, files * self._file_bytes,
+                     self.held_bytes)  # fmt: skip
+        if self.on_release is not None:
+            self.on_release()
+        return True
+
+    async def refill(self, margin_bytes: int) -> bool:
+        """Allocate what is missing, as far as the margin stays free. Whether all of it is there. OSError."""
+        async with self._lock:
+            added = 0
+            for number in range(self._count):
+                if number in self._held:
+                    continue
+                free_bytes = (await self._disk.usage(self.folder)).free_bytes
+                if free_bytes < self._file_bytes + margin_bytes:
+                    break
+                try:
+                    await self._disk.allocate(f"{self.folder}/reserve.{number}", self._file_bytes)
+                except DiskFullError:
+                    break
+                self._held.add(number)
+                added += 1
+            if added:
+                _log.info("%s: %d of %d bytes of the reserve are there", self.folder, self.held_bytes, self.size_bytes)
+            return not self.missing_bytes
+
+
+class SpaceReserves:
+    """The reserves of one bookie, one for each file system."""
+
+    def __init__(self, reserves: Sequence[SpaceReserve] = ()) -> None:
+        self.all = tuple(each for each in reserves if each.size_bytes)
+
+    async def find(self, disk: Disk, path: str) -> SpaceReserve | None:
+        """The reserve that gives space to a folder, or to what lies in it: that of its file system. OSError."""
+        below = [each for each in self.all if path == each.folder or path.startswith(each.folder + "/")]
+        if below or not self.all:
+            return max(below, key=lambda each: len(each.folder), default=None)
+        while not await disk.exists(path) and "/" in path[1:]:
+            path = path.rpartition("/")[0]
+        file_system = (await disk.usage(path)).file_system
+        return next((each for each in self.all if file_system and each.file_system == file_system), None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not any(each.missing_bytes for each in self.all)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What was released and not allocated again, of all."""
+        return self.size_bytes - self.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What is allocated, of all."""
+        return sum(each.held_bytes for each in self.all)
+
+    @property
+    def size_bytes(self) -> int:
+        """What ought to be allocated, of all."""
+        return sum(each.size_bytes for each in self.all)
+
+    async def retry(self, disk: Disk, path: str, work: Callable[[], Awaitable[T]], needed_bytes: int = 1) -> T:
+        """Do `work`, and again after each release for as long as it finds no space. It must bear to be repeated.
+
+        DiskFullError once nothing is left to release.
+        """
+        while True:
+            try:
+                return await work()
+            except DiskFullError:
+                reserve = await self.find(disk, path.rpartition("/")[0] or "/")
+                if reserve is None or not await reserve.release(needed_bytes):
+                    raise

@@ -1,0 +1,61 @@
+"""Space that the embedded metadata store keeps for a full disk: files that hold nothing, given free one by one.
+
+    <folder>/reserve.<k>    k from 0, of 1 MiB; allocated, never read
+
+Deleting a topic, trimming a ledger and starting need a commit, and these are what makes space. Only the thread of the
+database uses it. A commit finds space while one of the files is left; they are allocated again once there is space.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from quire_bookie.limits import METADATA_COMMIT_BYTES, METADATA_RESERVE_FILE_BYTES, METADATA_RESERVE_FILES
+
+_log = logging.getLogger("quire.metadata.local")
+
+
+class MetadataReserve:
+    """Of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        paths = [folder / f"reserve.{number}" for number in range(METADATA_RESERVE_FILES)]
+        whole = [path.exists() and path.stat().st_size == METADATA_RESERVE_FILE_BYTES for path in paths]
+        self._held = [path for path, there in zip(paths, whole, strict=True) if there]
+        self._missing = [path for path, there in zip(paths, whole, strict=True) if not there]
+
+    def before_commit(self) -> None:
+        """Leave as much free as a commit needs; or fill the reserve again when there is much more than that."""
+        found = os.statvfs(self._folder)
+        free_bytes = found.f_bavail * found.f_frsize
+        if free_bytes < METADATA_COMMIT_BYTES and self._held:
+            path = self._held.pop()
+            path.unlink()
+            self._missing.append(path)
+            _sync(self._folder)
+            _log.warning("the disk is full: %d files of the reserve of %s are left", len(self._held), self._folder)
+        elif self._missing and free_bytes >= 2 * METADATA_COMMIT_BYTES + METADATA_RESERVE_FILE_BYTES:
+            self._allocate()
+
+    def _allocate(self) -> None:
+        path = self._missing[-1]
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, METADATA_RESERVE_FILE_BYTES)
+            os.fsync(fd)
+        except OSError as error:
+            path.unlink()
+            _log.debug("%s cannot be allocated yet: %s", path, error)
+            return
+        finally:
+            os.close(fd)
+        self._held.append(self._missing.pop())
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,69 @@
+"""What a bookie does about a full disk: fills its reserve again, and makes space by what is dead.
+
+Owns the steps and their pace. Before each look of the disk monitor spare journal files give way to the reserve. While
+the disk is full, garbage collection runs every 30 s whatever its interval, after the entry logs being written were
+sealed, because only a sealed log can go. Compaction has its own rule for a full disk. Never deletes anything itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from quire_bookie.env.space_reserve import SpaceReserves
+from quire_bookie.errors import StorageError
+from quire_bookie.journal import JournalPositions, Journals
+from quire_bookie.limits import DISK_FULL_COLLECTION_S
+from quire_bookie.storage.ledger_storage import LedgerStorage
+
+_log = logging.getLogger("quire.server.disk")
+
+
+class FullDisk:
+    """Of one bookie. `relieve` is for one caller at a time; `collect` begins a garbage collection."""
+
+    def __init__(
+        self,
+        reserves: SpaceReserves,
+        journals: Journals,
+        storage: LedgerStorage[JournalPositions],
+        margin_bytes: int,
+        *,
+        is_full: Callable[[], bool],
+        collect: Callable[[], None],
+    ) -> None:
+        self._reserves = reserves
+        self._journals = journals
+        self._storage = storage
+        self._margin_bytes = margin_bytes
+        self._is_full = is_full
+        self._collect = collect
+        self._collected_s: float | None = None
+
+    async def relieve(self) -> None:
+        """Make what space there can be. What fails is logged, and tried again with the next call."""
+        try:
+            await self._refill()
+            if self._is_full():
+                await self._reclaim()
+        except (StorageError, OSError) as error:
+            _log.warning("the full disk could not be relieved: %s", error)
+
+    async def _refill(self) -> None:
+        if await self._fill():
+            return
+        await self._storage.flush()  # the journal files that it covers become spares
+        await self._journals.drop_spares()
+        await self._fill()
+
+    async def _fill(self) -> bool:
+        filled = [await reserve.refill(self._margin_bytes) for reserve in self._reserves.all]
+        return all(filled)
+
+    async def _reclaim(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._collected_s is not None and now_s - self._collected_s < DISK_FULL_COLLECTION_S:
+            return
+        self._collected_s = now_s
+        await self._journals.drop_spares()
+        await self._storage.seal_logs()
+        self._collect()

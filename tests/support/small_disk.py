@@ -1,0 +1,66 @@
+"""A small ext4 of a test's own, on a loop device; and a file that fills it to any level."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SmallDisk:
+    """A mounted file system. `folder` is its root."""
+
+    folder: Path
+
+    @property
+    def ballast(self) -> Path:
+        """What another program keeps there."""
+        return self.folder / "ballast"
+
+    def free_bytes(self) -> int:
+        """As `df` shows."""
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, leave_bytes: int) -> None:
+        """Let the ballast grow until no more than that is free; it never shrinks."""
+        with self.ballast.open("ab") as file:
+            while (surplus := self.free_bytes() - leave_bytes) > 0:
+                try:
+                    file.write(bytes(min(surplus, 4 * MIB)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    if surplus < 4096:
+                        return
+                    with contextlib.suppress(OSError):
+                        while True:
+                            file.write(bytes(1024))
+                            file.flush()
+                    return
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_mib: int) -> Iterator[SmallDisk]:
+    """An empty ext4 of that size below `folder`. Skips the test, with the reason, where none can be mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    image, mount = folder / "disk.img", folder / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(size_mib * MIB)
+    for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(mount)]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"{command[0]} failed: {done.stderr.strip()}")
+    try:
+        yield SmallDisk(mount)
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+        image.unlink()
