@@ -39,10 +39,20 @@ from quire_bookie.storage.log_catalog import (
 PROOF_NAME = "index.proof"
 LOG_SUFFIX = ".qlog"
 REBUILD_REMEDY = "stop the bookie and run `quire bookie rebuild-index`"
+PROOF_REMEDY = f"put the file back, or {REBUILD_REMEDY} with --accept-limbo"
 _LONG_IDS_START = 1 << 31
 _LEDGERS_END = (1 << 63) - 1
 
 _log = logging.getLogger("quire.storage.index")
+
+
+async def read_proof(disk: Disk, path: str) -> Proof:
+    """The proof file. DamagedError names the remedy."""
+    try:
+        return decode_proof(await disk.read_file(path), path)
+    except DamagedError as error:
+        what = str(error).rpartition(": damaged at offset 0: ")[2]
+        raise DamagedError(path, 0, f"{what}; {PROOF_REMEDY}") from error
 
 
 class IndexCommits:
@@ -88,9 +98,9 @@ class IndexCommits:
         except DamagedError as error:
             raise DamagedError(error.path, error.offset, f"{error}; {REBUILD_REMEDY}") from error
         if PROOF_NAME in names:
-            proof = decode_proof(await disk.read_file(commits._proof), commits._proof)
+            proof = await read_proof(disk, commits._proof)
             if proof.storage_uuid != state.storage_uuid:
-                raise StartupError(f"{directory} and its index belong to different bookies; nothing was changed")
+                raise StartupError(f"{commits._proof} and the index belong to different bookies; {PROOF_REMEDY}")
             # Of tombstones that were forgotten, the index has nothing left.
             commits._tops = [max(*each) for each in zip(commits._tops, (proof.short_top, proof.long_top), strict=True)]
             if proof.number > state.number:
@@ -100,7 +110,9 @@ class IndexCommits:
                     f"the index is at commit {state.number}, but {proof.number} was durable; {REBUILD_REMEDY}",
                 )
         elif state.number > 1:
-            raise StartupError(f"{commits._proof} is missing: this folder does not belong to the index, or lost files")
+            raise StartupError(
+                f"{commits._proof} is missing: this folder does not belong to the index, or lost files; {PROOF_REMEDY}"
+            )
         else:
             await commits._write_proof()
         return commits

@@ -21,10 +21,10 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, QuireError, StartupError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.index_commits import LOG_SUFFIX, PROOF_NAME, REBUILD_REMEDY
+from quire_bookie.storage.index_commits import LOG_SUFFIX, PROOF_NAME, REBUILD_REMEDY, read_proof
 from quire_bookie.storage.index_keys import LIMBO_KEY, LOGS_END, LOGS_START, STATES_END, STATES_START, STORE_KEY
 from quire_bookie.storage.index_rocksdb import RocksIndexStore, remove_database
-from quire_bookie.storage.log_catalog import decode_proof, decode_store_state
+from quire_bookie.storage.log_catalog import decode_store_state
 from quire_bookie.storage.log_directories import home_of
 from quire_bookie.storage.rebuild import Progress, RebuildReport, remove_lost_proof
 from quire_bookie.storage.rebuild_child import report_of
@@ -92,7 +92,9 @@ async def why_unusable(disk: Disk, index: IndexStore, directories: Sequence[str]
     if PROOF_NAME not in names:
         return None  # storage decides
     path = f"{await home_of(disk, directories)}/{PROOF_NAME}"
-    proof = decode_proof(await disk.read_file(path), path)
+    proof = await read_proof(disk, path)
+    if proof.storage_uuid != state.storage_uuid:
+        return f"it belongs to another bookie than {path}: put the right one back"
     if proof.number > state.number:
         return f"it is at commit {state.number}, but {proof.number} was durable"
     return None

@@ -172,6 +172,7 @@ class RocksIndexStore:
 
     # ---- on the threads
     def _open_database(self) -> None:
+        _check_current(self._path)
         write_bytes = max(limits.MIB, self._cache_bytes // _WRITE_SHARE)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
@@ -265,6 +266,16 @@ async def remove_database(path: str) -> None:
             await asyncio.get_running_loop().run_in_executor(pool, shutil.rmtree, path)
     finally:
         pool.shutdown(wait=False)
+
+
+def _check_current(path: str) -> None:
+    """Without CURRENT RocksDB begins a new database among the files of the old one, and takes up its logs."""
+    if not os.path.isdir(path):
+        return
+    names = os.listdir(path)
+    # A start that was killed while it made the database has neither tables nor a write-ahead log yet.
+    if "CURRENT" not in names and any(name.endswith((".sst", ".log")) for name in names):
+        raise DamagedError(path, 0, "its file CURRENT is missing")
 
 
 def _translated(work: Callable[[], T], path: str) -> T:
