@@ -5,7 +5,8 @@ within the configured bytes. Never blocks the event loop, and never answers None
 every block's checksum is verified, a write-ahead log with a hole refuses to open, and what RocksDB reports as
 corruption is DamagedError. Gets that queue up while a thread is busy are answered in one hop.
 
-Not proved by RocksDB itself: a write-ahead log cut exactly between two commits. `index_commits` proves that.
+Not proved by RocksDB itself: a write-ahead log cut exactly between two commits (`index_commits` proves that), and a
+manifest that is an older copy (`index_chain`).
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ import rocksdict
 
 from quire_bookie import limits
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError, StorageError
+from quire_bookie.storage.index_chain import LINKS_END, LINKS_START, CommitChain
 
 T = TypeVar("T")
 PAIRS_PER_HOP: Final = 1024
@@ -49,6 +51,7 @@ class RocksIndexStore:
         self._broken = False
         self._reopening = threading.Lock()
         self._db: Any = None
+        self._chain = CommitChain()
 
     @classmethod
     async def open(
@@ -199,6 +202,18 @@ class RocksIndexStore:
         access = rocksdict.AccessType.read_only() if self._read_only else rocksdict.AccessType.read_write()
         self._db = rocksdict.Rdict(self._path, options=options, access_type=access)
         self._db.set_read_options(_read_options())
+        try:
+            self._chain = CommitChain.of(self._links())
+        except ValueError as error:
+            self._db.close()
+            self._db = None
+            raise DamagedError(self._path, 0, str(error)) from error
+
+    def _links(self) -> Iterator[tuple[bytes, bytes]]:
+        iterator = self._db.iter(_read_options())
+        iterator.seek(LINKS_START)
+        while pairs := _next_pairs(iterator, LINKS_END):
+            yield from pairs
 
     def _close_database(self) -> None:
         if self._db is not None:
@@ -236,14 +251,24 @@ class RocksIndexStore:
             batch.put(key, value)
         for key in deletes:
             batch.delete(key)
+        links, old_links = self._chain.next_write()
+        for key, value in links:
+            batch.put(key, value)
+        for key in old_links:
+            batch.delete(key)
         self._broken = True
+        if self._chain.table_is_due():
+            self._db.flush()
         self._db.write(batch, _write_options(sync))
+        self._chain.written()
         self._broken = False
 
     def _delete_range(self, start: bytes, end: bytes) -> None:
         self._recover()
         self._broken = True
         self._db.delete_range(start, end, _write_options(False))
+        if start <= LINKS_START and end >= LINKS_END:
+            self._chain.cleared()
         self._broken = False
 
     def _recover(self) -> None:

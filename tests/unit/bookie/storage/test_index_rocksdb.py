@@ -1,6 +1,7 @@
 """The index store on RocksDB: the port's contract, restarts, damage, memory."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,55 @@ async def test_the_block_cache_stays_within_its_share(tmp_path: Path) -> None:
         continue
     assert 0 < index.memory_bytes <= 8 * MIB
     await index.close()
+
+
+async def _three_sessions_of_commits(tmp_path: Path, each: int = 10) -> tuple[Path, Path]:
+    """An index whose tables were written in between, as a killed process leaves it, and an older copy."""
+    index = await _open(tmp_path / "index")
+    folders = []
+    for step in range(3):
+        for i in range(each):
+            await index.commit([(b"k%d/%d" % (step, i), b"v")])
+        if step:
+            folders.append(Path(shutil.copytree(tmp_path / "index", tmp_path / f"copy{step}")))
+        await index._run(index._writes, index._db.flush)
+        await index.commit([(b"after%d" % step, b"v")])
+    killed = Path(shutil.copytree(tmp_path / "index", tmp_path / "killed"))
+    await index.close()
+    return killed, folders[0]
+
+
+@pytest.mark.parametrize("each", [10, 1500])
+async def test_an_older_manifest_is_damage_and_never_absence(tmp_path: Path, each: int) -> None:
+    killed, older = await _three_sessions_of_commits(tmp_path, each)
+    (manifest,) = [path.name for path in killed.glob("MANIFEST-*")]
+    shutil.copy(older / manifest, killed / manifest)
+    with pytest.raises(DamagedError, match=r"commits are missing|No such file"):
+        await _open(killed)
+
+
+@pytest.mark.parametrize("commits", [5, 10_000])
+async def test_an_intact_index_of_any_number_of_commits_opens(tmp_path: Path, commits: int) -> None:
+    index = await _open(tmp_path / "index")
+    for i in range(commits):
+        await index.commit([(b"k%d" % i, b"v")], sync=i == commits - 1)
+    killed = Path(shutil.copytree(tmp_path / "index", tmp_path / "killed"))
+    await index.close()
+    for folder in (killed, tmp_path / "index"):
+        index = await _open(folder)
+        assert len([key async for key, _ in index.scan(b"k", b"l")]) == commits
+        await index.delete_range(b"", b"\xff" * 32)
+        await index.commit([(b"anew", b"v")])
+        await index.close()
+        index = await _open(folder)
+        assert await index.get(b"anew") == b"v"
+        await index.close()
+
+
+async def test_without_its_current_an_index_is_damage_and_never_a_new_one(tmp_path: Path) -> None:
+    index = await _open(tmp_path / "index")
+    await index.commit([(b"k", b"v")])
+    await index.close()
+    (tmp_path / "index" / "CURRENT").unlink()
+    with pytest.raises(DamagedError, match="CURRENT is missing"):
+        await _open(tmp_path / "index")
