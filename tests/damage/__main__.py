@@ -43,6 +43,8 @@ class Totals:
 
 async def damage_files(folder: Path, totals: Totals, rounds: int, deadline_s: float) -> None:
     """Run file damage until there were `rounds`, or time is up."""
+    if totals.files >= rounds:
+        return
     files = FileDamage(folder)
     await files.begin()
     while totals.files < rounds and time.monotonic() < deadline_s:

@@ -204,10 +204,13 @@ class RocksIndexStore:
         self._db.set_read_options(_read_options())
         try:
             self._chain = CommitChain.of(self._links())
-        except ValueError as error:
+        except BaseException as error:
+            # A database that stays open could not be rebuilt by this process.
             self._db.close()
             self._db = None
-            raise DamagedError(self._path, 0, str(error)) from error
+            if isinstance(error, ValueError):
+                raise DamagedError(self._path, 0, str(error)) from error
+            raise
 
     def _links(self) -> Iterator[tuple[bytes, bytes]]:
         iterator = self._db.iter(_read_options())

@@ -165,6 +165,20 @@ async def test_an_intact_index_of_any_number_of_commits_opens(tmp_path: Path, co
         await index.close()
 
 
+async def test_an_index_whose_chain_is_damaged_is_closed_again(tmp_path: Path) -> None:
+    index = await _open(tmp_path / "index")
+    for i in range(200):
+        await index.commit([(b"k%d" % i, b"v")])
+    await index.close()
+    (table,) = (tmp_path / "index").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[content.index(b"chain")] ^= 1
+    for _ in range(2):
+        table.write_bytes(content)
+        with pytest.raises(DamagedError, match="checksum"):
+            await _open(tmp_path / "index")
+
+
 async def test_without_its_current_an_index_is_damage_and_never_a_new_one(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     await index.commit([(b"k", b"v")])
