@@ -12,6 +12,7 @@ from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
@@ -23,6 +24,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "configuration.md").read_text()
 SECTIONS: dict[str, type[ProcessConfig]] = {
     "Journal and storage": StorageConfig,
+    "Memory of connections": ConnectionMemoryConfig,
     "Topics and clients": ServingConfig,
     "Standalone": StandaloneConfig,
     "Bookie": BookieConfig,
@@ -61,7 +63,9 @@ def expected_rows(section: str) -> list[str]:
     )
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
-    return rows_of(model, set() if model in shared_models else shared)
+    if model is ConnectionMemoryConfig:
+        return rows_of(model, set())
+    return rows_of(model, set(ConnectionMemoryConfig.model_fields) if model in shared_models else shared)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -14,6 +14,17 @@ SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # per connection; above it reads of that sock
 ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
 BACKPRESSURE_PAUSE_S = 3.0  # how long an add waits for room, its socket paused, before ETOOMANYREQUESTS
 
+# Memory of connections: incomplete frames, waiting requests, reads under way and unsent answers of one process
+CONNECTION_MEMORY_BYTES_MAX = 512 * MIB  # at most; less where a quarter of the machine's memory is less
+CONNECTION_MEMORY_SHARE = 0.25  # of the memory of the machine, or of the container
+CONNECTION_MEMORY_FRAMES_MIN = 8  # frames of the largest size that the budget must hold
+STALLED_PEER_S = 60.0  # a peer that sends nothing of a begun frame, or takes nothing of its answers, is closed then
+SLOW_PEER_S = 600.0  # the same of one that does so slowly: for one frame, or for all that waited at one moment
+PRESSURE_STALLED_S = 2.0  # the same of one that holds much, while others wait for room
+FIRST_REQUEST_S = 60.0  # a connection to a bookie that has not sent one request by then is closed
+CONNECTION_LOOK_S = 1.0  # between two looks at what connections hold
+WAITING_REQUEST_BYTES = 512  # what one request without an entry counts while it waits
+
 # Journal
 JAVA_HTTP_PORT = 8080  # of a .conf file with httpServerEnabled=true and no httpServerPort, as in BookKeeper
 JOURNAL_FILE_BYTES = 64 * MIB  # each; zeroed once and recycled (journalMaxSizeMB)
@@ -216,6 +227,11 @@ METADATA_LOG_STEP_NODES = 500  # copied between two batches of requests while it
 METADATA_WATCH_EVENTS_MAX = 10_000  # queued for one reader; above it the reader gets a RESYNC
 
 assert JOURNAL_GROUP_BYTES_MAX > FRAME_BYTES_MAX, "one entry of the largest frame must fit one group"
+assert CONNECTION_MEMORY_BYTES_MAX >= CONNECTION_MEMORY_FRAMES_MIN * FRAME_BYTES_MAX
+assert CONNECTION_MEMORY_BYTES_MAX >= (READS_AT_ONCE_MAX + PRIORITY_READS_AT_ONCE_MAX) * FRAME_BYTES_MAX, (
+    "the budget must not slow reads while nothing else is held"
+)
+assert PRESSURE_STALLED_S <= STALLED_PEER_S <= SLOW_PEER_S
 assert JOURNAL_FILE_BYTES >= 4 * JOURNAL_GROUP_BYTES_MAX
 assert WRITE_CACHE_BYTES >= 4 * FRAME_BYTES_MAX
 assert DISK_COMPACTION_RESERVED_BYTES <= DISK_RESERVED_BYTES

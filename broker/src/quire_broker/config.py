@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from quire_bookie.config.bookie import Fraction, Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
+from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
@@ -135,7 +136,7 @@ class BacklogQuotaConfig(ProcessConfig):
     )
 
 
-class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig):
+class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig):
     """What a broker does for its clients."""
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")

@@ -18,6 +18,7 @@ from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError, StorageError
 from quire_bookie.metadata.store import MetadataStore
@@ -73,6 +74,8 @@ class RunningStandalone:
         self.bookies: list[RunningBookie] = []
         self.client: LedgerClient | None = None
         self.restarts = 0
+        self.memory = ConnectionMemory(settings.broker.memory)
+        """Of the connections of all parts together."""
         self.recovery: RunningAutoRecovery | None = None
         self._broker: RunningBroker | None = None
         self._disk, self._clock, self._chance = disk, clock, chance
@@ -106,6 +109,7 @@ class RunningStandalone:
             clock=self._clock,
             chance=self._chance,
             more_routes=self._cluster_routes,
+            memory=self.memory,
         )
 
     def _cluster_routes(self) -> "list[RouteDef]":
@@ -193,7 +197,12 @@ class RunningStandalone:
             shares_disk_with=self.settings.bookies,
         )  # fmt: skip
         return await start_bookie(
-            settings, metadata=self.metadata, disk=self._disk, clock=self._clock, chance=self._chance
+            settings,
+            metadata=self.metadata,
+            disk=self._disk,
+            clock=self._clock,
+            chance=self._chance,
+            memory=self.memory,
         )
 
     async def _keep(self, index: int) -> None:

@@ -41,6 +41,11 @@ SERVER: Names = {
         "ledgers deleted as superfluous copies that a recovery add brought back",
     ),
     "add_runs": ("quire_bookie_add_runs", "counter", "runs of consecutive entries that were taken"),
+    "connections_closed_unused": (
+        "quire_bookie_connections_closed_unused",
+        "counter",
+        "connections closed because no request came",
+    ),
     "connections_open": ("bookkeeper_server_ACTIVE_CONNECTIONS", "gauge", "open connections"),
     "connections_opened": ("quire_bookie_connections_opened", "counter", "connections that were made"),
     "protocol_failures": ("quire_bookie_protocol_failures", "counter", "connections dropped for malformed bytes"),

@@ -56,5 +56,8 @@ class Probes:
     async def _metrics(self, _: web.Request) -> web.Response:
         bookie = self._bookie()
         now_s = asyncio.get_running_loop().time()
-        text = "" if bookie is None else render(self._readings.of(bookie, now_s))
+        text = ""
+        if bookie is not None:
+            labels = {"bookie": str(bookie.bookie_id)}
+            text = render(self._readings.of(bookie, now_s) + bookie.memory.readings(labels))
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})

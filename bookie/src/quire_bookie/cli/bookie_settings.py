@@ -1,14 +1,16 @@
-"""Maps what a person configured to the settings of the bookie's rooms. Starts nothing."""
+"""Maps what was configured to the settings of the bookie's rooms. Starts nothing, reads only the size of the memory."""
 
 import socket
 from dataclasses import replace
 from os.path import abspath
 
 from quire_bookie import limits
+from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
+from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.model import BookieId
@@ -53,6 +55,8 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
             reads_at_once_max=config.reads_at_once_max,
             long_polls_max=config.long_polls_max,
             long_polls_per_connection_max=config.long_polls_per_connection_max,
+            first_request_s=config.first_request_s,
+            memory=memory_settings(config, machine_memory_bytes()),
         ),
         journal=JournalSettings(
             file_bytes=config.journal_max_size_mb * MIB,

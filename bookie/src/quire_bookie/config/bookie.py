@@ -7,11 +7,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
-from quire_bookie.config.sources import ProcessConfig
 
 MIB = limits.MIB
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
@@ -27,7 +27,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class StorageConfig(ProcessConfig):
+class StorageConfig(ConnectionMemoryConfig):
     """What a bookie's journal and storage can be told; shared by `quire bookie` and `quire standalone`."""
 
     journal_max_size_mb: int = Field(
@@ -301,6 +301,12 @@ class StorageConfig(ProcessConfig):
         alias="longPollsPerConnectionMax",
         ge=1,
         description="the same of one connection",
+    )
+    first_request_s: float = Field(
+        limits.FIRST_REQUEST_S,
+        alias="firstRequestTimeoutSeconds",
+        ge=0,
+        description="a connection that has sent no request by then is closed, in s; 0: never",
     )
     metadata_session_timeout_ms: int = Field(
         int(limits.METADATA_SESSION_TIMEOUT_S * 1000),

@@ -15,6 +15,7 @@ from functools import partial
 from hmac import compare_digest
 from typing import Final, TypeVar
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.model import EntryId, LedgerId, RunBatch, RunPiece, RunRow, row_bytes
@@ -58,6 +59,7 @@ class Adds:
         long_polls: LongPolls,
         forces: Forces,
         answers: AddAnswers,
+        memory: ConnectionMemory,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[Connection, AddBatch]] = []
@@ -81,9 +83,9 @@ class Adds:
         self._watched = long_polls.watched
         self._long_polls = long_polls
         self._forces = forces
-        self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s)
+        self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s, memory)
         self._priority_in_flight_bytes = 0
-        self._held = ByteBound(settings.adds_in_flight_bytes_max)
+        self._held = ByteBound(settings.adds_in_flight_bytes_max, memory)
         """What waits for the states of ledgers to be loaded."""
 
     def retry(self) -> None:

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 
 from quire_bookie.env.clock import SystemClock, WallClock
-from quire_bookie.limits import REQUESTS_PER_TURN
+from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.limits import REQUESTS_PER_TURN, WAITING_REQUEST_BYTES
 from quire_bookie.model import LedgerId
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.adds import Adds
@@ -54,7 +55,9 @@ class Bookie:
         disk_space: Callable[[], tuple[int, int]],
         on_disk_full: Callable[[], None],
         clock: WallClock | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
+        self._memory = memory = memory or ConnectionMemory(settings.memory)
         self._to_flush: list[Connection] = []
         self._turn_ends = False
         self._in_turn = 0
@@ -65,12 +68,12 @@ class Bookie:
         self.stats = stats = BookieStats()
         self._condition = condition = Condition(on_disk_full)
         self._loading = loading = LedgerLoading(journal, storage, stats)
-        self._reads = Reads(storage, settings, stats)
+        self._reads = Reads(storage, settings, stats, memory)
         polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
         self._long_polls = polls
         self._forces = Forces(journal, storage, stats, condition, loading, self._reads.bound)
         answers = AddAnswers(stats, self._end_turn_soon)
-        self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers)
+        self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers, memory)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
         self._infos = BookieInfos(storage, stats, loading, self._reads.bound, disk_space)
         self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls, self._reads.bound)
@@ -120,6 +123,7 @@ class Bookie:
         behind = self._behind.get(connection) if self._behind else None
         if behind is not None:
             behind += requests
+            self._memory.hold(len(requests) * WAITING_REQUEST_BYTES)
         else:
             left = self._work(connection, requests)
             if left < len(requests):
@@ -161,6 +165,7 @@ class Bookie:
         connection.unanswered += 1  # so that a client which sends nothing more is not taken for answered
         connection.pause(PAUSED_BY_TURN)
         self._behind[connection] = requests
+        self._memory.hold(len(requests) * WAITING_REQUEST_BYTES)
 
     def _next_turn(self) -> None:
         """Each connection of which something waits in its turn; what arrives meanwhile comes behind that."""
@@ -168,6 +173,7 @@ class Bookie:
         while self._behind and self._in_turn < REQUESTS_PER_TURN:
             connection = next(iter(self._behind))
             requests = self._behind.pop(connection)
+            self._memory.let_go(len(requests) * WAITING_REQUEST_BYTES)
             left = self._work(connection, requests)
             connection.unanswered -= 1
             if left < len(requests):

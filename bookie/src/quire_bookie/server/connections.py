@@ -3,7 +3,8 @@
 Answers are collected by `send`; the bookie flushes every connection that got some once per turn of the loop, so the
 answers of a whole journal group leave in one write. Reading pauses for several reasons, counted apart: the client does
 not take our answers, the bookie is full, too many requests are queued, one buffer brought more than a turn of the loop
-takes, or the connection is about to be closed.
+takes, the memory of all connections is in use, or the connection is about to be closed. What arrived in part and what
+is not sent yet is counted in the memory that all connections share (`env.connection_memory`).
 
 START_TLS is answered here, since it is about the socket: reading stops, the answer leaves in clear, the handshake runs
 on the same socket, and what is answered meanwhile waits for its end. Until the client has done what is asked of it
@@ -15,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.model import Buffer
 from quire_bookie.server.security.auth import Peer, subject_of
 from quire_bookie.server.security.gate import Gate
@@ -32,6 +34,9 @@ PAUSED_BY_REQUESTS = 4
 PAUSED_BY_LOADING = 8
 PAUSED_FOR_GOOD = 16
 PAUSED_BY_TURN = 32
+PAUSED_BY_MEMORY = 64
+_OF_THE_PEER = PAUSED_BY_WRITES | PAUSED_BY_MEMORY
+"""Pauses during which the silence of a peer is not ours."""
 _JOIN_BYTES_MAX = 64 * 1024
 """Larger answers go out as they are where the transport can: no copy of entries that were read."""
 
@@ -78,16 +83,20 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
+        "_account",
         "_address",
         "_admitted",
+        "_clear",
         "_closing",
         "_codec",
         "_drained",
         "_early",
+        "_first_timer",
         "_gate",
         "_gate_timer",
         "_guard",
         "_handler",
+        "_memory",
         "_open",
         "_out",
         "_out_bytes",
@@ -107,8 +116,14 @@ class Connection(asyncio.Protocol):
         open_connections: OpenConnections,
         settings: ServiceSettings,
         guard: Guard | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self._handler = handler
+        self._memory = memory or ConnectionMemory()
+        self._account = self._memory.open(self)
+        self._clear: asyncio.Transport | None = None
+        """The socket below TLS, which has a buffer of its own."""
+        self._first_timer: asyncio.TimerHandle | None = None
         self._guard = guard
         self._gate: Gate | None = None
         self._gate_timer: asyncio.TimerHandle | None = None
@@ -142,8 +157,21 @@ class Connection(asyncio.Protocol):
         self._open.add(self)
         self._handler.stats.connections_opened += 1
         self._handler.stats.connections_open += 1
+        if self._settings.first_request_s > 0:
+            loop = asyncio.get_running_loop()
+            self._first_timer = loop.call_later(self._settings.first_request_s, self._never_asked)
         if self._guard is not None:
             self._enter(self._guard)
+
+    def _never_asked(self) -> None:
+        self._first_timer = None
+        self._handler.stats.connections_closed_unused += 1
+        self.close_at_once(f"no request came in the first {self._settings.first_request_s:.0f} s")
+
+    def _drop_first_timer(self) -> None:
+        if self._first_timer is not None:
+            self._first_timer.cancel()
+            self._first_timer = None
 
     def _enter(self, guard: Guard) -> None:
         self._admitted = guard.admits(self._address)
@@ -188,10 +216,12 @@ class Connection(asyncio.Protocol):
         """The socket is gone; answers that are still due go nowhere."""
         if self._transport is None:
             return  # a handshake that broke off told us already
-        self._transport = None
+        self._transport = self._clear = None
         self._out.clear()
         self._early.clear()
         self._drop_gate()
+        self._drop_first_timer()
+        self._memory.close(self._account)
         if self._guard is not None and self._admitted:
             self._guard.left(self._address)
             self._guard.unwatch(self)
@@ -208,12 +238,21 @@ class Connection(asyncio.Protocol):
         if self._upgrading:
             self._early.append(data)  # the handshake has ended, and its task does not know yet
             return
-        self._take(self._codec.feed(data))
+        codec, account = self._codec, self._account
+        requests = codec.feed(data)
+        held_bytes = codec.held_bytes
+        if held_bytes or account.held_bytes:
+            began = bool(requests) or not account.held_bytes
+            self._memory.received(account, held_bytes, codec.announced_bytes if held_bytes else 0, began)
+        self._take(requests)
+        self._memory.wait_if_full(account)
 
     def _take(self, requests: list[Request]) -> None:
         if self._gate is not None:
             requests = self._pass_gate(self._gate, requests)
         if requests:
+            if self._first_timer is not None:
+                self._drop_first_timer()
             self._handler.handle(self, requests)
         if self._codec.start_tls is not None and not self._closing:
             self._start_tls(self._codec.start_tls)
@@ -279,7 +318,7 @@ class Connection(asyncio.Protocol):
             return
         self._codec.upgraded()
         secured.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
-        self._transport = secured
+        self._transport, self._clear = secured, clear
         self._secure = True
         guard.stats.tls_connections_open += 1
         if not self._drained.is_set():
@@ -364,7 +403,9 @@ class Connection(asyncio.Protocol):
         if not self._out:
             self._handler.flush_soon(self)
         self._out.extend(buffers)
-        self._out_bytes += sum(map(len, buffers))
+        size_bytes = sum(map(len, buffers))
+        self._out_bytes += size_bytes
+        self._memory.queued(self._account, size_bytes)
 
     def flush(self) -> None:
         """Write everything queued at once; close if that was what remained to do."""
@@ -377,6 +418,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.write(b"".join(out))
             self._out_bytes = 0
+            self._memory.settle(self._account, self.unsent_bytes())
         self.close_if_answered()
 
     def close_if_answered(self) -> None:
@@ -395,6 +437,32 @@ class Connection(asyncio.Protocol):
         self.pause(PAUSED_FOR_GOOD)
         self._handler.leaving(self)
         self.flush()
+
+    # ---- memory: see `env.connection_memory.Holder`
+    @property
+    def listening(self) -> bool:
+        """Whether the silence of the peer is its own."""
+        return not self._paused & ~_OF_THE_PEER
+
+    def unsent_bytes(self) -> int:
+        """What is queued, and what the socket has not sent."""
+        if self._transport is None:
+            return 0
+        below = 0 if self._clear is None else self._clear.get_write_buffer_size()
+        return self._out_bytes + self._transport.get_write_buffer_size() + below
+
+    def wait_for_memory(self, waits: bool) -> None:
+        """Stop reading until there is room, or go on."""
+        if waits:
+            self.pause(PAUSED_BY_MEMORY)
+        else:
+            self.resume(PAUSED_BY_MEMORY)
+
+    def close_at_once(self, why: str) -> None:
+        """Abort; without `why` nothing is logged."""
+        if why:
+            _log.warning("closing the connection of %s: %s", self._peer, why)
+        self.abort()
 
     def abort(self) -> None:
         """Close at once."""

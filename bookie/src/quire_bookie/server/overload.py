@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_bookie.server.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.wire.messages import AddRequest
 
@@ -30,7 +32,9 @@ class Overload:
         attempt: Callable[[Connection, AddRequest], bool],
         refuse: Callable[[Connection, AddRequest], None],
         pause_s: float,
+        memory: ConnectionMemory,
     ) -> None:
+        self._memory = memory
         self._attempt = attempt
         self._refuse = refuse
         self._pause_s = pause_s
@@ -65,6 +69,7 @@ class Overload:
         if not queue and not priority:
             self._fitted_s = loop.time()
         queue.append((connection, request, loop.time()))
+        self._memory.hold(request.run.size_bytes + WAITING_REQUEST_BYTES)
         self.holds_back = bool(self._normal) or self._refusing
         self._held[connection] = self._held.get(connection, 0) + 1
         connection.pause(PAUSED_BY_ADDS)
@@ -78,7 +83,7 @@ class Overload:
             return
         for queue in (self._priority, self._normal):
             while queue and self._attempt(*queue[0][:2]):
-                self._let_go(queue.popleft()[0])
+                self._let_go(*queue.popleft()[:2])
                 if queue is self._normal:
                     self._fitted_s = asyncio.get_running_loop().time()
                     self._refusing = False
@@ -109,10 +114,11 @@ class Overload:
     def _refuse_first(self, queue: "deque[_Waiting]") -> None:
         connection, request, _ = queue.popleft()
         self._refuse(connection, request)
-        self._let_go(connection)
+        self._let_go(connection, request)
 
-    def _let_go(self, connection: Connection) -> None:
+    def _let_go(self, connection: Connection, request: AddRequest) -> None:
         """One run less waits; the socket goes on with the last one."""
+        self._memory.let_go(request.run.size_bytes + WAITING_REQUEST_BYTES)
         left = self._held[connection] - 1
         if left:
             self._held[connection] = left

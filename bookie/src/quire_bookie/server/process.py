@@ -19,6 +19,7 @@ from typing import Any
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.env.reserved_disk import ReservedDisk
@@ -70,6 +71,7 @@ class _Parts:
     data: BookieData
     disk: Disk
     clock: WallClock
+    memory: ConnectionMemory
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
     guard: Guard = field(default_factory=Guard)
@@ -98,6 +100,7 @@ class RunningBookie:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the bookie cannot go on: stop it and start it anew, or end the process."""
         self.guard = parts.guard
+        self.memory = parts.memory
         endpoints = [bookie_endpoint(settings.advertise, port, tls=parts.guard.offers_tls)]
         if settings.http_port > 0:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port, tls=settings.http_tls))
@@ -301,12 +304,14 @@ async def start_bookie(
     chance: Chance,
     open_index: OpenIndex | None = None,
     steps: StartSteps | None = None,
+    memory: ConnectionMemory | None = None,
 ) -> RunningBookie:
     """A bookie that serves, with everything that it ever acknowledged. The caller keeps `metadata` open until `stop`.
 
     StartupError (one line for a person): folders or port cannot be used, or belong to somebody else. DamagedError:
     journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error, nor
-    when it is cancelled, at whatever moment. `steps` takes what the start took.
+    when it is cancelled, at whatever moment. `steps` takes what the start took. `memory`: of the
+    connections, where others in the process share it.
     """
     settings.service.check()
     if settings.fit_disk:
@@ -320,7 +325,8 @@ async def start_bookie(
     except BaseException:
         await guard.close()
         raise
-    parts = _Parts(BookieData(identity), disk, clock, guard=guard)
+    memory = memory or ConnectionMemory(settings.service.memory)
+    parts = _Parts(BookieData(identity), disk, clock, memory, guard=guard)
     running: RunningBookie | None = None
     try:
         parts.data.reserves = disk.reserves = await open_reserves(settings, disk)
@@ -392,7 +398,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
     connections, guard, service = parts.open_connections, parts.guard, settings.service
     try:
         parts.server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(answering.result(), connections, service, guard),
+            lambda: Connection(answering.result(), connections, service, guard, parts.memory),
             settings.listen,
             settings.port,
             start_serving=False,
@@ -422,7 +428,13 @@ def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
             running.disk_monitor.disk_full()
 
     bookie = Bookie(
-        data.journals, data.storage, settings.service, disk_space=disk_space, on_disk_full=disk_full, clock=parts.clock
+        data.journals,
+        data.storage,
+        settings.service,
+        disk_space=disk_space,
+        on_disk_full=disk_full,
+        clock=parts.clock,
+        memory=parts.memory,
     )
     data.storage.on_deleted = bookie.ledger_deleted
     port = server.sockets[0].getsockname()[1]

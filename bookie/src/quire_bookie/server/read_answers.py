@@ -149,6 +149,13 @@ class ReadAnswers:
             _log.exception("a read failed: %s", error)
             return self.refusal(request, Status.IO_ERROR)
 
+    def bytes_max(self, request: AnyRead) -> int:
+        """More than the answer to a read may have, before anything of it is known."""
+        if isinstance(request, BatchReadRequest):
+            within = server_codec.entry_bytes_within(request, self._settings.batch_read_bytes_max)
+            return max(within, self._settings.frame_bytes_max)  # the first entry comes whatever its size
+        return self._settings.frame_bytes_max
+
     def refusal(self, request: AnyRead, status: Status) -> Answer:
         """An answer without data."""
         match request:

@@ -1,7 +1,8 @@
 """Turns for reads: so many at once per bookie, so many of them for one connection, connections one after the other.
 
 Owns the requests that wait for a turn and the tasks that work on them. Never knows what a read is. A connection whose
-client does not take its answers gets no turns, and holds none of the tasks, until it does.
+client does not take its answers gets no turns, and holds none of the tasks, until it does. How many reads of one
+connection run at once depends on the size of its last answers, too: four at first, and one while they are large.
 
 A lane's first read starts a task and a busy lane keeps up to `at_once_max` of them, so pipelined reads make no task
 each. Answers may overtake each other; the protocol allows it.
@@ -22,9 +23,11 @@ R = TypeVar("R")
 class _Queue(Generic[R]):
     """The reads of one connection."""
 
-    __slots__ = ("at_work", "held_back", "listed", "waiting")
+    __slots__ = ("answer_bytes", "at_work", "held_back", "listed", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, answer_bytes: int) -> None:
+        self.answer_bytes = answer_bytes
+        """What an answer may have, by the last ones; halved with each that is smaller."""
         self.waiting: deque[R] = deque()
         self.at_work = 0
         self.listed = False
@@ -38,11 +41,14 @@ class ReadLane(Generic[R]):
 
     def __init__(
         self,
-        work: Callable[[Connection, R], Awaitable[None]],
+        work: Callable[[Connection, R], Awaitable[int]],
         *,
         at_once_max: int,
         at_once_per_connection_max: int,
+        bytes_per_connection_max: int,
     ) -> None:
+        """`work` gives the bytes of its answer."""
+        self._bytes_per_connection_max = bytes_per_connection_max
         self._answer = work
         self._at_once_max = at_once_max
         self._at_once_per_connection_max = at_once_per_connection_max
@@ -58,7 +64,7 @@ class ReadLane(Generic[R]):
         """Have `work` called when it is the request's turn."""
         queue = self._queues.get(connection)
         if queue is None:
-            queue = self._queues[connection] = _Queue()
+            queue = self._queues[connection] = _Queue(self._bytes_per_connection_max // 4)
         queue.waiting.append(request)
         self._list(connection, queue)
 
@@ -78,7 +84,9 @@ class ReadLane(Generic[R]):
 
     def _list(self, connection: Connection, queue: _Queue[R]) -> None:
         """Give the connection a turn if it has something for it and is within its bound."""
-        full = queue.at_work >= self._at_once_per_connection_max
+        full = queue.at_work >= self._at_once_per_connection_max or (
+            queue.at_work * queue.answer_bytes >= self._bytes_per_connection_max
+        )
         if not queue.waiting or queue.listed or queue.held_back or full or self._closed:
             return
         queue.listed = True
@@ -107,7 +115,8 @@ class ReadLane(Generic[R]):
                 queue.at_work += 1
                 self._list(connection, queue)  # its next one, behind the other connections
                 try:
-                    await self._answer(connection, request)
+                    size_bytes = await self._answer(connection, request)
+                    queue.answer_bytes = max(size_bytes, queue.answer_bytes // 2)
                 finally:
                     queue.at_work -= 1
                     self._list(connection, queue)

@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from typing import TypeAlias
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.limits import (
     READ_RUN_BYTES_PER_TURN,
     READ_RUN_ENTRIES_PER_TURN,
@@ -40,7 +41,10 @@ Durable: TypeAlias = asyncio.Future[BaseException | None]
 class Reads:
     """All reads of a bookie."""
 
-    def __init__(self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats) -> None:
+    def __init__(
+        self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats, memory: ConnectionMemory
+    ) -> None:
+        self._memory = memory
         self._answers = ReadAnswers(storage, settings)
         self._settings = settings
         self._stats = stats
@@ -49,23 +53,25 @@ class Reads:
         """Reads answered from memory in this turn of the loop."""
         self._bytes_in_turn = 0
         self._fenced_at_once = 0
-        self.bound = RequestBound(settings.reads_queued_per_connection)
+        self.bound = RequestBound(settings.reads_queued_per_connection, memory)
         """Shared with everything else that may wait, adds and parked polls aside."""
         self._normal: ReadLane[AnyRead | ReadRun] = ReadLane(
             self._work,
             at_once_max=settings.reads_at_once_max,
             at_once_per_connection_max=settings.reads_at_once_per_connection,
+            bytes_per_connection_max=settings.socket_write_high_bytes,
         )
         self._urgent: ReadLane[AnyRead | ReadRun] = ReadLane(
             self._work,
             at_once_max=settings.priority_reads_at_once_max,
             at_once_per_connection_max=settings.reads_at_once_per_connection,
+            bytes_per_connection_max=settings.socket_write_high_bytes,
         )
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read: now if memory has it, else when it is its turn."""
-        in_turn_max = self._share(READS_PER_TURN)
-        if connection.takes_answers and self._in_turn < in_turn_max and not isinstance(request, ListEntriesRequest):
+        ready = connection.takes_answers and self._in_turn < self._share(READS_PER_TURN) and not self._memory.is_full
+        if ready and not isinstance(request, ListEntriesRequest):
             if isinstance(request, BatchReadRequest):
                 answer = self._answers.batch_from_memory(request)
             else:
@@ -107,7 +113,7 @@ class Reads:
         end = min(len(run.entries), at + self._share(READ_RUN_ENTRIES_PER_TURN) - self._in_turn)
         bytes_left = self._share(READ_RUN_BYTES_PER_TURN) - self._bytes_in_turn
         bytes_max = min(self._settings.socket_write_high_bytes, bytes_left)
-        if end <= at or bytes_max <= 0 or not connection.takes_answers:
+        if end <= at or bytes_max <= 0 or self._memory.is_full or not connection.takes_answers:
             return 0
         answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
         if count:
@@ -165,21 +171,32 @@ class Reads:
         await self._normal.close()
         await self._urgent.close()
 
-    async def _work(self, connection: Connection, request: AnyRead | ReadRun) -> None:
+    async def _work(self, connection: Connection, request: AnyRead | ReadRun) -> int:
+        """Answer; the bytes of the answer, or of the largest of a run's."""
         if isinstance(request, ReadRun):
-            await self._work_run(connection, request)
-            return
+            return await self._work_run(connection, request)
         try:
-            if connection.is_gone:
-                connection.send((), 1)
-            else:
-                self._send(connection, request, await self._answers.answer(request))
+            if not connection.is_gone:
+                return await self._read(connection, request)
+            connection.send((), 1)
+            return 0
         finally:
             self.bound.count_out(connection)
 
-    async def _work_run(self, connection: Connection, run: ReadRun) -> None:
+    async def _read(self, connection: Connection, request: AnyRead) -> int:
+        """Read once there is memory for the largest answer, and send what it was; its bytes."""
+        reserved = self._answers.bytes_max(request)
+        await self._memory.reserve(reserved)
+        try:
+            answer = await self._answers.answer(request)
+            self._send(connection, request, answer)
+            return answer.entry_bytes
+        finally:
+            self._memory.give_back(reserved)
+
+    async def _work_run(self, connection: Connection, run: ReadRun) -> int:
         """One after the other what memory has not, and with each of them what then follows in memory."""
-        at, end = 0, len(run.entries)
+        at, end, largest = 0, len(run.entries), 0
         try:
             while at < end and not connection.is_gone:
                 if not connection.takes_answers:
@@ -193,20 +210,26 @@ class Reads:
                 else:
                     request = run.request(at)
                     at += 1
-                    self._send(connection, request, await self._answers.answer(request))
+                    largest = max(largest, await self._read(connection, request))
             if at < end:
                 connection.send((), end - at)
         finally:
             self.bound.count_out(connection, end)
+        return largest
 
     async def _work_fenced(
         self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable
     ) -> None:
+        reserved = self._answers.bytes_max(request)
         try:
-            answer = await self._answers.answer(request)
-            if await durable is not None:
-                answer = self._answers.refusal(request, Status.IO_ERROR)
-            self._send(connection, request, answer)
+            await self._memory.reserve(reserved)
+            try:
+                answer = await self._answers.answer(request)
+                if await durable is not None:
+                    answer = self._answers.refusal(request, Status.IO_ERROR)
+                self._send(connection, request, answer)
+            finally:
+                self._memory.give_back(reserved)
         finally:
             self._fenced_at_once -= 1
             self.bound.count_out(connection)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from quire_bookie import limits
+from quire_bookie.env.connection_memory import MemorySettings
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
@@ -38,12 +39,17 @@ class ServiceSettings:
     long_polls_max: int = limits.LONG_POLLS_MAX
     """Parked reads of the whole bookie; more are answered ETOOMANYREQUESTS."""
     long_polls_per_connection_max: int = limits.LONG_POLLS_PER_CONNECTION_MAX
+    first_request_s: float = limits.FIRST_REQUEST_S
+    """A connection that has sent no request by then is closed; 0: never."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """Of all connections together; a process that has a broker or several bookies shares one."""
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot work."""
         for name in self.__slots__:
-            if getattr(self, name) <= 0 and name != "backpressure_pause_s":
+            if name not in ("backpressure_pause_s", "first_request_s", "memory") and getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
+        self.memory.check(self.frame_bytes_max)
         if self.backpressure_pause_s < 0:
             raise ConfigError(f"backpressure_pause_s is {self.backpressure_pause_s}; it must not be negative")
 
@@ -138,6 +144,8 @@ class BookieStats:
 
     connections_opened: int = 0
     connections_open: int = 0
+    connections_closed_unused: int = 0
+    """No request came within the first minute."""
     protocol_failures: int = 0
     add_runs: int = 0
     add_entries: int = 0

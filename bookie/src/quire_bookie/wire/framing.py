@@ -46,6 +46,16 @@ class Straddler:
         """Whether some bytes of a frame are waiting for the rest."""
         return self._have > 0
 
+    @property
+    def held_bytes(self) -> int:
+        """What has arrived of the frame."""
+        return self._have
+
+    @property
+    def announced_bytes(self) -> int:
+        """What it will have, with its length; those of the length alone while it is not known."""
+        return self._need
+
     def take(self, data: bytes, position: int) -> tuple[int, bytes | None]:
         """Add bytes from `position` on; gives the position behind them and the frame (with length) when complete."""
         while True:

@@ -70,6 +70,16 @@ class ServerCodec:
                 self.failure = error
         return requests
 
+    @property
+    def held_bytes(self) -> int:
+        """Of a frame that is not complete, what has arrived."""
+        return self._straddler.held_bytes
+
+    @property
+    def announced_bytes(self) -> int:
+        """What that frame will have."""
+        return self._straddler.announced_bytes
+
     def upgraded(self) -> None:
         """What is fed from now on was protected by TLS."""
         self.start_tls, self.takes_start_tls = None, False

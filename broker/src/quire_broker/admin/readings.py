@@ -99,6 +99,7 @@ def broker_readings(broker: "RunningBroker") -> list[Reading]:
         ("quire_broker_bundles_owned", "bundles that this broker owns", len(broker.owners.held)),
     )
     readings = [Reading(name, "gauge", text, value, cluster) for name, text, value in gauges]
+    readings += broker.memory.readings(cluster)
     readings += _tls_readings(broker, cluster)
     readings += of_stats(broker.parts.stats, SERVER, cluster)
     readings += of_stats(cache_stats, CACHE, cluster)

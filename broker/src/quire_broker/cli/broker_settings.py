@@ -5,7 +5,9 @@ from pathlib import Path
 
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
 from quire_bookie.cli.client_settings import client_settings
+from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.recovery_settings import recovery_settings
+from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
@@ -104,6 +106,7 @@ def serving_settings(
         backlog_quotas=backlog_quota_settings(config),
         tier=tier_settings(config),
         publish_bytes_max=config.publish_buffer_mb * MIB,
+        memory=memory_settings(config, machine_memory_bytes()),
     )
 
 

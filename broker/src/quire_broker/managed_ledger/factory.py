@@ -8,6 +8,7 @@ from dataclasses import replace
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
@@ -44,8 +45,10 @@ class ManagedLedgerFactory:
         clock: WallClock,
         chance: Chance,
         tier: Tier | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
-        """`tier`: the buckets of this broker; without one credentials for none are known."""
+        """`tier`: the buckets of this broker; without one credentials for none are known. `memory`: that reads take."""
+        self._memory = memory or ConnectionMemory()
         self.tier = tier or Tier()
         self.cache = EntryCache(settings.cache_bytes)
         self._client = client
@@ -126,6 +129,7 @@ class ManagedLedgerFactory:
             self._clock,
             self._chance,
             settings,
+            self._memory,
         )
 
     async def exists(self, name: str) -> bool:

@@ -69,7 +69,9 @@ class ManagedLedger:
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
         self._cache = cache
-        self._reader = EntryReader(room.client, self._ledgers, cache, room.background, room.settings, room.tier)
+        self._reader = EntryReader(
+            room.client, self._ledgers, cache, room.background, room.settings, room.tier, room.memory
+        )
         self._trim_lock = asyncio.Lock()
         """Held from the choice of the ledgers that go until they have left the list."""
         self.offloads = Offloads(room, self._lists, self._trim_lock, self._lost_list)

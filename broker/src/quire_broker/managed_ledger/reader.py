@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.entry_cache import TopicCache
@@ -34,7 +35,9 @@ class EntryReader:
         background: Background,
         settings: ManagedLedgerSettings,
         tier: Tier,
+        memory: ConnectionMemory,
     ) -> None:
+        self._memory = memory
         self.tail: Handle | None = None
         self._client = client
         self._ledgers = ledgers
@@ -99,6 +102,14 @@ class EntryReader:
         return await asyncio.shield(task)
 
     async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
+        """Read once there is room for it in the memory that all connections share."""
+        await self._memory.reserve(bytes_max)
+        try:
+            return await self._read_from_ledger(ledger_id, first, last, bytes_max)
+        finally:
+            self._memory.give_back(bytes_max)
+
+    async def _read_from_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
         tail = self.tail
         if tail is not None and tail.ledger_id == ledger_id:
             return await tail.read(EntryId(first), EntryId(last), bytes_max)

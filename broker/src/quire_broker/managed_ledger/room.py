@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
@@ -32,6 +33,8 @@ class Room:
     clock: WallClock
     chance: Chance
     settings: ManagedLedgerSettings
+    memory: ConnectionMemory
+    """Of the process's connections: reads count in it while they are under way."""
 
     def backoff(self) -> Backoff:
         """Fresh pauses."""

@@ -1,6 +1,7 @@
 """Who the client of one connection is: CONNECT, and what keeps it good while the connection lives.
 
-    at CONNECT             what it shows is checked; nothing else is answered before, and frames are small
+    before CONNECT         nothing is answered, frames are small, and it has half a minute; without authentication too
+    at CONNECT             what it shows is checked
     its token runs out,    a client that can is asked for another (AUTH_CHALLENGE) and goes on meanwhile;
     or its key is changed  the others, and those that have not answered by the next look, are disconnected
     AUTH_RESPONSE          another token of the same role is taken; another role is not
@@ -35,11 +36,9 @@ class Admission:
         self._answers_challenges = False
         self._version = 0
         self._challenged = False
-        self._timer: asyncio.TimerHandle | None = None
         self.rights = Rights(None, "")
-        if parts.authentication is not None:
-            self._timer = asyncio.get_running_loop().call_later(limits.UNAUTHENTICATED_S, self._too_late)
-            connection.limit_frames(limits.UNAUTHENTICATED_FRAME_BYTES_MAX)
+        self._timer = asyncio.get_running_loop().call_later(limits.UNAUTHENTICATED_S, self._too_late)
+        connection.limit_frames(limits.UNAUTHENTICATED_FRAME_BYTES_MAX)
 
     @property
     def role(self) -> str:
@@ -49,6 +48,7 @@ class Admission:
     def connect(self, request: pb.CommandConnect) -> bool:
         """Whether the client is let in; one that is not is told why, and disconnected."""
         if self._parts.authentication is None:
+            self._let_in()
             return True
         try:
             self._refuse_proxies(request)
@@ -57,9 +57,7 @@ class Admission:
         except BrokerError as error:
             self._refuse(error)
             return False
-        if self._timer is not None:
-            self._timer.cancel()
-        self._connection.limit_frames(self._parts.settings.frame_bytes_max)
+        self._let_in()
         self._version = request.protocol_version
         self._answers_challenges = request.feature_flags.supports_auth_refresh and (
             request.protocol_version >= AUTH_RESPONSE_VERSION
@@ -100,8 +98,11 @@ class Admission:
 
     def lost(self) -> None:
         """The connection is gone."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
+
+    def _let_in(self) -> None:
+        self._timer.cancel()
+        self._connection.limit_frames(self._parts.settings.frame_bytes_max)
 
     def _take(self, client: Client) -> None:
         self._client = client
@@ -119,5 +120,5 @@ class Admission:
             raise AuthorizationError("Pulsar's proxy is not served: connect to the broker itself")
 
     def _too_late(self) -> None:
-        if self._client is None and not self._connection.closed:
+        if not self._connection.closed:
             self._refuse(AuthenticationError(f"no CONNECT within {limits.UNAUTHENTICATED_S:.0f} s"))

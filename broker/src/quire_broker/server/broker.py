@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory, MemorySettings
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
@@ -73,6 +74,8 @@ class BrokerSettings:
     tier: TierSettings = field(default_factory=TierSettings)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """Of all connections together."""
 
 
 class RunningBroker:
@@ -86,15 +89,20 @@ class RunningBroker:
         clock: WallClock,
         chance: Chance,
         more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
+        memory: ConnectionMemory | None = None,
     ) -> None:
-        """`more_routes`: of HTTP, for what else runs in this process; only super users may ask them."""
+        """`more_routes`: of HTTP, for what else runs in this process; only super users may ask them. `memory`: of
+        connections, where others in the process share it.
+        """
         self.settings = settings
         self.metadata = metadata
         self.ledger_client = ledger_client
         self.clock = clock
         self.chance = chance
         self.background = Background()
+        settings.memory.check(settings.session.frame_bytes_max)
         self.budget = PublishBudget(settings.publish_bytes_max)
+        self.memory = memory or ConnectionMemory(settings.memory)
         self.policies = PolicyStore(metadata, settings.cluster)
         self.authorization = (
             Authorization(self.policies, settings.access.super_users) if settings.access.authorization else None
@@ -160,6 +168,7 @@ class RunningBroker:
             self.clock,
             self.chance,
             Tier(settings.tier, os.environ),  # where the credentials for buckets are
+            self.memory,
         )
         lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
         self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.tenure)
@@ -173,6 +182,7 @@ class RunningBroker:
             backlog_quotas=quotas,
             names=ProducerNames(settings.cluster, instance),
             budget=self.budget,
+            memory=self.memory,
             background=self.background,
             clock=self.clock,
             chance=self.chance,
@@ -217,6 +227,7 @@ class RunningBroker:
             settings.keep_alive_s,
             settings.pending_publishes_max,
             self._session,
+            self.memory,
         )
 
     def _session(self, connection: Connection) -> Session:
@@ -311,9 +322,10 @@ async def start_broker(
     clock: WallClock,
     chance: Chance,
     more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
+    memory: ConnectionMemory | None = None,
 ) -> RunningBroker:
     """A broker that serves. StartupError when a port is taken; metadata and client stay the caller's to close."""
-    broker = RunningBroker(settings, metadata, ledger_client, clock, chance, more_routes)
+    broker = RunningBroker(settings, metadata, ledger_client, clock, chance, more_routes, memory)
     started = False
     try:
         await broker.start()

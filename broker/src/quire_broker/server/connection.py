@@ -1,7 +1,9 @@
 """One TCP connection: bytes in, frames to the session; bytes out; keep-alive; when to stop reading.
 
-Reading stops for three reasons that are kept apart: too many unanswered publishes of this connection, the common
-publish budget, and a client that does not take its answers. It resumes when all of them are gone.
+Reading stops for four reasons that are kept apart: too many unanswered publishes of this connection, the common
+publish budget, a client that does not take its answers, and the memory that all connections share
+(`quire_bookie.env.connection_memory`). It resumes when all of them are gone. While that memory is full nothing is
+dispatched either.
 """
 
 import asyncio
@@ -9,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.tls import common_name
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
@@ -33,7 +36,9 @@ class Handler(Protocol):
 
 
 # Reasons not to read, as bits of a plain int: looked at once per message, where an enum's flags cost ten times as much.
-_PENDING, _BUDGET, _WRITES = 1, 2, 4
+_PENDING, _BUDGET, _WRITES, _MEMORY = 1, 2, 4, 8
+_OF_THE_PEER = _WRITES | _MEMORY
+"""While only these hold, the silence of the peer is not ours."""
 
 
 class Connection(asyncio.Protocol):
@@ -46,7 +51,12 @@ class Connection(asyncio.Protocol):
         keep_alive_s: float,
         pending_max: int,
         make_handler: "Callable[[Connection], Handler]",
+        memory: ConnectionMemory | None = None,
     ) -> None:
+        self._memory = memory or ConnectionMemory()
+        self._account = self._memory.open(self)
+        self._socket: asyncio.Transport | None = None
+        """The transport until it is lost, also once we have closed it."""
         self._budget = budget
         self._decoder = FrameDecoder(frame_bytes_max)
         self._keep_alive_s = keep_alive_s
@@ -63,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._pending_bytes = 0
         self._when_heard: list[asyncio.Future[bool]] = []
         self._when_writable: list[Callable[[], None]] = []
+        self._waits_for_room = False
         self.peer = "unknown"
         self.bytes_in = 0
 
@@ -72,7 +83,7 @@ class Connection(asyncio.Protocol):
         """The socket is open, and what TLS needs was said: a probe that only connects gets no further than `__init__`,
         nor does asyncio report its end."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._transport = transport
+        self._transport = self._socket = transport
         transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if address else "unknown"
@@ -86,8 +97,15 @@ class Connection(asyncio.Protocol):
         if self._when_heard:
             self._heard(True)
         handle = self._handler.handle
+        decoder, account = self._decoder, self._account
         try:
-            for frame in self._decoder.feed(data):
+            frames = decoder.feed(data)
+            held_bytes = decoder.held_bytes
+            if held_bytes or account.held_bytes:
+                began = bool(frames) or not account.held_bytes
+                self._memory.received(account, held_bytes, decoder.announced_bytes if held_bytes else 0, began)
+            self._memory.wait_if_full(account)
+            for frame in frames:
                 if self._transport is None:
                     return
                 handle(frame)
@@ -97,7 +115,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whomever."""
-        self._transport = None
+        self._transport = self._socket = None
+        self._memory.close(self._account)
         if self._timer is not None:
             self._timer.cancel()
         self._heard(False)
@@ -113,6 +132,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It does again."""
         self._resume(_WRITES)
+        self._settle()
+        self._tell_writable()
+
+    def _tell_writable(self) -> None:
+        self._waits_for_room = False
         writable, self._when_writable = self._when_writable, []
         for callback in writable:
             callback()
@@ -135,23 +159,30 @@ class Connection(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether the send buffer is below its bound."""
-        return self._transport is not None and not self._paused & _WRITES
+        """Whether the send buffer is below its bound, and those of all connections too."""
+        return self._transport is not None and not self._paused & _WRITES and not self._memory.is_full
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         """Call back once, when `writable` is true again or the connection is gone."""
         if callback not in self._when_writable:
             self._when_writable.append(callback)
+        if not self._waits_for_room and not self._paused & _WRITES:
+            self._waits_for_room = True
+            self._memory.on_room(self._tell_writable)
 
     def write(self, data: bytes) -> None:
         """Send; nothing happens on a closed connection."""
         if self._transport is not None:
+            self._memory.queued(self._account, len(data))
             self._transport.write(data)
+            self._settle()
 
     def write_all(self, parts: Sequence[Buffer]) -> None:
         """Send several buffers in one gathering write."""
         if self._transport is not None:
+            self._memory.queued(self._account, sum(map(len, parts)))
             self._transport.writelines(parts)
+            self._settle()
 
     def close(self) -> None:
         """Send what is buffered, then close. No more frames are handled.
@@ -171,6 +202,35 @@ class Connection(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
+
+    # memory: see `ConnectionMemory`
+
+    @property
+    def listening(self) -> bool:
+        """Whether the silence of the peer is its own."""
+        return not self._paused & ~_OF_THE_PEER
+
+    def unsent_bytes(self) -> int:
+        """What the socket has not sent."""
+        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+
+    def wait_for_memory(self, waits: bool) -> None:
+        """Stop reading until there is room, or go on."""
+        if waits:
+            self._pause(_MEMORY)
+        else:
+            self._resume(_MEMORY)
+
+    def close_at_once(self, why: str) -> None:
+        """Abort; without `why` nothing is logged."""
+        if why:
+            log.warning("%s is disconnected: %s", self.peer, why)
+        self._transport = None
+        if self._socket is not None:
+            self._socket.abort()
+
+    def _settle(self) -> None:
+        self._memory.settle(self._account, self.unsent_bytes())
 
     # back-pressure
 
@@ -217,7 +277,7 @@ class Connection(asyncio.Protocol):
     @property
     def _deaf(self) -> bool:
         """Whether we do not listen for reasons of our own: then the peer's silence says nothing."""
-        return bool(self._paused & ~_WRITES)
+        return bool(self._paused & ~_WRITES)  # also for memory: whether it holds too much is looked at there
 
     def _drains(self) -> bool:
         """Whether a peer that we do not listen to, because it is slow, took something since the last look."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.policies import PolicyStore
@@ -76,6 +77,7 @@ class BrokerParts:
     backlog_quotas: BacklogQuotaCheck
     names: ProducerNames
     budget: PublishBudget
+    memory: ConnectionMemory
     background: Background
     clock: WallClock
     chance: Chance

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from functools import partial
 
 from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_broker.errors import ServerError, server_error_of
 from quire_broker.security.authorization import Rights
 from quire_broker.server import discovery, schemas
@@ -50,6 +51,8 @@ class Session:
         self._on_lost = on_lost
         self._state = _State.NEW
         self._running = 0
+        self._frame: pb.BaseCommand | None = None
+        """The command that is being handled."""
         self._admission = Admission(parts, connection)
         call_soon = asyncio.get_running_loop().call_soon
         self.producing = Producing(parts, connection, call_soon, self._rights)
@@ -92,6 +95,7 @@ class Session:
             self._connect(frame.connect)
             return
         self._require_ready(str(frame.type))
+        self._frame = frame
         command = self._commands.get(frame.type)
         if command is not None:
             command(frame)
@@ -159,7 +163,18 @@ class Session:
             self._connection.write(refuse(request_id, ServerError.TOO_MANY_REQUESTS, "too many requests at once"))
             return
         self._running += 1
-        self._parts.background.start(self._answer(request_id, work, what, refuse), what)
+        # Twice, because a parsed command takes more than its bytes.
+        size_bytes = WAITING_REQUEST_BYTES + (0 if self._frame is None else 2 * self._frame.ByteSize())
+        self._parts.memory.hold(size_bytes)
+        self._parts.background.start(self._work(request_id, work, what, refuse, size_bytes), what)
+
+    async def _work(
+        self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse, size_bytes: int
+    ) -> None:
+        try:
+            await self._answer(request_id, work, what, refuse)
+        finally:
+            self._parts.memory.let_go(size_bytes)
 
     async def _answer(self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse) -> None:
         try:

@@ -76,6 +76,11 @@ class FrameDecoder:
         """Bytes of a frame that is not complete yet."""
         return self._held
 
+    @property
+    def announced_bytes(self) -> int:
+        """What that frame will have; 4 while its length is not known."""
+        return self._needed
+
     def feed(self, data: Buffer) -> list[Frame]:
         """The frames that `data` completes, in order. PeerProtocolError: close the connection."""
         if not isinstance(data, bytes):

@@ -41,6 +41,7 @@ class Transport:
         self.writes: list[bytes] = []
         self.reading = True
         self.closed = False
+        self.unsent = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Not looked at."""
@@ -52,6 +53,10 @@ class Transport:
     def is_closing(self) -> bool:
         """Whether it was closed."""
         return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        """What the client has not taken."""
+        return self.unsent
 
     def pause_reading(self) -> None:
         """Stop."""
@@ -87,7 +92,7 @@ def transport() -> Transport:
 
 
 @pytest.fixture
-def connection(handler: Handler, transport: Transport) -> Connection:
+async def connection(handler: Handler, transport: Transport) -> Connection:
     """A connection between the two."""
     connection = Connection(handler, OpenConnections(), ServiceSettings(socket_write_high_bytes=1000))
     connection.connection_made(cast(asyncio.Transport, transport))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.server.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.server.overload import Overload
@@ -47,14 +48,14 @@ async def gate() -> AsyncIterator[Gate]:
 
 async def test_while_there_is_room_nothing_waits(gate: Gate) -> None:
     gate.open = True
-    overload = Overload(gate.attempt, gate.refuse, 60.0)
+    overload = Overload(gate.attempt, gate.refuse, 60.0, ConnectionMemory())
     assert not overload.offer(FakeConnection().real, add(1))
     assert gate.taken == [1]
     assert overload.waiting == 0
 
 
 async def test_what_waits_pauses_its_socket_and_goes_on_in_order_recovery_first(gate: Gate) -> None:
-    overload = Overload(gate.attempt, gate.refuse, 60.0)
+    overload = Overload(gate.attempt, gate.refuse, 60.0, ConnectionMemory())
     writer, recoverer = FakeConnection(), FakeConnection()
     assert overload.offer(writer.real, add(1))
     assert overload.offer(recoverer.real, add(7, recovery=True))
@@ -68,7 +69,7 @@ async def test_what_waits_pauses_its_socket_and_goes_on_in_order_recovery_first(
 
 
 async def test_a_socket_stays_paused_while_one_of_its_adds_waits(gate: Gate) -> None:
-    overload = Overload(gate.attempt, gate.refuse, 60.0)
+    overload = Overload(gate.attempt, gate.refuse, 60.0, ConnectionMemory())
     connection = FakeConnection()
     overload.offer(connection.real, add(1))
     overload.offer(connection.real, add(7, recovery=True))
@@ -90,7 +91,7 @@ def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_reco
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        overload = Overload(gate.attempt, gate.refuse, 0.5)
+        overload = Overload(gate.attempt, gate.refuse, 0.5, ConnectionMemory())
         connection = FakeConnection()
         overload.offer(connection.real, add(1))
         overload.offer(connection.real, add(9, recovery=True))
@@ -131,7 +132,7 @@ def test_while_the_disk_takes_some_all_that_wait_less_than_the_pause_are_taken_i
         return taken
 
     async def scene() -> None:
-        overload = Overload(attempt, gate.refuse, 0.5)
+        overload = Overload(attempt, gate.refuse, 0.5, ConnectionMemory())
         connection = FakeConnection()
         for entry in range(4):
             overload.offer(connection.real, add(entry))
@@ -155,7 +156,7 @@ def test_an_add_that_waited_too_long_is_refused_although_others_fit() -> None:
     gate = Gate()
 
     async def scene() -> None:
-        overload = Overload(lambda _connection, request: False, gate.refuse, 0.5)
+        overload = Overload(lambda _connection, request: False, gate.refuse, 0.5, ConnectionMemory())
         connection = FakeConnection()
         overload.offer(connection.real, add(1))
         await asyncio.sleep(0.3)

@@ -17,13 +17,16 @@ class Work:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self._gates: dict[str, asyncio.Event] = {}
+        self.sizes: dict[str, int] = {}
+        """Bytes of answers."""
 
-    async def __call__(self, connection: Connection, request: str) -> None:
+    async def __call__(self, connection: Connection, request: str) -> int:
         """One read."""
         self.begun.append(request)
         gate = self._gates[request] = asyncio.Event()
         await gate.wait()
         self.ended.append(request)
+        return self.sizes.get(request, 0)
 
     async def end(self, *requests: str) -> None:
         """Let some end, and what follows begin."""
@@ -47,7 +50,7 @@ def work() -> Work:
 @pytest.fixture
 async def lane(work: Work) -> AsyncIterator[ReadLane[str]]:
     """Three at once, two of one connection."""
-    lane: ReadLane[str] = ReadLane(work, at_once_max=3, at_once_per_connection_max=2)
+    lane: ReadLane[str] = ReadLane(work, at_once_max=3, at_once_per_connection_max=2, bytes_per_connection_max=1000)
     yield lane
     await lane.close()
 
@@ -63,6 +66,25 @@ async def test_one_connection_has_at_most_its_share_at_work(lane: ReadLane[str],
     await work.end("a", "c")
     await work.end("d")
     assert sorted(work.ended) == ["a", "b", "c", "d"]
+
+
+async def test_a_connection_has_few_reads_at_work_until_its_answers_are_known_to_be_small(work: Work) -> None:
+    lane: ReadLane[str] = ReadLane(work, at_once_max=9, at_once_per_connection_max=8, bytes_per_connection_max=1000)
+    client = FakeConnection()
+    work.sizes = dict.fromkeys("abcdefgh", 10) | {"e": 1200}
+    for request in "abcdefgh":
+        lane.submit(client.real, request)
+    await turn()
+    assert work.begun == ["a", "b", "c", "d"], "a quarter of the bound each"
+    await work.end("a")
+    assert work.begun == ["a", "b", "c", "d", "e", "f", "g", "h"], "after one small answer an eighth each"
+    for request in "ijklm":
+        lane.submit(client.real, request)
+    await work.end("e", "b", "c")
+    assert "".join(work.begun) == "abcdefghi", "after an answer of more than the bound the next ones wait"
+    await work.end("d")
+    assert "".join(work.begun) == "abcdefghijkl", "until it is some small answers ago"
+    await lane.close()
 
 
 async def test_the_bookie_has_at_most_its_bound_at_work_and_connections_take_turns(

@@ -11,10 +11,13 @@ from tests.unit.bookie.server.fakes import FakeConnection
 async def test_reads_that_never_wait_leave_the_loop_to_others_and_are_all_answered() -> None:
     answered: list[int] = []
 
-    async def at_once(_connection: Connection, request: int) -> None:
+    async def at_once(_connection: Connection, request: int) -> int:
         answered.append(request)
+        return 0
 
-    lane: ReadLane[int] = ReadLane(at_once, at_once_max=64, at_once_per_connection_max=16)
+    lane: ReadLane[int] = ReadLane(
+        at_once, at_once_max=64, at_once_per_connection_max=16, bytes_per_connection_max=1000
+    )
     client = FakeConnection()
     wanted = 5 * READS_PER_TURN
     for request in range(wanted):

@@ -8,6 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_broker import limits
 from quire_broker.security.authentication import Authentication
@@ -43,6 +44,7 @@ class Scene:
         check = SignedTokens(SECRET, secret_algorithms(), self.clock)
         parts: Any = SimpleNamespace(
             settings=SessionSettings(),
+            memory=ConnectionMemory(),
             stats=ServerStats(),
             authentication=Authentication(AuthenticationSettings(), check, self.clock),
             authorization=None,

@@ -1,0 +1,511 @@
+"""One byte budget for all connections of a process: what is received in part, waits, is being read, or is not sent yet.
+
+Owns the counts, the queue of those that wait for room, and the choice of the peers that are closed. Never reads or
+writes a socket: it asks each connection (`Holder`) how much its socket has not sent, and tells it to pause or to close.
+
+    class of bytes   counted from, and until
+    receiving        a frame begins to arrive, by the length that it announces; it is complete
+    requests         a request waits for its turn or for room; it is worked on
+    reads            a read is about to begin, by its largest answer; the answer is queued
+    unsent           an answer is queued; the socket has sent it
+
+A frame whose announced length does not fit is read no further: its socket waits in line. So does every socket that
+brings something while the budget is full, and every read that does not fit. Memory therefore stays below the budget and
+one socket buffer per connection. What frees the line:
+
+    no progress      a peer that sends nothing of the frame it began, or takes nothing of its answers, for `stalled_s`
+                     is closed, and so is one that needs longer than `slow_s` for one frame or for one full buffer
+    pressure         while somebody waits, peers that have held bytes for `pressure_s`, or have sent nothing of a frame
+                     for a quarter of it, are closed, the largest product of bytes and time first, until a quarter of
+                     the budget is free, and room for the first in line
+
+Sockets do not tell when they have sent something, so the counts of unsent bytes are upper bounds between two looks
+(`_look`), which happen only while something is held.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from quire_bookie import limits
+from quire_bookie.errors import ConfigError
+from quire_bookie.metrics import Reading
+
+_log = logging.getLogger("quire.connections")
+_PRESSED_LOOK_S: Final = 0.05
+"""Between two looks while somebody waits for room."""
+_AT_ONCE_LOOK_S: Final = 0.05
+"""Between two relieves that the hard bound asks for: each looks at every connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """The budget, in bytes, and how long peers may hold parts of it, in seconds. 0 takes a time's bound away."""
+
+    bytes_max: int = limits.CONNECTION_MEMORY_BYTES_MAX
+    stalled_s: float = limits.STALLED_PEER_S
+    slow_s: float = limits.SLOW_PEER_S
+    pressure_s: float = limits.PRESSURE_STALLED_S
+
+    def check(self, frame_bytes_max: int) -> None:
+        """ConfigError for a budget that a few frames fill."""
+        needed = limits.CONNECTION_MEMORY_FRAMES_MIN * frame_bytes_max
+        if self.bytes_max < needed:
+            raise ConfigError(
+                f"the memory of connections is {self.bytes_max} bytes; with frames of {frame_bytes_max} it needs "
+                f"{needed}: raise connectionMemoryMaxMb or lower the frame size"
+            )
+
+
+class Closed(Enum):
+    """Why a connection was closed."""
+
+    STALLED_FRAME = "stalled_frame"
+    STALLED_READER = "stalled_reader"
+    PRESSURE_FRAME = "pressure_frame"
+    PRESSURE_READER = "pressure_reader"
+
+
+class Holder(Protocol):
+    """A connection."""
+
+    @property
+    def listening(self) -> bool:
+        """False while its socket is not read for reasons that are not the peer's."""
+        ...
+
+    def unsent_bytes(self) -> int:
+        """What is queued for the socket and what the socket has not sent."""
+        ...
+
+    def wait_for_memory(self, waits: bool, /) -> None:
+        """Stop reading the socket, or go on."""
+        ...
+
+    def close_at_once(self, why: str, /) -> None:
+        """Abort the connection; `why` completes *closing the connection of <peer>:*."""
+        ...
+
+
+class Account:
+    """What one connection holds. Made by `ConnectionMemory.open`; changed by its methods only."""
+
+    __slots__ = (
+        "_drained_mark",
+        "_frame_seen",
+        "_queued_mark",
+        "_receive_since_s",
+        "_received_mark",
+        "_received_s",
+        "_send_since_s",
+        "_sent_s",
+        "closed",
+        "frames",
+        "held_bytes",
+        "holder",
+        "listed",
+        "queued_bytes",
+        "receiving_bytes",
+        "unsent_bytes",
+        "waits",
+        "wanted_bytes",
+    )
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+        self.closed = False
+        self.listed = False
+        self.waits: _Waiter | None = None
+        self.held_bytes = 0
+        """Of the frame that is not complete, what has arrived."""
+        self.receiving_bytes = 0
+        """What is charged for it."""
+        self.wanted_bytes = 0
+        """What it announces."""
+        self.frames = 0
+        """Frames that were begun."""
+        self.unsent_bytes = 0
+        self.queued_bytes = 0
+        """Since the connection opened."""
+        self._frame_seen = -1
+        self._received_mark = 0
+        self._receive_since_s = self._received_s = 0.0
+        self._drained_mark = self._queued_mark = -1
+        self._send_since_s = self._sent_s = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Note what moved since the last look."""
+        if not self.held_bytes:
+            self._frame_seen = -1
+        elif self._frame_seen != self.frames or not self.holder.listening:
+            self._frame_seen = self.frames
+            self._received_mark, self._receive_since_s, self._received_s = self.held_bytes, now_s, now_s
+        elif self.held_bytes != self._received_mark or (self.waits is not None and self.wanted_bytes > self.held_bytes):
+            self._received_mark, self._received_s = self.held_bytes, now_s
+        if not self.unsent_bytes:
+            self._queued_mark = -1
+            return
+        drained = self.queued_bytes - self.unsent_bytes
+        if self._queued_mark < 0 or drained >= self._queued_mark:
+            # All that was queued at the last mark has left: a new stretch begins.
+            self._queued_mark, self._send_since_s, self._sent_s = self.queued_bytes, now_s, now_s
+        elif drained > self._drained_mark:
+            self._sent_s = now_s
+        self._drained_mark = drained
+
+    def granted(self) -> None:
+        """It was kept waiting, and goes on: its times begin again."""
+        self._frame_seen = -1
+
+    def silence_s(self, now_s: float) -> float:
+        """How long nothing has come of the frame that is not complete."""
+        return now_s - self._received_s if self._frame_seen >= 0 else 0.0
+
+    def receive_age_s(self, now_s: float) -> float:
+        """How long the frame that is not complete has been arriving."""
+        return now_s - self._receive_since_s if self._frame_seen >= 0 else 0.0
+
+    def send_age_s(self, now_s: float) -> float:
+        """How long something has been waiting to leave."""
+        return now_s - self._send_since_s if self._queued_mark >= 0 else 0.0
+
+    def fault(self, now_s: float, settings: MemorySettings) -> Closed | None:
+        """Why it is to be closed, if it is, whatever room there is."""
+        stalled_s, slow_s = settings.stalled_s, settings.slow_s
+        if self._frame_seen >= 0 and (
+            0 < stalled_s <= now_s - self._received_s or 0 < slow_s <= now_s - self._receive_since_s
+        ):
+            return Closed.STALLED_FRAME
+        if self._queued_mark >= 0 and (
+            0 < stalled_s <= now_s - self._sent_s or 0 < slow_s <= now_s - self._send_since_s
+        ):
+            return Closed.STALLED_READER
+        return None
+
+
+class _Waiter:
+    """Somebody who waits for `size_bytes` of room; 0: until the budget is not full."""
+
+    __slots__ = ("grant", "size_bytes")
+
+    def __init__(self, size_bytes: int, grant: Callable[[], None]) -> None:
+        self.size_bytes = size_bytes
+        self.grant: Callable[[], None] | None = grant
+
+
+class ConnectionMemory:
+    """See the module's text. All methods run on the loop."""
+
+    def __init__(self, settings: MemorySettings | None = None) -> None:
+        self.settings = settings or MemorySettings()
+        self.bytes_max = self.settings.bytes_max
+        self._hard_max = self.bytes_max + self.bytes_max // 4
+        self.used_bytes = 0
+        self.receiving_bytes = 0
+        self.request_bytes = 0
+        self.read_bytes = 0
+        self.unsent_bytes = 0
+        self.waits = 0
+        """How often something had to wait for room."""
+        self.closed = dict.fromkeys(Closed, 0)
+        self._listed: set[Account] = set()
+        """Connections that may hold something."""
+        self._waiting: deque[_Waiter] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._granting = False
+        self._relieved_s = float("-inf")
+        self._logged_s = float("-inf")
+        self._unlogged = 0
+
+    # ---- connections
+    def open(self, holder: Holder) -> Account:
+        """The account of a new connection; `close` must follow."""
+        return Account(holder)
+
+    def close(self, account: Account) -> None:
+        """The connection is gone, or as good as."""
+        if account.closed:
+            return
+        account.closed = True
+        self._listed.discard(account)
+        self.receiving_bytes -= account.receiving_bytes
+        self.unsent_bytes -= account.unsent_bytes
+        self._freed(account.receiving_bytes + account.unsent_bytes)
+        account.receiving_bytes = account.held_bytes = account.unsent_bytes = 0
+        if account.waits is not None:
+            self._leave(account.waits)
+            account.waits = None
+
+    # ---- what arrives
+    def received(self, account: Account, held_bytes: int, announced_bytes: int, began: bool) -> None:
+        """After a buffer: of a frame that is not complete `held_bytes` arrived, of the `announced_bytes` it will have.
+
+        `began`: it is another frame than after the buffer before. The connection may be paused by this.
+        """
+        if account.closed:
+            return
+        account.frames += began
+        account.held_bytes = held_bytes
+        account.wanted_bytes = wanted = max(held_bytes, announced_bytes)
+        more = wanted - account.receiving_bytes
+        if more > 0 and (self._waiting or self.used_bytes + more > self.bytes_max):
+            self._charge(account, max(0, held_bytes - account.receiving_bytes))
+            if account.waits is None:
+                self._wait_in_line(account)
+            if self.used_bytes > self._hard_max:
+                self._relieve_at_once()
+        else:
+            self._charge(account, more)
+
+    def _charge(self, account: Account, more: int) -> None:
+        account.receiving_bytes += more
+        self.receiving_bytes += more
+        self.used_bytes += more
+        if more < 0 and self._waiting:
+            self._grant_soon()
+        if not account.listed:
+            self._list(account)
+
+    def wait_if_full(self, account: Account) -> None:
+        """A connection brought something: while there is no room it brings no more."""
+        if self.used_bytes >= self.bytes_max and account.waits is None and not account.closed:
+            self._wait_in_line(account)
+
+    def _wait_in_line(self, account: Account) -> None:
+        def grant() -> None:
+            account.waits = None
+            if account.held_bytes:
+                self._charge(account, account.wanted_bytes - account.receiving_bytes)
+                account.granted()
+            account.holder.wait_for_memory(False)
+
+        account.waits = self._line_up(max(0, account.wanted_bytes - account.receiving_bytes), grant)
+        account.holder.wait_for_memory(True)
+
+    # ---- what waits to be worked on
+    def hold(self, size_bytes: int) -> None:
+        """A request waits. Never refuses: it is in memory already."""
+        self.request_bytes += size_bytes
+        self.used_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        """It is worked on, or gone."""
+        self.request_bytes -= size_bytes
+        self._freed(size_bytes)
+
+    # ---- reads
+    @property
+    def is_full(self) -> bool:
+        """Whether answers wait to be made."""
+        return self.used_bytes >= self.bytes_max
+
+    async def reserve(self, size_bytes: int) -> None:
+        """Wait for room for what a read may bring, and take it; `give_back` must follow."""
+        size_bytes = min(size_bytes, self.bytes_max)
+        if self._waiting or self.used_bytes + size_bytes > self.bytes_max:
+            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def grant() -> None:
+                if not granted.done():
+                    self._reserve(size_bytes)
+                    granted.set_result(None)
+
+            waiter = self._line_up(size_bytes, grant)
+            try:
+                await granted
+            except asyncio.CancelledError:
+                self._leave(waiter)
+                if granted.done() and not granted.cancelled():
+                    self.give_back(size_bytes)
+                raise
+        else:
+            self._reserve(size_bytes)
+
+    def _reserve(self, size_bytes: int) -> None:
+        self.read_bytes += size_bytes
+        self.used_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """The answer is queued, or there is none."""
+        size_bytes = min(size_bytes, self.bytes_max)
+        self.read_bytes -= size_bytes
+        self._freed(size_bytes)
+
+    def on_room(self, callback: Callable[[], None]) -> None:
+        """Call back once when the budget is not full."""
+        self._line_up(0, callback)
+
+    # ---- what is to leave
+    def queued(self, account: Account, size_bytes: int) -> None:
+        """So much more is to be sent."""
+        if account.closed:
+            return
+        account.unsent_bytes += size_bytes
+        account.queued_bytes += size_bytes
+        self.unsent_bytes += size_bytes
+        self.used_bytes += size_bytes
+        if not account.listed:
+            self._list(account)
+
+    def settle(self, account: Account, unsent_bytes: int) -> None:
+        """So much is not sent yet, counted again; it may be more than was queued, because TLS adds some."""
+        less = account.unsent_bytes - unsent_bytes
+        if not less or account.closed:
+            return
+        if less < 0:
+            account.queued_bytes -= less
+        account.unsent_bytes = unsent_bytes
+        self.unsent_bytes -= less
+        self._freed(less)
+
+    # ---- the line
+    def _line_up(self, size_bytes: int, grant: Callable[[], None]) -> _Waiter:
+        waiter = _Waiter(size_bytes, grant)
+        self._waiting.append(waiter)
+        self.waits += 1
+        self._look_within(_PRESSED_LOOK_S)
+        return waiter
+
+    def _leave(self, waiter: _Waiter) -> None:
+        waiter.grant = None
+        if self._waiting:
+            self._grant_soon()
+
+    def _freed(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes
+        if self._waiting:
+            self._grant_soon()
+
+    def _grant_soon(self) -> None:
+        if not self._granting:
+            self._granting = True
+            asyncio.get_running_loop().call_soon(self._grant)
+
+    def _grant(self) -> None:
+        """Let those go on that fit, in their order."""
+        self._granting = False
+        waiting = self._waiting
+        while waiting:
+            first = waiting[0]
+            if first.grant is not None:
+                if self.used_bytes >= self.bytes_max or self.used_bytes + first.size_bytes > self.bytes_max:
+                    return
+                first.grant()
+            waiting.popleft()
+
+    # ---- looking
+    def _list(self, account: Account) -> None:
+        account.listed = True
+        self._listed.add(account)
+        self._look_within(limits.CONNECTION_LOOK_S)
+
+    def _look_within(self, delay_s: float) -> None:
+        if self._timer is not None:
+            if self._timer_s <= delay_s:
+                return
+            self._timer.cancel()
+        self._timer_s = delay_s
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        """Count again what sockets have not sent, close who holds it too long, and go on while something is held."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        for account in list(self._listed):
+            self._look_at(account, now_s)
+        if self._waiting:
+            self._grant()
+        if self._waiting:
+            self._relieve(now_s, self.settings.pressure_s)
+        if self._waiting:
+            self._look_within(_PRESSED_LOOK_S)
+        elif self._listed:
+            self._look_within(limits.CONNECTION_LOOK_S)
+
+    def _look_at(self, account: Account, now_s: float) -> None:
+        if account.unsent_bytes:
+            self.settle(account, account.holder.unsent_bytes())
+        account.look(now_s)
+        if not account.held_bytes and not account.unsent_bytes:
+            account.listed = False
+            self._listed.discard(account)
+            return
+        fault = account.fault(now_s, self.settings)
+        if fault is not None:
+            self._end(account, fault, now_s)
+
+    def _relieve_at_once(self) -> None:
+        """More arrived than there may be: do not wait for anybody."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._relieved_s >= _AT_ONCE_LOOK_S:
+            self._relieved_s = now_s
+            for account in list(self._listed):
+                self._look_at(account, now_s)
+            self._relieve(now_s, 0.0)
+
+    def _relieve(self, now_s: float, held_s: float) -> None:
+        """Close those that hold the most for the longest, of those that have held it for `held_s`."""
+        first = next((waiter for waiter in self._waiting if waiter.grant is not None), None)
+        wanted = 0 if first is None else first.size_bytes
+        enough = self.bytes_max - max(self.bytes_max // 4, wanted)
+        found: list[tuple[float, Account, Closed]] = []
+        for account in self._listed:
+            received_s, sent_s = account.receive_age_s(now_s), account.send_age_s(now_s)
+            lingers = received_s >= held_s or account.silence_s(now_s) >= held_s / 4
+            in_part = account.receiving_bytes * (received_s + 0.001) if lingers else 0.0
+            unsent = account.unsent_bytes * (sent_s + 0.001) if sent_s >= held_s else 0.0
+            if in_part or unsent:
+                why = Closed.PRESSURE_FRAME if in_part >= unsent else Closed.PRESSURE_READER
+                found.append((max(in_part, unsent), account, why))
+        found.sort(key=lambda each: each[0], reverse=True)
+        for _, account, why in found:
+            if self.used_bytes <= enough:
+                break
+            self._end(account, why, now_s)
+        if self._waiting:
+            self._grant_soon()
+
+    def _end(self, account: Account, reason: Closed, now_s: float) -> None:
+        held, unsent = account.held_bytes, account.unsent_bytes
+        if reason in (Closed.STALLED_FRAME, Closed.PRESSURE_FRAME):
+            what = f"{held} bytes of a frame arrived, and not the rest in {account.receive_age_s(now_s):.1f} s"
+        else:
+            what = f"it has not taken {unsent} bytes in {account.send_age_s(now_s):.1f} s"
+        if reason in (Closed.PRESSURE_FRAME, Closed.PRESSURE_READER):
+            what += f", and others wait for memory ({self.used_bytes} bytes held by all)"
+        self.closed[reason] += 1
+        self.close(account)
+        if now_s - self._logged_s >= limits.CONNECTION_REFUSED_LOG_S:
+            self._logged_s = now_s
+            if self._unlogged:
+                what += f"; {self._unlogged} more were closed since the last such line"
+            self._unlogged = 0
+            account.holder.close_at_once(what)
+        else:
+            self._unlogged += 1
+            account.holder.close_at_once("")
+
+    def readings(self, labels: dict[str, str]) -> list[Reading]:
+        """For /metrics."""
+        held = (
+            ("receiving", self.receiving_bytes),
+            ("requests", self.request_bytes),
+            ("reads", self.read_bytes),
+            ("unsent", self.unsent_bytes),
+        )
+        name, text = "quire_connection_memory_bytes", "bytes that connections hold, by class"
+        found = [Reading(name, "gauge", text, value, {**labels, "class": each}) for each, value in held]
+        name, text = "quire_connection_memory_max_bytes", "what they may hold together"
+        found.append(Reading(name, "gauge", text, self.bytes_max, labels))
+        name, text = "quire_connection_memory_waits", "sockets and reads that waited for room"
+        found.append(Reading(name, "counter", text, self.waits, labels))
+        name, text = "quire_connections_closed_for_memory", "connections closed because they held memory, by reason"
+        found += [
+            Reading(name, "counter", text, count, {**labels, "reason": why.value}) for why, count in self.closed.items()
+        ]
+        return found

@@ -1,0 +1,176 @@
+"""Clients that hold a server's memory: some begin a frame and stop, some ask for much and never read.
+
+Plain sockets that never block: a peer that its server does not read, or has closed, must not stop the test.
+"""
+
+import select
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from quire_bookie.limits import MIB
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.wire import client_codec
+from quire_broker.wire.frames import encode
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+
+SEND_BUFFER_BYTES = 64 * 1024
+QUIET_S = 1.0
+"""A server that took nothing from any peer for so long takes no more of it."""
+ANSWER_S = 60.0
+_V2_ADD_HEADER = 0x02010000
+
+
+class Peers:
+    """Sockets to one port. Each sends what it is given as far as the server takes it, and reads only when asked."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self._left: dict[socket.socket, memoryview] = {}
+        self.sockets: list[socket.socket] = []
+        for _ in range(count):
+            peer = socket.socket()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SEND_BUFFER_BYTES)
+            peer.connect(("127.0.0.1", port))
+            peer.setblocking(False)
+            self.sockets.append(peer)
+
+    def send(self, data: bytes) -> int:
+        """Each sends `data`, until all of it is taken or nothing more is. Gives the bytes that were taken."""
+        self._left = {peer: memoryview(data) for peer in self.sockets}
+        taken = 0
+        with selectors.DefaultSelector() as selector:
+            for peer in self.sockets:
+                selector.register(peer, selectors.EVENT_WRITE)
+            while self._left:
+                ready = selector.select(QUIET_S)
+                if not ready:
+                    break
+                for key, _ in ready:
+                    taken += self._push(selector, key.fileobj)  # type: ignore[arg-type]
+        return taken
+
+    def _push(self, selector: selectors.BaseSelector, peer: socket.socket) -> int:
+        rest = self._left[peer]
+        try:
+            sent = peer.send(rest[: 256 * 1024])
+        except BlockingIOError:
+            return 0
+        except OSError:  # the server closed it
+            sent, rest = 0, rest[:0]
+        if len(rest) > sent:
+            self._left[peer] = rest[sent:]
+        else:
+            del self._left[peer]
+            selector.unregister(peer)
+        return sent
+
+    def wait_for_answers(self) -> None:
+        """Until each has got something, or was closed; it is read away."""
+        for peer in self.sockets:
+            select.select([peer], [], [], ANSWER_S)
+            _is_closed(peer)
+
+    def closed(self) -> int:
+        """How many of them the server has closed; what it sent to those is read away."""
+        return sum(map(_is_closed, self.sockets))
+
+    def close(self) -> None:
+        """Close all."""
+        for peer in self.sockets:
+            peer.close()
+
+    def __enter__(self) -> "Peers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    try:
+        while peer.recv(MIB):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def begun_add(sent_bytes: int, announced_bytes: int) -> bytes:
+    """The first bytes of a V2 add to a bookie."""
+    head = struct.pack(">iI", announced_bytes, _V2_ADD_HEADER) + b"k" * 20 + struct.pack(">qqqq", 7, 0, -1, 0)
+    return head + bytes(sent_bytes - len(head))
+
+
+def whole_add(ledger: int, entry: int, size_bytes: int) -> bytes:
+    """A V2 add of a ledger without digest."""
+    body = struct.pack(">qqqq", ledger, entry, entry - 1, size_bytes) + bytes(size_bytes)
+    return b"".join(client_codec.v2_adds(b"k" * 20, [(body[:32], body[32:])]))
+
+
+def reads(ledger: int, entries: Sequence[int]) -> bytes:
+    """V2 reads."""
+    return b"".join(client_codec.v2_read(LedgerId(ledger), EntryId(entry)) for entry in entries)
+
+
+def connect() -> bytes:
+    """CONNECT to a broker."""
+    command = pb.BaseCommand(type=Kind.CONNECT)
+    command.connect.client_version = "hostile"
+    command.connect.protocol_version = 19
+    return encode(command)
+
+
+def subscribe(topic: str, subscription: str) -> bytes:
+    """SUBSCRIBE of a reader, from the topic's begin on."""
+    command = pb.BaseCommand(type=Kind.SUBSCRIBE)
+    command.subscribe.topic = topic
+    command.subscribe.subscription = subscription
+    command.subscribe.subType = 0
+    command.subscribe.consumer_id = 1
+    command.subscribe.request_id = 1
+    command.subscribe.durable = False
+    command.subscribe.start_message_id.ledgerId = 0
+    command.subscribe.start_message_id.entryId = 0
+    return encode(command)
+
+
+def flow(permits: int) -> bytes:
+    """FLOW for the consumer of `subscribe`."""
+    command = pb.BaseCommand(type=Kind.FLOW)
+    command.flow.consumer_id = 1
+    command.flow.messagePermits = permits
+    return encode(command)
+
+
+def begun_send(sent_bytes: int, announced_bytes: int) -> bytes:
+    """The first bytes of a SEND to a broker."""
+    command = pb.BaseCommand(type=Kind.SEND)
+    command.send.producer_id = 1
+    command.send.sequence_id = 0
+    body = command.SerializeToString()
+    head = struct.pack(">II", announced_bytes, len(body)) + body
+    return head + bytes(sent_bytes - len(head))
+
+
+def resident_bytes(pid: int) -> int:
+    """RSS of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no VmRSS")
+
+
+def peak_bytes(pid: int, seconds: float) -> int:
+    """The largest RSS of a process within some time."""
+    peak, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        peak = max(peak, resident_bytes(pid))
+        time.sleep(0.05)
+    return peak

@@ -1,0 +1,288 @@
+"""The byte budget of connections: what is counted, who waits, who is closed, and that nobody waits for ever."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quire_bookie.env.connection_memory import Account, Closed, ConnectionMemory, MemorySettings
+from quire_bookie.errors import ConfigError
+from tests.sim.loop import simulate
+
+MAX = 1000
+SETTINGS = MemorySettings(MAX, stalled_s=60.0, slow_s=600.0, pressure_s=2.0)
+
+
+class Peer:
+    """A connection whose peer does what a test says."""
+
+    def __init__(self, memory: ConnectionMemory) -> None:
+        self.memory = memory
+        self.account: Account = memory.open(self)
+        self.listening = True
+        self.unsent = 0
+        self.waits = False
+        self.closed: list[str] = []
+        self.sent = 0
+
+    def unsent_bytes(self) -> int:
+        return self.unsent
+
+    def wait_for_memory(self, waits: bool) -> None:
+        self.waits = waits
+
+    def close_at_once(self, why: str) -> None:
+        self.closed.append(why)
+
+    def receives(self, held: int, announced: int, *, began: bool = True) -> None:
+        """A buffer came."""
+        self.memory.received(self.account, held, announced, began)
+        self.memory.wait_if_full(self.account)
+
+    def queues(self, size: int) -> None:
+        """An answer that the socket does not send."""
+        self.unsent += size
+        self.memory.queued(self.account, size)
+
+
+def simulated(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it in virtual time."""
+    simulate(lambda _: scenario(), seed=1)
+
+
+async def test_a_begun_frame_counts_by_what_it_announces_until_it_is_complete() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    peer = Peer(memory)
+    peer.receives(10, 300)
+    assert (memory.receiving_bytes, memory.used_bytes) == (300, 300)
+    peer.receives(200, 300, began=False)
+    assert memory.used_bytes == 300
+    peer.receives(0, 0)
+    assert (memory.receiving_bytes, memory.used_bytes) == (0, 0)
+
+
+async def test_a_frame_that_does_not_fit_is_read_no_further_until_there_is_room() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    first, second, third = (Peer(memory) for _ in range(3))
+    first.receives(10, 700)
+    second.receives(10, 500)
+    assert (first.waits, second.waits) == (False, True)
+    assert memory.used_bytes == 710, "what has arrived counts, what it announces does not"
+    third.receives(5, 100)
+    assert third.waits, "behind the one that waits, although it would fit"
+    first.receives(0, 0)
+    await asyncio.sleep(0)
+    assert not second.waits and not third.waits
+    assert memory.used_bytes == 600
+
+
+async def test_whoever_brings_something_while_the_budget_is_full_waits() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    peer = Peer(memory)
+    memory.hold(MAX)
+    memory.wait_if_full(peer.account)
+    assert peer.waits and memory.is_full
+    memory.let_go(1)
+    await asyncio.sleep(0)
+    assert not peer.waits
+
+
+async def test_reads_wait_for_room_in_line_and_one_that_is_cancelled_leaves_it() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    await memory.reserve(800)
+    waiting = [asyncio.ensure_future(memory.reserve(300)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    memory.give_back(800)
+    await asyncio.gather(*waiting[1:])
+    assert memory.read_bytes == memory.used_bytes == 600
+    for _ in range(2):
+        memory.give_back(300)
+    assert memory.used_bytes == 0
+
+
+async def test_a_read_that_is_cancelled_once_it_was_let_through_gives_its_room_back() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    await memory.reserve(MAX)
+    waiting = asyncio.ensure_future(memory.reserve(300))
+    await asyncio.sleep(0)
+    memory.give_back(MAX)
+    memory._grant()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert memory.used_bytes == 0
+
+
+async def test_a_connection_that_ends_gives_everything_back_once() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    peer = Peer(memory)
+    peer.receives(10, 300)
+    peer.queues(50)
+    memory.close(peer.account)
+    memory.close(peer.account)
+    peer.queues(50)
+    peer.receives(10, 300)
+    memory.settle(peer.account, 0)
+    assert (memory.receiving_bytes, memory.unsent_bytes, memory.used_bytes) == (0, 0, 0)
+
+
+async def test_one_that_ends_while_it_waits_leaves_the_line() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    big, gone, next_one = (Peer(memory) for _ in range(3))
+    big.receives(10, 900)
+    gone.receives(10, 500)
+    next_one.receives(5, 60)
+    memory.close(gone.account)
+    await asyncio.sleep(0)
+    assert not next_one.waits
+    assert memory.used_bytes == 960
+
+
+def test_a_peer_that_stops_in_the_middle_of_a_frame_is_closed() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        stopped, goes_on, held_up = (Peer(memory) for _ in range(3))
+        for peer in (stopped, goes_on, held_up):
+            peer.receives(10, 100)
+        held_up.listening = False  # the bookie is full: its silence is ours
+        for held in range(11, 91):
+            await asyncio.sleep(1.0)
+            goes_on.receives(held, 100, began=False)
+        assert len(stopped.closed) == 1 and "10 bytes of a frame" in stopped.closed[0]
+        assert not goes_on.closed and not held_up.closed
+        assert memory.closed[Closed.STALLED_FRAME] == 1
+        assert memory.used_bytes == 200
+
+    simulated(scenario)
+
+
+def test_one_that_sends_a_byte_now_and_then_is_closed_later() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        peer = Peer(memory)
+        peer.receives(1, 900)
+        for held in range(2, 700):
+            await asyncio.sleep(1.0)
+            if peer.closed:
+                break
+            peer.receives(held, 900, began=False)
+        assert 595 < held < 610
+
+    simulated(scenario)
+
+
+def test_frames_that_follow_each_other_are_no_slow_frame() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        peer = Peer(memory)
+        for _ in range(2000):
+            peer.receives(10, 100)
+            await asyncio.sleep(1.0)
+        assert not peer.closed
+
+    simulated(scenario)
+
+
+def test_a_peer_that_does_not_read_is_closed_and_one_that_reads_is_not() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        stuck, reader, slow = (Peer(memory) for _ in range(3))
+        stuck.queues(100)
+        slow.queues(700)
+        for _ in range(90):
+            reader.queues(50)
+            await asyncio.sleep(1.0)
+            reader.unsent = 10  # never empty, and what was queued has left
+            slow.unsent -= 1
+        assert len(stuck.closed) == 1 and "has not taken 100 bytes" in stuck.closed[0]
+        assert not reader.closed and not slow.closed
+        memory.close(reader.account)
+        for _ in range(530):
+            await asyncio.sleep(1.0)
+            slow.unsent -= 1
+        assert slow.closed, "it would take longer than ten minutes"
+        assert memory.closed[Closed.STALLED_READER] == 2
+
+    simulated(scenario)
+
+
+def test_under_pressure_those_that_hold_much_for_long_are_closed_first() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        large, small, reader = (Peer(memory) for _ in range(3))
+        large.receives(10, 500)
+        small.receives(10, 100)
+        reader.queues(300)
+        await asyncio.sleep(5.0)
+        assert not large.closed, "nobody waits"
+        served = Peer(memory)
+        served.receives(10, 200)
+        assert served.waits
+        await asyncio.sleep(1.0)
+        assert not served.waits
+        assert large.closed and not small.closed and not reader.closed and not served.closed
+        assert memory.closed[Closed.PRESSURE_FRAME] == 1
+        assert "others wait for memory" in large.closed[0]
+
+    simulated(scenario)
+
+
+def test_many_that_hold_little_cannot_stop_the_others() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        many = [Peer(memory) for _ in range(100)]
+        for peer in many:
+            peer.receives(10, 500)  # one or two fit; the others wait with what they sent
+        await asyncio.sleep(0.5)
+        served = Peer(memory)
+        served.receives(10, 400)
+        await asyncio.sleep(30.0)
+        assert not served.waits
+        assert memory.used_bytes <= MAX + MAX // 4
+
+    simulated(scenario)
+
+
+def test_what_arrives_beyond_the_bound_is_dropped_at_once() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        for _ in range(100):
+            Peer(memory).receives(100, 100)
+            await asyncio.sleep(0.06)
+            assert memory.used_bytes <= MAX + MAX // 4 + 100
+        assert memory.closed[Closed.PRESSURE_FRAME] > 0
+
+    simulated(scenario)
+
+
+def test_a_look_counts_again_what_sockets_have_sent_and_the_looks_end() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        peer = Peer(memory)
+        peer.queues(300)
+        peer.unsent = 0
+        assert memory.unsent_bytes == 300
+        await asyncio.sleep(1.5)
+        assert memory.unsent_bytes == 0
+        await asyncio.sleep(1.5)
+        assert memory._timer is None
+
+    simulated(scenario)
+
+
+def test_a_budget_that_a_few_frames_fill_is_refused() -> None:
+    with pytest.raises(ConfigError, match="connectionMemoryMaxMb"):
+        MemorySettings(79).check(10)
+    MemorySettings(80).check(10)
+
+
+async def test_its_readings_say_what_is_held_and_why_connections_were_closed() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    memory.hold(7)
+    values = {(each.name, *each.labels.values()): each.value for each in memory.readings({})}
+    assert values["quire_connection_memory_bytes", "requests"] == 7
+    assert values["quire_connection_memory_max_bytes",] == MAX
+    assert values["quire_connections_closed_for_memory", "stalled_frame"] == 0
