@@ -9,6 +9,8 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from quire_bookie.metadata.local.change_format import read_log
+from quire_bookie.metadata.local.look import look_at
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 TOPICS = 6
@@ -108,5 +110,69 @@ def test_a_repair_of_a_running_standalone_is_refused(server: StandaloneProcess) 
         done = repair(server)
         assert done.returncode != 0
         assert "in use by another process" in done.stderr
+    finally:
+        server.close()
+
+
+def metadata_command(server: StandaloneProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [QUIRE, "metadata", *arguments, "--data", str(server.data)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+
+
+def lose_commits(folder: Path) -> int:
+    """Lose the write-ahead log, and one of the commits in the change log that would replace it; its number."""
+    (folder / "metadata.db-wal").unlink()
+    seen = look_at(folder).seen
+    assert seen is not None
+    data = bytearray((folder / "metadata.log").read_bytes())
+    commits = read_log(bytes(data), keep=True).commits
+    lost = next(position for position, _ in commits if position.sequence == seen.last.sequence + 8)
+    data[data.index(lost.chain) + 24] ^= 1
+    (folder / "metadata.log").write_bytes(data)
+    return lost.sequence
+
+
+def test_lost_commits_are_named_and_settled_by_the_review_of_a_restore(server: StandaloneProcess) -> None:
+    try:
+        server.start()
+        write(server)
+        server.kill()
+        first = lose_commits(server.data / "metadata")
+
+        done = repair(server)
+        assert done.returncode == 0, done.stderr
+        assert f"not rebuilt: commits {first} to " in done.stdout
+        assert "ledgers that bookies hold and the metadata does not name" in done.stdout
+        with pytest.raises(AssertionError, match="lacks commits") as refused:
+            server.start()
+        assert f"quire metadata orphans list --data {server.data}" in str(refused.value)
+
+        listed = metadata_command(server, "orphans", "list", "--json")
+        assert listed.returncode == 0, listed.stderr
+        orphans = [row["ledger"] for row in json.loads(listed.stdout)["differences"]]
+        assert orphans
+        held = metadata_command(server, "release-hold")
+        assert held.returncode != 0
+        assert "the hold stays" in held.stderr
+        adopted = metadata_command(server, "orphans", "adopt", "--all", "--json")
+        assert adopted.returncode == 0, adopted.stderr + adopted.stdout
+        released = metadata_command(server, "release-hold", "--json")
+        assert released.returncode == 0, released.stderr
+        assert json.loads(released.stdout)["idsAbove"] > max(orphans)
+
+        server.start()
+        for topic, messages in write(server).items():
+            assert read(server, f"{topic}", len(messages))[-1:]
+    finally:
+        server.close()
+
+
+def test_a_review_needs_a_stopped_standalone_that_was_repaired(server: StandaloneProcess) -> None:
+    try:
+        server.start()
+        assert "in use by another process" in metadata_command(server, "orphans", "list").stderr
+        server.stop()
+        assert "nothing to review" in metadata_command(server, "orphans", "list").stderr
+        assert "only the commands of a review" in metadata_command(server, "backup", "--to", "file:///tmp/x").stderr
     finally:
         server.close()

@@ -13,6 +13,7 @@ from quire_bookie.backup.offline_holdings import OfflineHoldings
 from quire_bookie.backup.restore import HIGH_MARGIN
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH
+from quire_bookie.metadata.epoch import EPOCH_NONE, EPOCH_PATH, decode_epoch, encode_epoch, next_epoch
 from quire_bookie.metadata.local.change_format import Value
 from quire_bookie.metadata.local.repair import RepairPlan
 from quire_bookie.metadata.recovery_controls import DISABLE
@@ -83,6 +84,9 @@ def _put_under_review(nodes: Nodes, *, name: str, now_ms: int, high: int, short_
     nodes[RESTORATION.encode()] = (0, encode_restoration(restoration))
     nodes[HOLD_PATH.encode()] = (0, reason.encode())
     nodes.setdefault(DISABLE.encode(), (0, b""))
+    version, epoch = nodes.get(EPOCH_PATH.encode(), (-1, encode_epoch(EPOCH_NONE)))
+    # Bookies may have noted counters and an epoch of commits that are lost.
+    nodes[EPOCH_PATH.encode()] = (version + 1, encode_epoch(next_epoch(decode_epoch(epoch), now_ms=now_ms)))
     nodes[layout.LONG_ID_COUNTERS.encode()] = (0, b"")
     nodes[high_path(reserved).encode()] = (0, b"")
 

@@ -4,12 +4,14 @@ Owns arguments, tables and exit codes. With `--json` each command prints one JSO
 for a CronJob's log. Speaks to etcd and to the bookies itself: after a restore no other process may run yet.
 """
 
+import contextlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate
 
 import typer
@@ -17,7 +19,7 @@ import typer
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.cli.tables import print_table
-from quire_bookie.errors import QuireError
+from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:
     from quire_bookie.backup.format import Manifest
@@ -29,6 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One line for programs, als
 Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
 From = Annotated[str, typer.Option("--from", help="Where backups are: s3://bucket/prefix or file:///folder.")]
 Backup = Annotated[str | None, typer.Option("--backup", help="Name of a backup. [the newest]")]
+StandaloneData = Annotated[str | None, typer.Option("--data", help="Instead of etcd: data of a stopped standalone.")]
 Endpoint = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3 service. [AWS_ENDPOINT_URL, or AWS]")]
 
 
@@ -38,6 +41,8 @@ class Cluster:
 
     settings: "AutoRecoveryProcessConfig"
     as_json: bool
+    data: str | None = None
+    """Folder of a stopped standalone, instead of a cluster on etcd."""
 
 
 def on_cluster(
@@ -54,10 +59,15 @@ def on_cluster(
             as_json: AsJson = False,
             config: ConfigFile = None,
             set_: Settings = None,
+            data: StandaloneData = None,
             **own: Any,
         ) -> None:
+            root = None if data is None else os.path.abspath(data)
+
             async def on_its_cluster() -> None:
-                await work(Cluster(settings_of(commands, metadata, config, set_), as_json), **own)
+                if data is not None and metadata is not None:
+                    raise ConfigError("--data and --metadata: give one of them")
+                await work(Cluster(settings_of(commands, metadata, config, set_), as_json, root), **own)
 
             run(as_json, on_its_cluster)
 
@@ -105,7 +115,7 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
 
         place = place_of(to, endpoint)
         clock = SystemClock()
-        store = await store_of(cluster.settings)
+        store = await store_of(cluster)
         try:
             manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
             # While a person looks at a restore, older backups may be the better ones: none of them goes.
@@ -203,13 +213,32 @@ def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any
     return load_settings(commands, AutoRecoveryProcessConfig, {"metadata": metadata}, config, set_).config
 
 
-async def store_of(config: "AutoRecoveryProcessConfig") -> "MetadataStore":
-    """The cluster's etcd; the caller closes it."""
+async def store_of(cluster: Cluster) -> "MetadataStore":
+    """The cluster's etcd; the caller closes it. ConfigError: the command cannot do with a stopped standalone."""
     from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
     from quire_bookie.metadata.opening import open_metadata_store
 
+    if cluster.data is not None:
+        raise ConfigError(f"--data {cluster.data}: only the commands of a review take it; copy the folder as a backup")
+    config = cluster.settings
     url = shared_metadata_url(config.metadata, "metadataServiceUri")
     return await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
+
+
+@contextlib.asynccontextmanager
+async def opened_store(cluster: Cluster) -> "AsyncIterator[MetadataStore]":
+    """The metadata alone: on etcd, or of a stopped standalone."""
+    if cluster.data is not None:
+        from quire_bookie.cli.stopped_standalone import stopped_standalone
+
+        async with stopped_standalone(Path(cluster.data), bookies=False) as store:
+            yield store
+        return
+    store = await store_of(cluster)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def row_of(manifest: "Manifest") -> dict[str, Any]:

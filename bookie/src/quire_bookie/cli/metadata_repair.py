@@ -3,7 +3,6 @@
 Owns arguments and words; what is proved is `metadata.local.repair`'s to say.
 """
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from quire_bookie.errors import ConfigError
 if TYPE_CHECKING:
     from quire_bookie.backup.repairing import Completed
     from quire_bookie.metadata.local.repair import RepairPlan
-    from quire_bookie.server.settings import BookieSettings
 
 Data = Annotated[str | None, typer.Option(help="The data folder of the standalone. [./quire-data]")]
 Folder = Annotated[str | None, typer.Option(help="Instead of --data: a folder that only has an embedded store.")]
@@ -59,6 +57,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
     from quire_bookie.backup.offline_holdings import look_at_bookies
     from quire_bookie.backup.repairing import complete
     from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+    from quire_bookie.cli.stopped_standalone import bookies_of
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.metadata.local.repair import carry_out, describe, plan_repair
@@ -76,7 +75,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
         row: dict[str, Any] = _row(plan) | {"dryRun": dry_run, "rebuilt": False, "kept": None}
         if not plan.problem:
             return row, lines
-        held = await look_at_bookies(disk, {} if root is None else _bookies(root))
+        held = await look_at_bookies(disk, {} if root is None else bookies_of(root))
         now = _stamp(clock.now_ms())
         if plan.last is None:
             lines.append("nothing was changed; restore a backup of the folder")
@@ -124,21 +123,6 @@ def _about_bookies(done: "Completed", unread: list[str]) -> list[str]:
             "`adopt` or `drop`, and `release-hold` settle what is not rebuilt"
         )
     return lines
-
-
-def _bookies(root: Path) -> "dict[str, BookieSettings]":
-    """Settings of the bookies of a standalone, by the names of their folders. ConfigError."""
-    from quire_bookie.server.settings import BookieSettings
-
-    try:
-        count = int(json.loads((root / "standalone.json").read_bytes())["bookies"])
-    except FileNotFoundError:
-        count = 0
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{root / 'standalone.json'} is damaged: it should say how many bookies there are") from error
-    names = {f"bookie-{number}" for number in range(count)}
-    names |= {path.name for path in root.glob("bookie-*") if path.is_dir()}
-    return {name: BookieSettings(data_dir=str(root / name)) for name in sorted(names)}
 
 
 def _stamp(now_ms: int) -> str:

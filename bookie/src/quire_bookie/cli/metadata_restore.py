@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quire_bookie.backup.restore import Found, StoreSeen
     from quire_bookie.client.security import ClientSecuritySettings
     from quire_bookie.metadata.restoration import Restoration
+    from quire_bookie.metadata.store import MetadataStore
     from quire_bookie.metadata.versioned import Versioned
     from quire_bookie.recovery.access import ClusterAccess
 
@@ -93,7 +94,7 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
         place = place_of(from_, endpoint)
         clock = SystemClock()
         manifest = await choose_backup(place, backup)
-        store = await store_of(cluster.settings)
+        store = await store_of(cluster)
         try:
             seen = await restoring.look_at_store(store, manifest)
             found = await restoring.look_at_backup(place, manifest)
@@ -154,9 +155,12 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
 
     settings = cluster.settings
     security = client_security_settings(settings)
-    store = await store_of(settings)
     async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(store.close)
+        if cluster.data is None:
+            store = await store_of(cluster)
+            undo.push_async_callback(store.close)
+        else:
+            store = await undo.enter_async_context(_started(cluster.data))
         restoration = await under_review(store)
         access = await ClusterAccess.open(
             *(store, recovery_settings(settings), client_settings(settings, security)),
@@ -166,6 +170,19 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
         undo.push_async_callback(access.close)
         questions = await undo.enter_async_context(BookieQuestions(access, _http_context(security)))
         yield Reviewing(access, questions, restoration)
+
+
+@contextlib.asynccontextmanager
+async def _started(data: str) -> "AsyncIterator[MetadataStore]":
+    """The metadata of a stopped standalone under review, with its bookies started."""
+    from quire_bookie.backup.settling import under_review
+    from quire_bookie.cli.stopped_standalone import stopped_standalone
+
+    root = Path(data)
+    async with stopped_standalone(root, bookies=False) as store:
+        await under_review(store)  # else nothing holds what bookies do once they run
+    async with stopped_standalone(root, bookies=True) as store:
+        yield store
 
 
 def _http_context(security: "ClientSecuritySettings") -> "SSLContext":

@@ -1,12 +1,13 @@
 """`quire topic list`, and `attach` after a restore of the metadata."""
 
+import os
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.metadata import Metadata
+from quire_bookie.cli.metadata import Metadata, StandaloneData
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
 from quire_bookie.cli.settings import ConfigFile, Settings
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
@@ -44,24 +45,26 @@ def register(commands: Commands) -> None:
         metadata: Metadata = None,
         config: ConfigFile = None,
         set_: Settings = None,
+        data: StandaloneData = None,
     ) -> None:
         """Put adopted ledgers back into a topic, while a restore of the metadata is under review."""
         import asyncio  # help does without
 
-        from quire_bookie.cli.metadata import settings_of, store_of
+        from quire_bookie.cli.metadata import Cluster, opened_store, settings_of
         from quire_bookie.env.clock import SystemClock
         from quire_bookie.model import LedgerId
         from quire_broker.managed_ledger.attaching import attach as attach_
         from quire_broker.topic.topic_names import parse_topic
 
+        cluster = Cluster(
+            settings_of(commands, metadata, config, set_), False, None if data is None else os.path.abspath(data)
+        )
+
         async def work() -> None:
             name = parse_topic(topic)
-            store = await store_of(settings_of(commands, metadata, config, set_))
-            try:
+            async with opened_store(cluster) as store:
                 now_ms = SystemClock().now_ms()
                 node = await attach_(store, name.ledger_name, [LedgerId(one) for one in ledgers], now_ms)
-            finally:
-                await store.close()
             listed = ", ".join(str(record.ledger_id) for record in node.ledgers)
             typer.echo(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
 
