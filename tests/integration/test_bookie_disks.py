@@ -14,7 +14,7 @@ from quire_bookie.server.read_only import ReadOnlyReason, set_stopped_read_only
 from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import Status
-from tests.integration.test_bookie_server import KEY, Client, adds, entry, until
+from tests.integration.test_bookie_server import KEY, LEDGER, Client, adds, entry, until
 from tests.support.bookie_world import BookieWorld
 
 FOLDERS = ("/ledgers/a", "/ledgers/b")
@@ -41,12 +41,17 @@ async def _world(*sizes_bytes: int, **changes: object) -> BookieWorld:
     for folder, size in zip(FOLDERS, sizes_bytes, strict=True):
         await world.disk.make_dirs(folder)
         world.disk.mount(folder, size)
-    for ledger in range(1, 10):  # a full disk collects what the cluster does not have
+    await world.start()
+    _name_ledgers(world)
+    return world
+
+
+def _name_ledgers(world: BookieWorld) -> None:
+    """In the metadata: a full disk collects what the cluster does not have."""
+    for ledger in (LEDGER, *range(1, 10)):
         segments = (Segment(EntryId(0), (BookieId("b"),)),)
         value = encode_ledger_metadata(LedgerMetadata(1, 1, 1, segments))
         world.metadata.write(layout.ledger_path(LedgerId(ledger)), value, None)
-    await world.start()
-    return world
 
 
 async def _fill(world: BookieWorld, *shares: float, sizes: Sequence[int]) -> None:
@@ -193,4 +198,71 @@ async def test_a_folder_that_runs_full_in_the_middle_costs_nothing_that_was_ackn
         info = await running.storage.load_ledger(ledger)
         assert info is not None and info.last_entry == 499
     assert running.storage.quarantined == []
+    await world.stop()
+
+
+RESERVED = StorageSettings(
+    write_cache_bytes=1 * MIB,
+    read_cache_bytes=1 * MIB,
+    reserved_bytes=256 * KIB,
+    compaction_reserved_bytes=128 * KIB,
+    reserve_bytes=2 * MIB,
+    disk_full_retry_s=0.01,
+)
+WITHOUT = replace(RESERVED, reserve_bytes=0)
+
+
+async def _one_disk(storage: StorageSettings) -> BookieWorld:
+    """A bookie of which journal, ledgers and index lie on one disk."""
+    world = BookieWorld().with_settings(
+        disk_check_interval_s=0.01,
+        journal=JournalSettings(file_bytes=1 * MIB, group_bytes_max=256 * KIB, reserved_bytes=1 * MIB),
+        storage=storage,
+    )
+    await world.start()
+    _name_ledgers(world)
+    return world
+
+
+async def _take_every_byte(world: BookieWorld) -> None:
+    world.disk.capacity_bytes = world.disk._used_bytes()
+    assert (await world.disk.usage("/")).free_bytes == 0
+
+
+async def test_without_a_free_byte_a_killed_bookie_starts_is_fenced_and_takes_recovery_adds() -> None:
+    world = await _one_disk(RESERVED)
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 200), 200) == [Status.OK] * 200
+    for start in range(3):
+        await _take_every_byte(world)
+        await world.crash()
+        await world.restart()
+        client = await Client.connect(world)
+        assert (await client.read(0, fence_with=KEY))[0] is Status.OK
+        assert await client.add(_recovered(200 + start), 1) == [Status.OK]
+        assert await client.add(adds(300, 1), 1) in ([Status.READ_ONLY], [Status.FENCED])
+        assert world.running is not None
+        info = await world.running.storage.load_ledger(LEDGER)
+        assert info is not None and info.fenced and info.last_entry == 200 + start
+    world.disk.capacity_bytes = 1 << 30
+    await until(lambda: _state(world) is BookieState.WRITABLE)
+    await world.stop()
+
+
+async def test_a_bookie_of_an_earlier_version_starts_on_a_full_disk_and_makes_its_reserve_once_it_can() -> None:
+    world = await _one_disk(WITHOUT)
+    client = await Client.connect(world)
+    assert await client.add(adds(0, 200), 200) == [Status.OK] * 200
+    await _take_every_byte(world)
+    await world.crash()
+    world.with_settings(storage=RESERVED)
+    await world.restart()
+    assert _state(world) is BookieState.READ_ONLY
+    assert world.running is not None
+    info = await world.running.storage.load_ledger(LEDGER)
+    assert info is not None and info.last_entry == 199
+    world.disk.capacity_bytes = 1 << 30
+    await until(lambda: _state(world) is BookieState.WRITABLE)
+    names = await world.disk.list_dir(world.settings.ledger_paths[0])
+    assert sum(name.startswith("reserve.") for name in names) == 16
     await world.stop()

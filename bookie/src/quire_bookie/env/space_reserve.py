@@ -1,10 +1,11 @@
-"""Space that is kept for what must work on a full disk: files of a fixed size that hold nothing.
+"""Space for the work that must go on when a disk is full: files of a fixed size that hold nothing.
 
     <folder>/reserve.<k>    k from 0; allocated, never read
 
 A threshold on the free bytes is no reserve where other programs fill the same file system; allocated blocks are. Work
 that finds no space releases as many files as it needs (`release`, `ensure`), and `refill` allocates them again when
-there is space. They are released one by one, so that a program that takes what is free does not take all of it.
+there is space. They are released one by one, so that a program that takes all free space does not get the whole
+reserve.
 
 Owns these files. Must never release more than was asked for, nor take space that leaves less than a margin free.
 """
@@ -66,16 +67,16 @@ class SpaceReserve:
 
     @property
     def held_bytes(self) -> int:
-        """What is allocated at the moment."""
+        """Bytes that are allocated at the moment."""
         return len(self._held) * self._file_bytes
 
     @property
     def missing_bytes(self) -> int:
-        """What was released and not allocated again."""
+        """Bytes that were released and not allocated again."""
         return self.size_bytes - self.held_bytes
 
     async def release(self, needed_bytes: int) -> bool:
-        """Give that much free, or what is left. False: nothing was left. OSError."""
+        """Give that much free, or the rest. False: nothing was left. OSError."""
         async with self._lock:
             return await self._release(needed_bytes)
 
@@ -102,7 +103,7 @@ class SpaceReserve:
         return True
 
     async def refill(self, margin_bytes: int) -> bool:
-        """Allocate what is missing, as far as the margin stays free. Whether all of it is there. OSError."""
+        """Allocate the missing files, as far as the margin stays free. Whether all of it is there. OSError."""
         async with self._lock:
             added = 0
             for number in range(self._count):
@@ -129,7 +130,7 @@ class SpaceReserves:
         self.all = tuple(each for each in reserves if each.size_bytes)
 
     async def find(self, disk: Disk, path: str) -> SpaceReserve | None:
-        """The reserve that gives space to a folder, or to what lies in it: that of its file system. OSError."""
+        """The reserve that gives space to a folder and the files in it: that of its file system. OSError."""
         below = [each for each in self.all if path == each.folder or path.startswith(each.folder + "/")]
         if below or not self.all:
             return max(below, key=lambda each: len(each.folder), default=None)
@@ -145,12 +146,12 @@ class SpaceReserves:
 
     @property
     def missing_bytes(self) -> int:
-        """What was released and not allocated again, of all."""
+        """Bytes that were released and not allocated again, of all."""
         return self.size_bytes - self.held_bytes
 
     @property
     def held_bytes(self) -> int:
-        """What is allocated, of all."""
+        """Bytes that are allocated, of all."""
         return sum(each.held_bytes for each in self.all)
 
     @property

@@ -24,7 +24,7 @@ _PARTS = 16
 
 
 def fitted(settings: BookieSettings, total_bytes: int) -> BookieSettings:
-    """Settings whose sizes suit a file system of so many bytes, with the reserve that they need."""
+    """Settings whose sizes suit a file system of that size, with the reserve that they need."""
     part = total_bytes // settings.shares_disk_with // _PARTS
     write_cache = _at_most(settings.storage.write_cache_bytes, part, limits.SMALL_WRITE_CACHE_BYTES)
     entry_log = _at_most(settings.storage.entry_log_bytes_max, part // 2, limits.SMALL_FILE_BYTES)
@@ -51,7 +51,7 @@ def fitted(settings: BookieSettings, total_bytes: int) -> BookieSettings:
 
 
 def _at_most(configured: int, part: int, floor: int) -> int:
-    """What was configured, but no more than a part of the disk; the part is never below a floor."""
+    """The configured size, but no more than a part of the disk; the part is never below a floor."""
     return min(configured, max(floor, part))
 
 

@@ -132,7 +132,7 @@ class DiskMonitor:
 
     @property
     def excess_bytes(self) -> int:
-        """What is in use above the warning threshold, over all file systems of the ledger folders; while the bookie is
+        """Bytes in use above the warning threshold, over all file systems of the ledger folders; while the bookie is
         read-only, at least what its reserve and its next journal file lack."""
         usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
         share = 1.0 - self._rules.warn_threshold

@@ -1,4 +1,4 @@
-"""What a bookie does about a full disk: fills its reserve again, and makes space by what is dead.
+"""Relieves a full disk: fills the reserve again, and has deleted data collected.
 
 Owns the steps and their pace. Before each look of the disk monitor spare journal files give way to the reserve. While
 the disk is full, garbage collection runs every 30 s whatever its interval, after the entry logs being written were

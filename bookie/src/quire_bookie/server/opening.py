@@ -199,7 +199,7 @@ class _Opening:
             return await self._open_ledgers(self.data.index, marks)
 
     async def _open_index(self) -> IndexStore:
-        """Opening writes out what is in the index's own log: on a full disk that needs the reserve."""
+        """Opening writes out the index's own log: on a full disk that needs the reserve."""
         path, reserves = self.settings.index_path, self.data.reserves
         reserve = await reserves.find(self.disk, path)
         if reserve is None:

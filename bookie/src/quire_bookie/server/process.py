@@ -168,7 +168,7 @@ class RunningBookie:
         await self.registration.set_read_only(self.read_only_mode.on)
 
     def _space_is_short(self) -> None:
-        """From this step on what is left is for fences, recovery and deletion; the disk monitor takes it from here."""
+        """From this step on space is for fences, recovery and deletion only. The disk monitor says when that ends."""
         self.bookie.read_only = True
         if self.disk_monitor is not None:
             self.disk_monitor.disk_full()

@@ -95,7 +95,7 @@ class BookieSettings:
     fit_disk: bool = False
     """Sizes are at most what suits the disk (`server.disk_fit`), and the reserve is what they need."""
     shares_disk_with: int = 1
-    """So many bookies, itself included, lie on its disk."""
+    """The number of bookies on its disk, itself included."""
     rack: RackSettings = field(default_factory=RackSettings)
     drain_timeout_s: float = limits.BOOKIE_DRAIN_TIMEOUT_S
     poisoned_reads_s: float = limits.POISONED_READS_S

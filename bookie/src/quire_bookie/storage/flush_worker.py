@@ -175,9 +175,9 @@ class FlushWorker(Generic[M]):
             raise
 
     async def seal_logs(self) -> bool:
-        """Seal the logs that flushes write to, so that what is dead in them can go. Whether there were any.
+        """Seal the logs that flushes write to, so that deleted entries in them can be reclaimed.
 
-        DiskFullError.
+        Whether there were any. DiskFullError.
         """
         return await self.unbroken(self._locked(self._seal_logs))
 

@@ -117,7 +117,7 @@ class LogAppender:
         self._lanes.append(_Lane(writer))
 
     def leave_log(self, bytes_min: int = 0) -> bool:
-        """The next record goes to a new log, where the present one has so many bytes. Whether one was left."""
+        """The next record goes to a new log, where the present one has `bytes_min`. Whether one was left."""
         left = False
         for lane in self._lanes:
             if lane.writer is not None and lane.writer.committed.durable_bytes >= bytes_min:
@@ -143,7 +143,7 @@ class LogAppender:
         self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
 
     def has_room(self, needed_bytes: int) -> bool:
-        """Whether so much may be written in all folders together."""
+        """Whether `needed_bytes` may be written in all folders together."""
         return self._directories.room_bytes(self._excluded, self._floor_bytes) >= needed_bytes
 
     def check_room(self, needed_bytes: int) -> None:
