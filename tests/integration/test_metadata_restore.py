@@ -1,6 +1,6 @@
 """An old backup is restored after newer ledgers were written: with real bookies, disks and etcd nothing is lost.
 
-And the other way round: without the hold the same steps lose acknowledged entries.
+And the other way round: without the hold and the note of the restore it is quarantine alone that keeps them.
 """
 
 import asyncio
@@ -22,12 +22,14 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.collection_hold import release_collection_hold
 from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.metadata.restoration import RESTORATION
 from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.model import BookieId, EntryId, LedgerId
 from tests.integration.test_autorecovery import ROOT, quire
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_ports
 
+QUARANTINE = "/api/v1/bookie/gc/quarantine"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 OPTIONS = (
     *(
@@ -66,12 +68,12 @@ class Bookies:
     ids: dict[int, BookieId] = field(default_factory=dict)
     running: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
 
-    async def start(self, undo: AsyncExitStack, url: str, number: int) -> None:
+    async def start(self, undo: AsyncExitStack, url: str, number: int, *more: str) -> None:
         if number not in self.ports:
             port, http = free_ports(2)
             self.ports[number] = (port, http)
         port, http = self.ports[number]
-        arguments = ("--metadata", url, "--data", f"{self.folder}/b{number}", *OPTIONS)
+        arguments = ("--metadata", url, "--data", f"{self.folder}/b{number}", *OPTIONS, *more)
         self.running[number] = await undo.enter_async_context(
             quire("clients reach it", "bookie", "start", *arguments, "--port", str(port), "--http-port", str(http))
         )
@@ -231,7 +233,9 @@ async def test_a_restore_of_an_old_backup_loses_nothing_that_was_acknowledged(tm
             await assert_all_readable(client, past.written | {new.ledger_id: 5})
 
 
-async def test_without_the_hold_the_same_restore_loses_what_was_acknowledged(tmp_path: Path) -> None:
+async def test_without_hold_and_note_quarantine_keeps_what_is_newer_and_without_quarantine_it_is_lost(
+    tmp_path: Path,
+) -> None:
     async with asyncio.timeout(400), AsyncExitStack() as undo:
         async with etcd_in(tmp_path / "first") as lost:
             past = await _past(undo, lost.url, tmp_path)
@@ -240,8 +244,21 @@ async def test_without_the_hold_the_same_restore_loses_what_was_acknowledged(tmp
         assert code == 0
         store = await open_metadata_store(etcd.url, MetadataSettings())
         await release_collection_hold(store)
+        await store.delete(RESTORATION)
         await store.close()
+        bookies = past.bookies
         for number in range(3):
-            await past.bookies.start(undo, etcd.url, number)
-        await past.bookies.collect()
-        assert not past.orphans & past.bookies.held()
+            await bookies.start(undo, etcd.url, number)
+        await bookies.collect()
+        assert past.orphans <= bookies.held()
+        kept, lost_one = sorted(past.orphans)
+        for number in bookies.running:
+            rows = {row["ledger"]: row["state"] for row in bookies.ask(number, QUARANTINE)["ledgers"]}
+            assert set(rows) <= past.orphans and set(rows.values()) <= {"quarantined"}
+            if kept in rows:
+                bookies.ask(number, "/api/v1/bookie/gc/undelete", {"ledgers": [kept]})
+        await bookies.stop()
+        for number in range(3):
+            await bookies.start(undo, etcd.url, number, "--set", "gcQuarantineSeconds=0")
+        await bookies.collect()
+        assert {kept, lost_one} & bookies.held() == {kept}

@@ -179,7 +179,7 @@ class Life:
         world.flush_interval_s = (0.02, 0.3)
         world.disk_check_interval_s = 0.2
         world.garbage_collection_settings = GarbageCollectionSettings(
-            interval_s=0.15, quarantine=QuarantineSettings(0.0)
+            interval_s=0.15, quarantine=QuarantineSettings(0.3)
         )
         world.compaction_settings = CompactionSettings(
             minor_threshold=0.5,

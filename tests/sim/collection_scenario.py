@@ -2,9 +2,9 @@
 
 Every entry of a living ledger that was confirmed is read, again and again, by a client on another node, although the
 store now and then lists no ledger at all, and although nodes of ledgers vanish and come back: the time in which they
-were gone and nothing was in doubt is shorter than the quarantine, and in some runs the store cannot be reached in its
-middle, for longer than the quarantine lasts. In the end the bookies hold no ledger that was deleted, and their logs
-little that does not live.
+were gone and nothing was in doubt is shorter than the quarantine. In some runs the store cannot be reached in its
+middle, for longer than the quarantine lasts; in some an operator undeletes the ledgers, and they come back later. In
+the end the bookies hold no ledger that was deleted, and their logs little that does not live.
 """
 
 import asyncio
@@ -106,6 +106,7 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("stop", "metadata forgets"))
         await deleting
         await vanishing
+        await until_returned(cast)
         await read_everything(cast)
     await settle(cast)
     await read_everything(cast)
@@ -163,12 +164,70 @@ async def vanish_some(cast: Cast) -> None:
     sure_s = world.chance.uniform(0.3, 0.9) * QUARANTINE_S
     before_s = world.chance.uniform(0.4, 1.0) * sure_s
     await asyncio.sleep(before_s)
-    if world.chance.random() < 0.5:
-        await _be_unreachable(world, world.chance.uniform(0.5, 1.0) * AWAY_S)
+    match world.chance.choice(("unreachable", "unreachable", "undelete", "neither")):
+        case "unreachable":
+            await _be_unreachable(world, world.chance.uniform(0.5, 1.0) * AWAY_S)
+        case "undelete":
+            await _undelete(cast)
+            await asyncio.sleep(QUARANTINE_S)
     await asyncio.sleep(sure_s - before_s)
     world.metadata.come_back()
     world.loop.note("vanished nodes are back")
+
+
+async def _undelete(cast: Cast) -> None:
+    """What vanished, on every bookie that holds it: as soon as it is in quarantine there, and the bookie is up."""
+    loop = cast.world.loop
+    due = {(host, ledger) for host in cast.world.bookies for ledger in cast.vanished}
+    end_s = loop.time() + 300.0
+    while due:
+        for host, ledger in sorted(due):
+            place = cast.world.bookies[host]
+            if place.node is None or place.running is None:
+                continue
+            asking = asyncio.ensure_future(_undelete_one(cast, host, ledger))
+            await asyncio.wait((asking,), timeout=5.0)  # a bookie that crashes meanwhile never answers
+            if asking.done() and asking.result():
+                due.discard((host, ledger))
+        if loop.time() > end_s:
+            raise AssertionError(f"neither in quarantine nor deleted: {sorted(due)}")
+        await asyncio.sleep(0.1)
+    loop.note("the vanished ledgers are undeleted")
+
+
+async def until_returned(cast: Cast) -> None:
+    """Until the bookies found the nodes again, or AssertionError: an undeleted ledger would outlive a deletion before."""
+    loop = cast.world.loop
+    end_s = loop.time() + 60.0
+    for host in sorted(cast.world.bookies):
+        while True:
+            place = cast.world.bookies[host]
+            assert place.node is not None and place.running is not None
+            known = await loop.run_on(place.node, place.running.storage.ledger_quarantine.all())
+            waiting = cast.vanished & {one.ledger for one in known}
+            if not waiting:
+                break
+            if loop.time() > end_s:
+                raise AssertionError(f"{host} did not find the nodes of {sorted(waiting)} again")
+            await asyncio.sleep(0.5)
     cast.vanished = set()
+
+
+async def _undelete_one(cast: Cast, host: str, ledger: LedgerId) -> bool:
+    """Whether the bookie keeps its copy from now on, or has none."""
+    place = cast.world.bookies[host]
+    assert place.node is not None and place.running is not None
+    storage = place.running.storage
+
+    async def work() -> bool:
+        try:
+            if ledger not in await storage.ledgers():
+                return True
+            return bool(await storage.ledger_quarantine.undelete([ledger]))
+        except QuireError:
+            return False
+
+    return await cast.world.loop.run_on(place.node, work())
 
 
 async def _be_unreachable(world: World, seconds: float) -> None:
@@ -228,6 +287,8 @@ async def _left_over(cast: Cast, running: RunningBookie) -> str:
     held = cast.deleted & set(await running.storage.ledgers())
     if held:
         return f"{running.bookie_id} holds {sorted(held)}"
+    if running.storage.ledger_quarantine.ledgers:
+        return f"{running.bookie_id} has ledgers in quarantine"
     if running.storage.quarantined:
         return f"{running.bookie_id} has logs in quarantine: {running.storage.quarantined}"
     usages = await running.storage.compaction.usages_now()

@@ -102,7 +102,7 @@ BOOKIE_RULES = (
     Variant("ack before sync", "duel", 1, _ack_before_sync),
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
-    Variant("quarantine skipped", "collection", 1, _quarantine_skipped),
-    Variant("quarantine time counts while in doubt", "collection", 2, _doubt_counts),
+    Variant("quarantine skipped", "collection", 0, _quarantine_skipped),
+    Variant("quarantine time counts while in doubt", "collection", 1, _doubt_counts),
     Variant("no reserve on a full disk", "filled", 0, _no_reserve),
 )
