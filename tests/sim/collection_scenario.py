@@ -196,7 +196,7 @@ async def _undelete(cast: Cast) -> None:
 
 
 async def until_returned(cast: Cast) -> None:
-    """Until the bookies found the nodes again, or AssertionError: an undeleted ledger would outlive a deletion before."""
+    """Until the bookies found the nodes again, or AssertionError: undeleted ledgers outlive a deletion before that."""
     loop = cast.world.loop
     end_s = loop.time() + 60.0
     for host in sorted(cast.world.bookies):
