@@ -40,7 +40,7 @@ REMEDIES: Mapping[str, str] = {
     "missing object": "Offload the ledger again before its copies on bookies go: raise the deletion lag meanwhile.",
     "truncated object": "Offload the ledger again before its copies on bookies go: raise the deletion lag meanwhile.",
     "counts differ": "`quire ledger info LEDGER` has what counts; a reader of the topic may stop early.",
-    "orphan": "The bookie deletes it after gcQuarantineSeconds: `quire bookie quarantine list`. If it stays, see its log.",
+    "orphan": "The bookie deletes it after gcQuarantineSeconds; `quire bookie quarantine list` and its log say more.",
     "stray replica": "The bookie's garbage collection deletes it once the ledger is whole elsewhere.",
     "unlisted ledger": "Nobody reads it. `quire ledger delete LEDGER`, after a look at the topic.",
     "unused cursor ledger": "Nobody reads it. `quire ledger delete LEDGER`.",
