@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from aiohttp import web
 
+from quire_bookie.admin.access import AdminAccess
 from quire_bookie.admin.answers import errors, failure
 from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.drain_api import DrainApi
@@ -24,9 +25,12 @@ _PREFIX = "quire_autorecovery_"
 class RecoveryWeb:
     """`open` serves until `close`."""
 
-    def __init__(self, metadata: MetadataStore, running: RunningAutoRecovery, clock: WallClock) -> None:
+    def __init__(
+        self, metadata: MetadataStore, running: RunningAutoRecovery, clock: WallClock, access: AdminAccess | None = None
+    ) -> None:
+        """`access`: who may do what; the default answers this machine alone."""
         self._running = running
-        app = web.Application(middlewares=[errors])
+        app = self.app = web.Application(middlewares=[errors, (access or AdminAccess()).middleware()])
         app.add_routes(
             [
                 web.get("/healthz", self._health),

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.admin.access import AdminAccess
 from quire_bookie.admin.answers import errors
 from quire_bookie.admin.bookie_api import BookieApi
 from quire_bookie.admin.cluster_api import ClusterApi
@@ -47,7 +48,9 @@ class BookieWeb:
         clock: WallClock,
         chance: Chance,
         client_settings: ClientSettings | None = None,
+        access: AdminAccess | None = None,
     ) -> None:
+        """`access`: who may do what; the default answers this machine alone."""
         self._metadata = metadata
         self._clock = clock
         self._chance = chance
@@ -56,7 +59,8 @@ class BookieWeb:
         self._client: LedgerClient | None = None
         self._access: ClusterAccess | None = None
         self._client_lock = asyncio.Lock()
-        app = web.Application(middlewares=[errors], client_max_size=_BODY_BYTES_MAX)
+        checked = (access or AdminAccess()).middleware()
+        app = self.app = web.Application(middlewares=[errors, checked], client_max_size=_BODY_BYTES_MAX)
         app.add_routes(Probes(lambda: self._bookie).routes())
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
         app.add_routes(CollectionApi(self._serving).routes())

@@ -68,7 +68,10 @@ class Holdings:
 
 
 class BookieQuestions:
-    """Asks bookies. Open it as an asynchronous context. `tls`: for HTTPS; None: what the system trusts."""
+    """Asks bookies, with the token of `access`. Open it as an asynchronous context.
+
+    `tls`: for HTTPS; None: what the system trusts.
+    """
 
     def __init__(self, access: ClusterAccess, tls: ssl.SSLContext | None = None) -> None:
         self._access = access
@@ -149,9 +152,13 @@ class BookieQuestions:
         endpoint = info.http_endpoint
         if endpoint is None:
             raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort) to be asked at")
-        url = f"{'https' if TLS in endpoint.extensions else 'http'}://{endpoint.host}:{endpoint.port}{path}"
+        secure = TLS in endpoint.extensions
+        url = f"{'https' if secure else 'http'}://{endpoint.host}:{endpoint.port}{path}"
         try:
-            async with self._session.get(url) as answer:
+            security = self._access.security
+            token = "" if security is None else await security.http_token(secure=secure)
+            shown = {"Authorization": f"Bearer {token}"} if token else {}
+            async with self._session.get(url, headers=shown) as answer:
                 if answer.status != 200:
                     raise BookieUnavailableError(f"bookie {bookie} at {url}: HTTP {answer.status} {answer.reason}")
                 found: Mapping[str, Any] = json.loads(await answer.read())

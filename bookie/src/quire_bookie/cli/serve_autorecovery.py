@@ -67,10 +67,12 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
     )
     undo.push_async_callback(running.stop)
     if listening is not None:
+        from quire_bookie.admin.access import AdminAccess
         from quire_bookie.admin.listening import port_of
         from quire_bookie.admin.recovery_web import RecoveryWeb
 
-        web = RecoveryWeb(metadata, running, SystemClock())
+        access = AdminAccess(remote=config.http_admin_remote)
+        web = RecoveryWeb(metadata, running, SystemClock(), access)
         await web.open(listening, tls)
         undo.push_async_callback(web.close)
         scheme = "http" if tls is None else "https"

@@ -107,6 +107,17 @@ class ClientSecurity:
         """For a connection that speaks TLS from its first byte; None where TLS is not configured."""
         return None if self._tls is None else await self._tls.current()
 
+    async def http_token(self, *, secure: bool) -> str:
+        """For a bookie's HTTP port; empty: none, or we speak TLS with bookies and that port does not. OSError."""
+        settings = self._settings
+        if settings.tls is not None and not secure:
+            return ""
+        return settings.token or (await read_secret(settings.token_path)).decode() if self._has_token else ""
+
+    @property
+    def _has_token(self) -> bool:
+        return bool(self._settings.token or self._settings.token_path)
+
     @classmethod
     async def open(cls, settings: ClientSecuritySettings, clock: WallClock) -> "ClientSecurity | None":
         """With its certificates loaded; None when nothing is asked for. ConfigError."""
@@ -132,7 +143,7 @@ class ClientSecurity:
         try:
             if self._tls is not None:
                 transport = await self._begin_tls(self._tls, transport, protocol, greeting, host, timeout_s)
-            if self._settings.token or self._settings.token_path:
+            if self._has_token:
                 await self._authenticate(transport, greeting, generation)
             greeting.end()
         except BaseException:

@@ -90,6 +90,14 @@ class BookieSecurityConfig(ProcessConfig):
     authorized_roles: TextList = Field(
         [], alias="authorizedRoles", description="roles that may connect; empty: with tokens every role"
     )
+    http_admin_roles: TextList = Field(
+        [],
+        alias="httpServerAdminRoles",
+        description="of the roles that may connect, those that may change something over HTTP; empty: all",
+    )
+    http_authenticate_metrics: bool = Field(
+        False, alias="authenticateMetricsEndpoint", description="with token authentication /metrics needs a token, too"
+    )
     token_secret_key: str = Field(
         "",
         alias="tokenSecretKey",

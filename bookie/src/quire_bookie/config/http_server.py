@@ -21,6 +21,12 @@ class HttpServerConfig(ProcessConfig):
         description="only clients whose certificate leads to one of these, PEM; empty: every client. Probes have none",
     )
 
+    http_admin_remote: bool = Field(
+        False,
+        alias="httpServerAdminRemote",
+        description="without authentication: answer more than probes and /metrics to other machines, too",
+    )
+
     @model_validator(mode="after")
     def _http_tls_is_whole(self) -> "HttpServerConfig":
         if self.http_tls and not self.http_certificate_path:

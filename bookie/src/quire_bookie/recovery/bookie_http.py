@@ -47,7 +47,8 @@ class BookieHttp:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 tls = await self._tls() if secure else None
-                status, text = await _put(host, port, path, body, tls)
+                token = "" if self._security is None else await self._security.http_token(secure=secure)
+                status, text = await _put(host, port, path, body, tls, token)
         except (OSError, TimeoutError, ValueError) as error:
             raise BookieUnavailableError(f"{where} did not {what}: {error}") from error
         if status != 200:
@@ -62,13 +63,14 @@ class BookieHttp:
 
 
 async def _put(
-    host: str, port: int, path: str, body: Mapping[str, int | bool], tls: ssl.SSLContext | None
+    host: str, port: int, path: str, body: Mapping[str, int | bool], tls: ssl.SSLContext | None, token: str
 ) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         data = json.dumps(body).encode()
+        shown = f"Authorization: Bearer {token}\r\n" if token else ""
         head = (
-            f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+            f"PUT {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n{shown}"
             f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
         )
         writer.write(head.encode() + data)

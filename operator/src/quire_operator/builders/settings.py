@@ -130,6 +130,8 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
         # A pod keeps its name when its volumes are replaced by empty ones: an id must not.
         "bookieIdScheme": "storage",
         "httpServerPort": BOOKIE_HTTP_PORT,
+        # Operator, auto-recovery and jobs ask from other pods, and bookies of a pool take no tokens yet.
+        "httpServerAdminRemote": True,
         "journalDirectories": folders("journal", storage.journal.volumes, storage.journal.dirs_per_volume),
         "ledgerDirectories": folders("ledgers", storage.ledgers.volumes, storage.ledgers.dirs_per_volume),
         # Only empty folders behind the known ones are taken; one that lost its files is refused all the same.
@@ -200,6 +202,7 @@ def recovery_settings(spec: BookieSpec) -> Settings:
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "httpServerPort": RECOVERY_HTTP_PORT,
+        "httpServerAdminRemote": True,
         "lostBookieRecoveryDelay": round(duration_s(spec.auto_recovery.lost_bookie_delay)),
         "replicationRateByBytes": quantity_bytes(spec.auto_recovery.bytes_per_second),
     }

@@ -202,6 +202,7 @@ def test_every_setting_of_a_bookie_reaches_its_room() -> None:
     """A setting that nobody reads is a promise that nobody keeps; those for BookKeeper's sake say so."""
     unread = {"tls_provider", "tls_key_store_type", "tls_trust_store_type", "tls_trust_store_password_path"}
     unread |= {"own_auth_plugin", "own_auth_parameters"}  # they are the client's: see above
+    unread |= {"http_admin_roles", "http_authenticate_metrics"}  # of the HTTP port: see admin/test_access.py
     base: dict[str, Any] = {**TLS, "tlsClientAuthentication": True, "authorizedRoles": "a"}
     token = {"bookieAuthProviderFactoryClass": "token"}
     for name, info in BookieSecurityConfig.model_fields.items():

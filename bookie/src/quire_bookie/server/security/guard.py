@@ -76,6 +76,11 @@ class Guard:
         """Whether START_TLS is taken."""
         return self._tls is not None
 
+    @property
+    def provider(self) -> AuthProvider | None:
+        """How clients prove who they are; None: not at all."""
+        return self._provider
+
     def gate(self, peer: Peer) -> Gate | None:
         """What a new connection has to pass; None when everybody may do everything."""
         if self._provider is None and not self._tls_required:

@@ -1,0 +1,169 @@
+"""Every route of a bookie's and of auto-recovery's HTTP port, asked as each kind of client.
+
+A new route fails here until it stands in one of the three lists.
+"""
+
+from typing import Any
+from unittest import mock
+
+import jwt
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from quire_bookie.admin.access import AdminAccess
+from quire_bookie.admin.recovery_web import RecoveryWeb
+from quire_bookie.admin.web import BookieWeb
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.server.security.tokens import TokenAuthentication
+from quire_bookie.tokens.checks import SignedTokens, secret_algorithms, secret_of
+
+OPEN = (
+    "GET /api/v1/bookie/is_ready",
+    "GET /healthz",
+    "GET /heartbeat",
+    "GET /metrics",
+    "GET /readyz",
+)
+READS = (
+    "GET /admin/quire/ledgers",
+    "GET /admin/quire/ledgers/{ledger}",
+    "GET /admin/quire/ledgers/{ledger}/check",
+    "GET /admin/quire/ledgers/{ledger}/entries",
+    "GET /api/v1/autorecovery/list_under_replicated_ledger",
+    "GET /api/v1/autorecovery/lost_bookie_recovery_delay",
+    "GET /api/v1/autorecovery/status",
+    "GET /api/v1/autorecovery/who_is_auditor",
+    "GET /api/v1/bookie/cluster_info",
+    "GET /api/v1/bookie/gc",
+    "GET /api/v1/bookie/gc/fuse",
+    "GET /api/v1/bookie/gc/hold",
+    "GET /api/v1/bookie/gc/metadata",
+    "GET /api/v1/bookie/gc/quarantine",
+    "GET /api/v1/bookie/gc/resume_compaction",
+    "GET /api/v1/bookie/gc/suspend_compaction",
+    "GET /api/v1/bookie/gc_details",
+    "GET /api/v1/bookie/info",
+    "GET /api/v1/bookie/last_log_mark",
+    "GET /api/v1/bookie/list_bookie_info",
+    "GET /api/v1/bookie/list_bookies",
+    "GET /api/v1/bookie/list_disk_file",
+    "GET /api/v1/bookie/quarantine",
+    "GET /api/v1/bookie/scrub",
+    "GET /api/v1/bookie/state",
+    "GET /api/v1/bookie/state/readonly",
+    "GET /api/v1/config/server_config",
+    "GET /api/v1/ledger/list",
+    "GET /api/v1/ledger/metadata",
+    "GET /api/v1/ledger/read",
+    "GET /api/v1/quire/cookie",
+    "GET /api/v1/quire/drains",
+    "GET /api/v1/quire/drains/{bookie}",
+    "GET /api/v1/quire/holdings",
+    "GET /api/v1/quire/holdings/{ledger}",
+    "GET /api/v1/quire/under-replication",
+    "GET /api/v1/quire/unrecoverable",
+)
+CHANGES = (
+    "DELETE /admin/quire/ledgers/{ledger}",
+    "PUT /admin/quire/ledgers/{ledger}/recover",
+    "PUT /api/v1/autorecovery/decommission",
+    "PUT /api/v1/autorecovery/lost_bookie_recovery_delay",
+    "PUT /api/v1/autorecovery/status",
+    "PUT /api/v1/autorecovery/trigger_audit",
+    "PUT /api/v1/bookie/expand_storage",
+    "PUT /api/v1/bookie/gc",
+    "PUT /api/v1/bookie/gc/fuse",
+    "PUT /api/v1/bookie/gc/hold",
+    "PUT /api/v1/bookie/gc/resume_compaction",
+    "PUT /api/v1/bookie/gc/suspend_compaction",
+    "PUT /api/v1/bookie/gc/undelete",
+    "GET /api/v1/bookie/sanity",
+    "PUT /api/v1/bookie/state/readonly",
+    "PUT /api/v1/config/server_config",
+    "DELETE /api/v1/ledger/delete",
+    "DELETE /api/v1/quire/drains/{bookie}",
+    "PUT /api/v1/quire/drains/{bookie}",
+    "PUT /api/v1/quire/limbo/end",
+    "PUT /api/v1/quire/unrecoverable/accept",
+)
+SECRET = b"s" * 32
+LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
+
+
+def routes_of(app: web.Application) -> list[str]:
+    """Method and pattern of each."""
+    found = []
+    for route in app.router.routes():
+        assert route.resource is not None
+        if route.method != "HEAD":
+            found.append(f"{route.method} {route.resource.canonical}")
+    return found
+
+
+def all_routes() -> list[str]:
+    """Of both processes."""
+    nothing: Any = None
+    bookie = BookieWeb(nothing, nothing, {}, clock=nothing, chance=nothing)
+    return sorted({*routes_of(bookie.app), *routes_of(RecoveryWeb(nothing, nothing, nothing).app)})
+
+
+def token(role: str, secret: bytes = SECRET) -> str:
+    """A signed token of that role."""
+    return jwt.encode({"sub": role}, secret, "HS256")
+
+
+def with_tokens(**changes: Any) -> AdminAccess:
+    """`reader` and `admin` may connect; only `admin` may change something."""
+    check = SignedTokens(secret_of(SECRET), secret_algorithms(), SystemClock(), "sub", "aud", "")
+    return AdminAccess(TokenAuthentication(check, ("reader", "admin")), admins=("admin",), **changes)
+
+
+async def status(access: AdminAccess, route: str, shown: str | None = None, peer: str = REMOTE) -> int:
+    """What the rules answer; 200 stands for the route's own answer."""
+    method, _, path = route.partition(" ")
+    headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+    transport = mock.Mock()
+    transport.get_extra_info = {"peername": (peer, 1)}.get
+    request = make_mocked_request(method, path, headers=headers, transport=transport)
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response()
+
+    middleware: Any = access.middleware()
+    answer: web.StreamResponse = await middleware(request, handler)
+    return answer.status
+
+
+def test_each_route_says_whether_it_is_open_reads_or_changes() -> None:
+    assert all_routes() == sorted([*OPEN, *READS, *CHANGES])
+
+
+@pytest.mark.parametrize("route", all_routes())
+async def test_with_tokens_a_route_needs_one_and_a_change_needs_an_admin(route: str) -> None:
+    access = with_tokens()
+    if route in OPEN:
+        assert await status(access, route) == 200
+        return
+    for peer in (LOCAL, REMOTE):
+        assert await status(access, route, peer=peer) == 401
+        assert await status(access, route, token("admin", b"x" * 32), peer) == 401
+        assert await status(access, route, token("stranger"), peer) == 401
+        assert await status(access, route, token("reader"), peer) == (403 if route in CHANGES else 200)
+        assert await status(access, route, token("admin"), peer) == 200
+
+
+@pytest.mark.parametrize("route", all_routes())
+async def test_without_authentication_other_machines_get_probes_and_metrics(route: str) -> None:
+    assert await status(AdminAccess(), route, peer=REMOTE) == (200 if route in OPEN else 403)
+    assert await status(AdminAccess(), route, peer="fe80::1%eth0") == (200 if route in OPEN else 403)
+    for peer in (LOCAL, MAPPED, "::1"):
+        assert await status(AdminAccess(), route, peer=peer) == 200
+    assert await status(AdminAccess(remote=True), route, peer=REMOTE) == 200
+
+
+async def test_metrics_may_need_a_token_and_probes_never_do() -> None:
+    access = with_tokens(metrics_need_role=True)
+    assert await status(access, "GET /metrics") == 401
+    assert await status(access, "GET /metrics", token("reader")) == 200
+    assert await status(access, "GET /healthz") == 200
