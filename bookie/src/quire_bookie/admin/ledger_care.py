@@ -30,6 +30,7 @@ from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.restoration import read_restoration
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
+from quire_bookie.quorum.wanted_copies import missing_copies
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_folders import ledger_folders
@@ -117,7 +118,7 @@ class LedgerCare:
         """Every replica of every entry; a line a finding. An error on the way is the last line, {"error": ...}."""
         access, ledger = await self._open_access(), _ledger(request)
         rate = _number(request, "rate", int(CHECK_READS_S))
-        await access.nodes.read(ledger)  # so that one that is not there is a 404
+        missing = missing_copies((await access.nodes.read(ledger)).value)  # also so that one that is not there is a 404
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
         damages = unknown = 0
@@ -130,7 +131,7 @@ class LedgerCare:
                         found = {"bookie": damage.bookie, "first": damage.first, "last": damage.last}
                         await _line(answer, found | {"kind": damage.health.name.lower(), "reason": damage.reason})
                     await _line(answer, {"done": piece.entries_done, "of": piece.entries})
-            await _line(answer, {"damages": damages, "unknown": unknown})
+            await _line(answer, {"damages": damages, "unknown": unknown, "missingCopies": missing})
         except QuireError as error:
             await _line(answer, {"error": str(error)})
         await answer.write_eof()
@@ -196,7 +197,16 @@ async def _after(store: MetadataStore, after: int) -> AsyncIterator[tuple[Ledger
 
 
 def _unreadable(ledger: LedgerId) -> dict[str, Any]:
-    nothing = ("ensembleSize", "writeQuorum", "ackQuorum", "digestType", "lastEntry", "entries", "length")
+    nothing = (
+        "ensembleSize",
+        "writeQuorum",
+        "ackQuorum",
+        "wantedCopies",
+        "digestType",
+        "lastEntry",
+        "entries",
+        "length",
+    )
     return {"ledgerId": ledger, "state": "UNREADABLE", **dict.fromkeys(nothing), "segments": [], "custom": {}}
 
 

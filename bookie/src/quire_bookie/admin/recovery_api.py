@@ -3,19 +3,24 @@
 Answers from any process, since all of it is in the store; BookKeeper's paths and forms, and ours for what it lacks.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag, json_object
 from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import MetadataFormatError, NoSuchLedgerError
+from quire_bookie.limits import NARROW_LISTED_MAX, NARROW_READS_AT_ONCE
 from quire_bookie.metadata.election import current_leader
+from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.restoration import read_restoration
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
+from quire_bookie.quorum.wanted_copies import missing_copies, wanted_copies
 from quire_bookie.server.process import RunningBookie
 
 _ROOT = "/api/v1/autorecovery"
@@ -30,6 +35,7 @@ class RecoveryApi:
         self._controls = RecoveryControls(store)
         self._marks = UnderReplication(store, clock)
         self._notes = UnrecoverableLedgers(store)
+        self._nodes = LedgerNodes(store)
 
     def routes(self) -> list[web.RouteDef]:
         """Path, method and handler of each."""
@@ -42,6 +48,7 @@ class RecoveryApi:
             web.get(f"{_ROOT}/lost_bookie_recovery_delay", self._delay),
             web.put(f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay),
             web.get("/api/v1/quire/under-replication", self._standing),
+            web.get("/api/v1/quire/narrow-ledgers", self._narrow),
             web.get("/api/v1/quire/unrecoverable", self._unrecoverable),
         ]
 
@@ -80,6 +87,32 @@ class RecoveryApi:
         notes = [note async for page in self._notes.pages() for note in page]
         found = await self._marks.standing(note.ledger for note in notes if note.accepted_ms is not None)
         return web.json_response({"count": found.count, "oldest_ms": found.oldest_ms})
+
+    async def _narrow(self, _: web.Request) -> web.Response:
+        """Ledgers that were created with too few copies and are not raised yet, among the marked ones.
+
+        `complete` is false when more are marked than one request looks at.
+        """
+        found: list[dict[str, object]] = []
+        looked = 0
+        async for page in self._marks.marks():
+            for at in range(0, len(page), NARROW_READS_AT_ONCE):
+                if looked >= NARROW_LISTED_MAX:
+                    return web.json_response({"ledgers": found, "complete": False})
+                part = [mark.ledger for mark in page[at : at + NARROW_READS_AT_ONCE]]
+                looked += len(part)
+                found += [row for row in await asyncio.gather(*map(self._narrow_row, part)) if row is not None]
+        return web.json_response({"ledgers": found, "complete": True})
+
+    async def _narrow_row(self, ledger: LedgerId) -> dict[str, object] | None:
+        try:
+            metadata = (await self._nodes.read(ledger)).value
+        except (NoSuchLedgerError, MetadataFormatError):
+            return None
+        if not missing_copies(metadata):
+            return None
+        copies = {"copies": metadata.write_quorum, "wantedCopies": wanted_copies(metadata)}
+        return {"ledgerId": ledger, "state": metadata.state.name, **copies}
 
     async def _auditor(self, _: web.Request) -> web.Response:
         leader = await current_leader(self._store)

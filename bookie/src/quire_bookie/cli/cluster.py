@@ -25,6 +25,9 @@ def register(commands: Commands) -> None:
         """Show bookies, auditor, and how much is under-replicated."""
         found: dict[str, Any] = get(http, "/api/v1/bookie/cluster_info")
         found["underReplicatedLedgers"] = len(_marked(http))
+        narrow = get(http, "/api/v1/quire/narrow-ledgers")
+        count = len(narrow["ledgers"])
+        found["ledgersBelowConfiguredCopies"] = count if narrow["complete"] else f"at least {count}"
         found["unrecoverableLedgers"] = len(get(http, "/api/v1/quire/unrecoverable"))
         _show(found, as_json)
 
@@ -40,7 +43,7 @@ def register(commands: Commands) -> None:
             typer.echo(json.dumps(marked, indent=2))
             return
         for ledger, bookies in marked.items():
-            typer.echo(f"{ledger}  {', '.join(bookies)}")
+            typer.echo(f"{ledger}  {', '.join(bookies) or 'no bookie: it was created with too few copies'}")
         if not marked:
             typer.echo("nothing is under-replicated", err=True)
 

@@ -3,10 +3,14 @@
 from typing import Any
 
 from quire_bookie.model import LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.wanted_copies import wanted_copies
 
 
 def describe(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
-    """What JSON can hold. `lastEntry`, `entries` and `length` are null while the ledger is not closed."""
+    """What JSON can hold. `lastEntry`, `entries` and `length` are null while the ledger is not closed.
+
+    `wantedCopies` is above `writeQuorum` for a ledger that has fewer copies than configured.
+    """
     closed = metadata.state is LedgerState.CLOSED
     return {
         "ledgerId": ledger,
@@ -14,6 +18,7 @@ def describe(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
         "ensembleSize": metadata.ensemble_size,
         "writeQuorum": metadata.write_quorum,
         "ackQuorum": metadata.ack_quorum,
+        "wantedCopies": wanted_copies(metadata),
         "digestType": metadata.digest_type.name,
         "lastEntry": metadata.last_entry if closed else None,
         "entries": metadata.last_entry + 1 if closed else None,

@@ -170,6 +170,10 @@ def of_ledger(
         _wrong(f"its replica on {bookie} is marked as missing or incomplete", _REMEDIES["FullyReplicated"])
         for bookie in marked
     ]
+    copies, wanted = ledger.get("writeQuorum") or 0, ledger.get("wantedCopies") or 0
+    if wanted > copies:
+        text = f"it has {copies} of {wanted} copies: it was created while too few bookies were writable"
+        found.append(_wrong(text, "auto-recovery adds the others once it is closed and enough bookies are writable"))
     for segment in ledger.get("segments", ()):
         away = [bookie for bookie in segment["ensemble"] if bookie not in there]
         if away:

@@ -96,7 +96,7 @@ async def under_replicated(cluster: Cluster) -> tuple[Any, str]:
     rows = {"underReplicated": marked, "unrecoverable": lost}
     parts = []
     if marked:
-        cells = [(ledger, ", ".join(bookies)) for ledger, bookies in marked.items()]
+        cells = [(ledger, ", ".join(bookies) or "created with too few copies") for ledger, bookies in marked.items()]
         parts.append(table(("LEDGER", "LACKS THE REPLICA ON"), cells))
     if lost:
         parts.append(

@@ -123,9 +123,12 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     # A second look must say so: the first may be older than the loss, and the auditor's clock another than ours.
     operation = operation.model_copy(update={"empty_look": drain.look if is_empty else None})
     said = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
+    lacking = seen.cluster.under_replicated if drain.emptied else 0
+    if lacking:
+        said.append(f"{lacking} ledgers of the cluster lack a replica")
     if seen.cluster.unaccepted:
         said = [said[0], loss_to_accept(seen.cluster, bookie)]
-    elif drain.blocked_by and not drain.leaving and not asked:
+    elif not asked and (lacking or (drain.blocked_by and not drain.leaving)):
         # With as many bookies as the ensemble has, nobody could take its replicas but the one in its own place.
         word = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
         said.append(f"or {word}: a new bookie comes up in its place, the old volumes are kept")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from unittest.mock import ANY
 
 import pytest
 import typer
@@ -109,9 +110,27 @@ async def test_a_check_reads_every_replica_and_names_damage(server: Server, caps
     assert f"{bookie}  entries 5 to 8  lacking:" in told.out and "1 ranges are missing or damaged" in told.out
     assert await quire(server, "check", ledger, "--json", "--rate", "1000") == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == {"done": 0, "of": 9} and lines[-1] == {"damages": 1, "unknown": 0}
+    assert lines[0] == {"done": 0, "of": 9} and lines[-1] == {"damages": 1, "unknown": 0, "missingCopies": 0}
     assert await quire(server, "check", "99") == EXIT_FAILED
     assert "does not exist" in capsys.readouterr().err
+    await client.close()
+
+
+async def test_a_ledger_with_too_few_copies_is_shown_as_one(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    client = await LedgerClient.open(server.store, clock=SystemClock(), chance=SystemChance())
+    writer = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=1, fewer_bookies=True)
+    await writer.append(b"one")
+    await writer.close()
+    ledger = str(writer.ledger_id)
+    assert await quire(server, "list") == 0
+    assert "1/1/1 of 2 copies" in capsys.readouterr().out
+    assert await quire(server, "info", ledger) == 0
+    assert "1 of 2: it counts as under-replicated" in capsys.readouterr().out
+    assert await quire(server, "check", ledger) == 1
+    assert "every replica is whole, but 1 more are configured" in capsys.readouterr().out
+    narrow = {"ledgerId": writer.ledger_id, "state": "CLOSED", "copies": 1, "wantedCopies": 2}
+    assert await server.ask("GET", "/api/v1/quire/narrow-ledgers") == (200, {"ledgers": [narrow], "complete": True})
+    assert await server.ask("GET", "/api/v1/quire/under-replication") == (200, {"count": 1, "oldest_ms": ANY})
     await client.close()
 
 

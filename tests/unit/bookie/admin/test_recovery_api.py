@@ -96,6 +96,11 @@ async def test_marked_ledgers_are_listed(server: Server, capsys: pytest.CaptureF
     assert await server.ask("GET", f"{path}?print_missing_replica=true") == (200, {"3": ["a"], "4": ["a", "b"]})
     assert await server.command("under-replicated", "--bookie", "b") == 0
     assert capsys.readouterr().out == "4  a, b\n"
+    await marks.mark(LedgerId(5), [])
+    assert await server.command("under-replicated") == 0
+    assert "5  no bookie: it was created with too few copies" in capsys.readouterr().out
+    assert await server.command("status") == 0
+    assert "ledgersBelowConfiguredCopies  0" in capsys.readouterr().out
 
 
 async def test_marked_ledgers_are_counted_but_for_accepted_losses(server: Server) -> None:

@@ -156,6 +156,8 @@ def test_only_the_last_warnings_among_events_are_told() -> None:
 def test_a_ledger_is_safe_only_with_all_its_bookies() -> None:
     ledger = {"state": "CLOSED", "segments": [{"firstEntry": 0, "ensemble": ["a", "b", "c"]}]}
     assert of_ledger(ledger, [], ["a", "b", "c"], None) == []
+    narrow = of_ledger(ledger | {"writeQuorum": 2, "wantedCopies": 3}, [], ["a", "b", "c"], None)
+    assert texts(narrow, Severity.WRONG) == ["it has 2 of 3 copies: it was created while too few bookies were writable"]
     found = texts(of_ledger(ledger, ["b"], ["a", "c"], "no replica served entry 3"), Severity.WRONG)
     assert found == [
         "its replica on b is marked as missing or incomplete",

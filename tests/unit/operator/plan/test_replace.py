@@ -97,6 +97,13 @@ def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings
     world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
     world.one_pass()
     assert "annotate" not in world.condition("Progressing")["message"], "it is on its way: nothing is to be given up"
+    # Ledgers that were created on the two others want a third bookie, which only the one in its place can be.
+    world.lost[old].ledgers, world.under_replicated = 0, 2
+    world.drains[old] = DrainSeen(old, emptied=True, ledgers_left=0)
+    world.one_pass()
+    message = world.condition("Progressing")["message"]
+    assert "2 ledgers of the cluster lack a replica" in message and "annotate" in message
+    assert world.status()["operation"]["step"] == "Copying"
 
 
 def test_what_takes_longer_than_its_deadline_is_said_once_and_goes_on() -> None:
