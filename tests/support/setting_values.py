@@ -68,7 +68,6 @@ RECOVERY: dict[str, Any] = {
     "placement_check_interval_s": 63,
     "repair_placement": True,
     "open_ledger_grace_ms": 1500,
-    "unmarked_write_quorum": 3,
     "recovery_retry_ms": 2500,
     "unmarked_write_quorum": 3,
 }

@@ -4,7 +4,8 @@ While fewer bookies are writable than the configured write quorum, a ledger is c
 *narrow*. Its custom metadata then say the configured write quorum, under `WANTED_WRITE_QUORUM`. Stock clients keep
 custom metadata as they find them. A narrow ledger is never striped (E = Qw): every bookie of an ensemble has all its
 entries. That makes it safe to raise E and Qw of a closed one together: the new bookies come behind the others in each
-ensemble, so that a reader which still has the old metadata goes on to find every entry where it looks for it.
+ensemble, so that a reader with the old metadata finds every entry where it looks for it. Java's client follows changes
+of the ensembles and keeps the E and Qw with which it opened the ledger: it goes on with the former bookies.
 """
 
 from collections.abc import Mapping
