@@ -22,6 +22,7 @@ from quire_bookie.errors import (
     BookieUnavailableError,
     LedgerError,
     LedgerFencedError,
+    LedgerIdInUseError,
     QuorumError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -212,7 +213,11 @@ class AddPipeline:
         """See AddSink."""
         if self.error is not None or bookie not in self._living:
             return
-        if isinstance(error, _FATAL):
+        if isinstance(error, UnauthorizedError) and self._purpose is not Purpose.RECOVERY:
+            # The ledger is this writer's own, with its own key.
+            text = f"ledger {self.ledger} cannot be written: bookie {bookie} knows another ledger with that id"
+            self.fail(LedgerIdInUseError(text))
+        elif isinstance(error, _FATAL):
             self.fail(error)
         elif isinstance(error, TooManyRequestsError):
             self._retry_later(bookie, first, count)

@@ -13,6 +13,7 @@ from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.connection import BookieConnection
 from quire_bookie.client.deferred_writer import DeferredSyncWriter
 from quire_bookie.client.free_space import FreeSpace
+from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.ledger_reader import LedgerReader
@@ -26,7 +27,6 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.errors import LedgerError, LedgerExistsError, UnauthorizedError
-from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
@@ -70,10 +70,10 @@ class LedgerClient:
         self._clock = clock
         self._chance = chance
         self._nodes = LedgerNodes(metadata)
-        self._ids = LedgerIds(metadata)
         self._registry = registry
         self._own_metadata: MetadataStore | None = None
         self._pool = ConnectionPool(registry.address_of, settings, security)
+        self._ids = FreshIds(metadata, registry, self._pool)
         self._racks = racks
         self._free_space = (
             FreeSpace(registry, settings.free_space_interval_s, settings.read_timeout_s, security)
@@ -151,6 +151,7 @@ class LedgerClient:
         """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
         for writer in list(self._writers.values()):
             writer.abandon()
+        self._ids.close()
         await self._marks.close()
         await self._pool.close()
         if self._free_space is not None:
@@ -210,7 +211,8 @@ class LedgerClient:
         it is marked as under-replicated before it takes an entry: auto-recovery raises it once it is closed.
 
         NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
-        cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind).
+        cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind),
+        MetadataOutdatedError, QuorumError when bookies do not say which ledger ids they know.
         """
         kept = dict(custom or {})
         if fewer_bookies:

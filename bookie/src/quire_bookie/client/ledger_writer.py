@@ -33,7 +33,16 @@ from quire_bookie.client.moved_replicas import read_where_stored
 from quire_bookie.client.range_read import RangeReader
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.model import (
+    ENTRY_HEADER_BYTES,
+    NO_ENTRY,
+    BookieId,
+    Buffer,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
+)
 
 _ADD_FRAME_OVERHEAD_BYTES = 4 + 4 + 20 + ENTRY_HEADER_BYTES
 _BATCH_ANSWER_OVERHEAD_BYTES = 64  # an entry must also fit the answer of a read
@@ -125,6 +134,8 @@ class LedgerWriter:
         interval_s = handle.settings.explicit_lac_interval_s
         self._lacs = ExplicitLacs(handle.ledger, handle.digest, handle.master_key, handle.links, self, interval_s)
         self._finished = False
+        self._lost_ownership = False
+        """Another client changed the metadata so that the ledger is its own."""
 
     # ---- what it is
     @property
@@ -279,7 +290,9 @@ class LedgerWriter:
     async def close(self) -> LedgerMetadata:
         """Wait for what was submitted, then close the ledger at the last confirmed entry.
 
-        A FAILED writer closes too: what was not confirmed is not part of the ledger. Closing twice is harmless.
+        A FAILED writer closes too: what was not confirmed is not part of the ledger. So does a FENCED one of which
+        nothing was confirmed, if no other client changed the metadata: then no recovery fenced it, but a bookie that
+        knew another ledger with that id. Closing twice is harmless.
         LedgerFencedError, LedgerClosedError (another client closed it elsewhere), MetadataUnavailableError and
         MetadataUnknownError (close again).
         """
@@ -291,7 +304,7 @@ class LedgerWriter:
                 await self._idle
             if self._state is WriterState.CLOSED:
                 return self.metadata
-            if self._state is WriterState.FENCED:
+            if self._state is WriterState.FENCED and (self._lost_ownership or not self._is_empty_and_open):
                 raise LedgerFencedError(f"ledger {self.ledger_id} was taken over by another client")
             # From here on nothing is confirmed, as nothing is pushed: the metadata will say where the ledger ends.
             # A slow replica may have held back appends: they are refused now.
@@ -308,6 +321,7 @@ class LedgerWriter:
                 )
             except (LedgerFencedError, LedgerClosedError):
                 self._state = WriterState.FENCED
+                self._lost_ownership = True
                 self._finish()
                 raise
             self._state = WriterState.CLOSED
@@ -351,6 +365,10 @@ class LedgerWriter:
     def _end_point(self) -> tuple[EntryId, int]:
         """The last entry of the ledger if it is closed now, and its length."""
         return self._pipeline.confirmed, self._pipeline.confirmed_length
+
+    @property
+    def _is_empty_and_open(self) -> bool:
+        return self._pipeline.confirmed == NO_ENTRY and self.metadata.state is LedgerState.OPEN
 
     def _check_open(self) -> None:
         if self._state is WriterState.OPEN:

@@ -25,7 +25,6 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import (
     LedgerError,
-    LedgerFencedError,
     MetadataError,
     NoSuchLedgerError,
     QuireError,
@@ -460,9 +459,10 @@ class Appender:
         writer = self.writer
         if writer is None:
             return self._tail_counts
-        lost = isinstance(self._failure, LedgerFencedError)
         try:
-            counts = await self._maker.close(writer, self._new_backoff(), fenced=lost, owned=self._lists.still_owned)
+            counts = await self._maker.close(
+                writer, self._new_backoff(), failure=self._failure, owned=self._lists.still_owned
+            )
         except NoSuchLedgerError as error:
             raise ManagedLedgerFencedError(f"{self._lists.name}: ledger {writer.ledger_id} was deleted") from error
         ledgers = self._lists.ledgers

@@ -9,6 +9,7 @@ from quire_bookie.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerFencedError,
+    LedgerIdInUseError,
     MetadataError,
     MetadataUnavailableError,
     NoSuchLedgerError,
@@ -114,14 +115,18 @@ class LedgerMaker:
         return counts
 
     async def close(
-        self, writer: Writer, backoff: Backoff, *, fenced: bool, owned: Callable[[], Awaitable[bool]]
+        self, writer: Writer, backoff: Backoff, *, failure: LedgerError | None, owned: Callable[[], Awaitable[bool]]
     ) -> ClosedCounts:
-        """Close the ledger of `writer`, however long it takes; `fenced`: another client has closed it or will.
+        """Close the ledger of `writer`, which ended with `failure`, however long it takes.
 
+        A ledger of which nothing was confirmed is closed by its writer where that can be: its bookies may hold another
+        ledger with the same id, and a recovery would take over that one's entries.
         A fenced ledger is recovered only while `owned()`: auto-recovery may have fenced it, or the next owner.
         ManagedLedgerFencedError when it is not ours, or the store does not answer; NoSuchLedgerError: no retry helps.
         """
-        recover = fenced
+        fenced = isinstance(failure, LedgerFencedError)
+        in_use = isinstance(failure, LedgerIdInUseError)
+        recover = fenced and writer.last_add_confirmed >= 0
         while True:
             try:
                 if fenced and not await self._proved(owned):
@@ -139,7 +144,7 @@ class LedgerMaker:
             except (MetadataError, LedgerError) as error:
                 self._availability.note(error)
                 # Closing needs only the metadata, recovery also the bookies: whichever comes back first helps.
-                recover = fenced or not recover
+                recover = not in_use and (fenced or not recover)
             await backoff.wait()
 
     async def _proved(self, owned: Callable[[], Awaitable[bool]]) -> bool:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedError
-from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
+from quire_bookie.model import NO_ENTRY, EntryId, IdCounters, IdReport, LedgerId
 from quire_bookie.wire import server_v3
 from quire_bookie.wire.messages import (
     AddRequest,
     BatchReadRequest,
+    BookieInfoRequest,
+    BookieInfoResponse,
     ForceRequest,
     ReadLacRequest,
     ReadRequest,
@@ -57,6 +59,11 @@ class FakeBookie:
         self.fault: Fault = lambda request: None
         self.batch_bytes_max = 5 * 1024 * 1024
         self.polls: list[Callable[[], None]] = []
+        self.seen: IdCounters | None = IdCounters()
+        """What it says of counters; None: it is of another make, and says nothing of ids."""
+        self.deleted: set[int] = set()
+        self.inquiries: list[LedgerId | None] = []
+        self.silent_on_ids = False
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
@@ -152,6 +159,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for request in self._codec.feed(data):
+            if isinstance(request, BookieInfoRequest):
+                self._tell_ids(request)
+                continue
             assert isinstance(request, Asked), request
             self._bookie.asked.append(request)
             fault = self._bookie.fault(request)
@@ -181,6 +191,19 @@ class _Connection(asyncio.Protocol):
                 self.transport.writelines(encode_batch(request, Status.OK, self._bookie.read_batch(request)))
         except LedgerError as error:
             self._answer(request, status_of(error))
+
+    def _tell_ids(self, request: BookieInfoRequest) -> None:
+        bookie = self._bookie
+        bookie.inquiries.append(request.ledger)
+        known = {*bookie.ledgers, *bookie.deleted}
+        report = None
+        if bookie.seen is not None:
+            short = LedgerId(max((ledger for ledger in known if ledger < 1 << 31), default=-1))
+            long = LedgerId(max((ledger for ledger in known if ledger >= 1 << 31), default=-1))
+            report = IdReport(short, long, bookie.seen, None if request.ledger is None else request.ledger in known)
+        if not bookie.silent_on_ids:
+            info = BookieInfoResponse(Status.OK, None, None, request.origin.transaction, report)
+            self.transport.write(server_v3.encode_info(info))
 
     def _parked(self, request: ReadRequest) -> bool:
         """Whether the poll has to wait; it is served when the LAC moves or its time is over."""

@@ -10,9 +10,9 @@ from quire_bookie.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerFencedError,
+    LedgerIdInUseError,
     NoSuchEntryError,
     QuorumError,
-    UnauthorizedError,
 )
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerState
 from quire_bookie.wire.messages import AddRequest, Status
@@ -179,7 +179,7 @@ def test_only_refused_entries_are_sent_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [(Status.FENCED, LedgerFencedError), (Status.UNAUTHORIZED, UnauthorizedError)]
+    ("status", "expected"), [(Status.FENCED, LedgerFencedError), (Status.UNAUTHORIZED, LedgerIdInUseError)]
 )
 def test_a_fenced_or_refused_writer_is_finished_at_once(status: Status, expected: type[LedgerError]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:

@@ -1,0 +1,178 @@
+"""Ledger ids for new ledgers, checked against what bookies know. Never gives out an id from metadata that went back.
+
+The counters in the metadata only rise, unless somebody puts an older copy of the metadata in place. Bookies remember
+the highest counters and the latest epoch that they read (`IdReport.seen`), and the highest ledger that they ever
+held. Before
+the first id of a run, and again after the session with the metadata store broke or another bookie registered:
+
+* ask all registered bookies; at least half of them must answer;
+* read the counters afterwards: every counter that a bookie read before must be at or below them. Else
+  MetadataOutdatedError, and each further call asks again, until an operator restored the metadata.
+
+A highest ledger above the counter proves nothing: stock clients may choose ids of their own. Ids up to that mark are
+given out all the same, but each only after no bookie knows it; those that one holds, or deleted, are skipped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from quire_bookie.client.bookie_link import Links
+from quire_bookie.errors import LedgerError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
+from quire_bookie.limits import ID_INQUIRY_AGAIN_S, ID_INQUIRY_TIMEOUT_S, LEDGER_IDS_SKIPPED_MAX
+from quire_bookie.metadata.ledger_ids import LedgerIds, read_counters
+from quire_bookie.metadata.registration import BookieRegistry
+from quire_bookie.metadata.store import MetadataStore, SessionState
+from quire_bookie.model import BookieId, IdReport, LedgerId
+from quire_bookie.wire import client_v3
+from quire_bookie.wire.messages import BookieInfoResponse, Response, Status
+
+_log = logging.getLogger("quire.client.ids")
+_REMEDY = "restore a backup into an empty store (docs/kubernetes/backup.md), which begins a new epoch"
+_LONG_IDS_START = 1 << 31
+
+
+class FreshIds:
+    """Of one client."""
+
+    def __init__(self, metadata: MetadataStore, registry: BookieRegistry, links: Links) -> None:
+        self._metadata = metadata
+        self._ids = LedgerIds(metadata)
+        self._registry = registry
+        self._links = links
+        self._reports: dict[BookieId, IdReport | None] = {}
+        """Who answered since the session began; None: a bookie of another make."""
+        self._tried_s: dict[BookieId, float] = {}
+        self._asking = asyncio.Lock()
+        self._epoch = 0
+        self._given: dict[bool, int] = {False: -1, True: -1}
+        """The highest id given out so far: a long one, or a short one."""
+        self._remove = metadata.on_session(self._session_changed)
+
+    def close(self) -> None:
+        """Listen no more to the session."""
+        self._remove()
+
+    async def next_id(self) -> LedgerId:
+        """An id that no ledger had before, as far as metadata and bookies know.
+
+        MetadataOutdatedError; QuorumError when too few bookies answer (retry); errors as `LedgerIds.next_id`.
+        """
+        for _ in range(LEDGER_IDS_SKIPPED_MAX):
+            await self._ask_bookies()
+            given = dict(self._given)  # another call may end before this one with a higher id
+            ledger = await self._ids.next_id()
+            is_long = ledger >= _LONG_IDS_START
+            if ledger <= given[is_long]:
+                await self._went_back(ledger, given[is_long])
+                continue
+            self._given[is_long] = max(self._given[is_long], ledger)
+            if ledger > self._highest(is_long) or not await self._is_known(ledger):
+                return ledger
+            _log.warning("ledger id %d is skipped: a bookie holds, or deleted, a ledger with it", ledger)
+        raise LedgerIdInUseError(f"{LEDGER_IDS_SKIPPED_MAX} ledger ids in a row are in use on bookies; {_REMEDY}")
+
+    def _session_changed(self, _: SessionState) -> None:
+        self._reports.clear()
+        self._tried_s.clear()
+
+    def _highest(self, is_long: bool) -> int:
+        reports = [report for report in self._reports.values() if report is not None]
+        return max((report.long if is_long else report.short for report in reports), default=-1)
+
+    async def _went_back(self, ledger: LedgerId, given: int) -> None:
+        """The counter gave out an id at or below one that it gave this client before."""
+        self._reports.clear()
+        found = await read_counters(self._metadata)
+        if not self._is_new(found.epoch):
+            raise MetadataOutdatedError(
+                f"no ledger id is given out: the counter is at {ledger} and was at {given}; {_REMEDY}"
+            )
+
+    def _is_new(self, epoch: int) -> bool:
+        """Whether an operator restored the metadata since: then the counters began again."""
+        if epoch <= self._epoch:
+            return False
+        self._epoch = epoch
+        self._given = {False: -1, True: -1}
+        return True
+
+    # ---- asking
+    async def _ask_bookies(self) -> None:
+        """Until every registered bookie was asked. MetadataOutdatedError, QuorumError."""
+        if self._pending():
+            async with self._asking:
+                pending = self._pending()
+                if pending:
+                    await self._ask_these(pending)
+
+    def _pending(self) -> list[BookieId]:
+        unanswered = (self._registry.writable | self._registry.read_only) - self._reports.keys()
+        if not unanswered:
+            return []
+        long_ago_s = self._links.now_s() - ID_INQUIRY_AGAIN_S
+        return sorted(bookie for bookie in unanswered if self._tried_s.get(bookie, long_ago_s) <= long_ago_s)
+
+    async def _ask_these(self, bookies: list[BookieId]) -> None:
+        answers = dict(zip(bookies, await self._ask_all(bookies, None), strict=True))
+        found = await read_counters(self._metadata)
+        self._is_new(found.epoch)
+        for bookie, answer in answers.items():
+            why = None if not isinstance(answer, IdReport) else found.behind(answer.seen)
+            if why is not None:
+                self._session_changed(SessionState.LOST)
+                raise MetadataOutdatedError(
+                    f"no ledger id is given out: the metadata went back in time, as bookie {bookie} knows: {why}; "
+                    f"{_REMEDY}"
+                )
+        registered = self._registry.writable | self._registry.read_only
+        for bookie, answer in answers.items():
+            if isinstance(answer, LedgerError):
+                self._tried_s[bookie] = self._links.now_s()
+            else:
+                self._reports[bookie] = answer
+        answered = registered & self._reports.keys()
+        if 2 * len(answered) < len(registered):
+            self._tried_s.clear()
+            errors = [str(answer) for answer in answers.values() if isinstance(answer, LedgerError)]
+            raise QuorumError(
+                f"{len(answered)} of {len(registered)} registered bookies said which ledger ids they know, and half of "
+                f"them must: {errors[-1] if errors else 'they left'}"
+            )
+
+    async def _is_known(self, ledger: LedgerId) -> bool:
+        suspects = self._links.suspects
+        bookies = sorted(
+            bookie for bookie in self._registry.writable | self._registry.read_only if bookie not in suspects
+        )
+        answers = await self._ask_all(bookies, ledger)
+        return any(isinstance(answer, IdReport) and answer.ledger_known for answer in answers)
+
+    async def _ask_all(
+        self, bookies: Iterable[BookieId], ledger: LedgerId | None
+    ) -> "list[IdReport | LedgerError | None]":
+        return await asyncio.gather(*(self._ask(bookie, ledger) for bookie in bookies))
+
+    async def _ask(self, bookie: BookieId, ledger: LedgerId | None) -> "IdReport | LedgerError | None":
+        """What a bookie says; None of one that does not know the question; else why there is no answer."""
+        answer: asyncio.Future[Response | LedgerError] = asyncio.get_running_loop().create_future()
+
+        def resolve(value: Response | LedgerError) -> None:
+            if not answer.done():
+                answer.set_result(value)
+
+        link = self._links.v3_link(bookie)
+        transaction = link.ask(partial(client_v3.id_marks, ledger=ledger), resolve, ID_INQUIRY_TIMEOUT_S)
+        try:
+            async with asyncio.timeout(ID_INQUIRY_TIMEOUT_S):
+                found = await answer
+        except TimeoutError:
+            return QuorumError(f"bookie {bookie} did not answer within {ID_INQUIRY_TIMEOUT_S:.0f} s")
+        finally:
+            link.forget(transaction)
+        if isinstance(found, LedgerError):
+            return found
+        if not isinstance(found, BookieInfoResponse) or found.status is not Status.OK:
+            return QuorumError(f"bookie {bookie} answered {found.status.value} to what ledger ids it knows")
+        return found.ids

@@ -1,0 +1,103 @@
+"""An older copy of the data of etcd under a bookie that goes on: no id is used twice, no entry is foreign."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client.fresh_ids import FreshIds
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.errors import LedgerIdInUseError, MetadataOutdatedError
+from quire_bookie.metadata.epoch import raise_epoch
+from quire_bookie.metadata.ledger_ids import LedgerIds
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
+from quire_bookie.server.collection_doubts import InDoubtError
+from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.ports import free_port
+from tests.support.roomy_disk import NEVER_FULL
+
+
+@asynccontextmanager
+async def serving(etcd: EtcdServer, folder: Path, port: int) -> AsyncIterator[tuple[RunningBookie, LedgerClient]]:
+    """etcd as its data are, the bookie, and a client."""
+    etcd.start()
+    try:
+        metadata = await open_metadata_store(etcd.url)
+        settings = BookieSettings(
+            data_dir=str(folder / "bookie"),
+            disk_usage_threshold=NEVER_FULL,
+            listen="127.0.0.1",
+            advertise="127.0.0.1",
+            port=port,
+        )
+        bookie = await start_bookie(
+            settings, metadata=metadata, disk=LocalDisk(), clock=SystemClock(), chance=SystemChance()
+        )
+        client = await LedgerClient.open(metadata, ClientSettings(), clock=SystemClock(), chance=SystemChance())
+        try:
+            yield bookie, client
+        finally:
+            await client.close()
+            await bookie.stop()
+            await metadata.close()
+    finally:
+        etcd.stop()
+
+
+async def write(client: LedgerClient, text: str) -> LedgerId:
+    """A closed ledger with three entries that say whose they are."""
+    writer = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    for number in range(3):
+        await writer.append(f"{text} {number}".encode())
+    await writer.close()
+    return writer.ledger_id
+
+
+async def read(client: LedgerClient, ledger: LedgerId) -> list[str]:
+    reader = await client.open_ledger(ledger, recover=True)
+    entries = await reader.read(EntryId(0), reader.last_add_confirmed)
+    await reader.close()
+    return [bytes(entry.payload).decode() for entry in entries]
+
+
+async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_an_operator_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
+    async with serving(etcd, tmp_path, port) as (_, client):
+        assert await write(client, "early") == 1
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    async with serving(etcd, tmp_path, port) as (bookie, client):
+        assert [await write(client, f"late {number}") for number in (2, 3, 4)] == [2, 3, 4]
+        bookie.metadata_doubt._looked_s = float("-inf")
+        assert await bookie.metadata_doubt.look() is None
+    shutil.rmtree(tmp_path / "data")
+    shutil.move(tmp_path / "older", tmp_path / "data")
+    async with serving(etcd, tmp_path, port) as (bookie, client):
+        with pytest.raises(MetadataOutdatedError, match="is at 1 and was at 4"):
+            await write(client, "new")
+        bookie.metadata_doubt._looked_s = float("-inf")
+        with pytest.raises(InDoubtError, match="went back in time"):
+            await bookie.garbage_collection.check()
+        assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
+        # A client that asks nobody, as stock clients do: the bookie refuses, and keeps what it has.
+        with monkeypatch.context() as patch:
+            patch.setattr(FreshIds, "next_id", lambda self: LedgerIds(self._metadata).next_id())
+            with pytest.raises(LedgerIdInUseError):
+                await write(client, "new")
+        held = [bytes(await bookie.storage.read(LedgerId(2), EntryId(entry))) for entry in range(3)]
+        assert all(b"late 2" in body for body in held)
+        # What an operator's restore does at its end.
+        await raise_epoch(client._ids._metadata, SystemClock().now_ms())
+        fresh = await write(client, "fresh")
+        assert fresh == 5, "the ids that the bookie holds are skipped"
+        assert await read(client, fresh) == ["fresh 0", "fresh 1", "fresh 2"]
+        bookie.metadata_doubt._looked_s = float("-inf")
+        await bookie.garbage_collection.check()

@@ -1,0 +1,137 @@
+"""Ids of new ledgers: none from metadata that went back, none that a bookie knows; stock clients block nobody."""
+
+import asyncio
+
+import pytest
+
+from quire_bookie.client import LedgerClient, LedgerWriter
+from quire_bookie.errors import LedgerFencedError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
+from quire_bookie.limits import ID_INQUIRY_AGAIN_S
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.epoch import EPOCH_PATH, encode_epoch
+from quire_bookie.model import BookieId, IdCounters, LedgerState
+from quire_bookie.wire.messages import Status
+from tests.unit.bookie.client.cluster import Cluster, run
+
+
+async def create(client: LedgerClient) -> LedgerWriter:
+    return await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+
+
+def counted(cluster: Cluster, number: int) -> None:
+    """The counter has given out so many ids."""
+    while cluster.metadata.write(layout.ID_COUNTER, b"", None) < number:
+        continue
+
+
+def test_bookies_are_asked_once_before_the_first_id_of_a_run() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        ids = [(await create(client)).ledger_id for _ in range(5)]
+        assert ids == [1, 2, 3, 4, 5]
+        assert [bookie.inquiries for bookie in cluster.bookies.values()] == [[None]] * 3
+        await cluster.start_bookie("late")
+        registered = asyncio.Event()
+        client.on_bookies_changed(registered.set)
+        await registered.wait()
+        await create(client)
+        assert cluster.bookies[BookieId("late")].inquiries == [None]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seen", [IdCounters(0, 50, -1), IdCounters(0, -1, 1 << 33), IdCounters(7, -1, -1)])
+def test_metadata_below_what_one_bookie_saw_give_out_no_id_until_they_begin_a_new_epoch(seen: IdCounters) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        counted(cluster, 10)
+        bookie = next(iter(cluster.bookies.values()))
+        bookie.seen = seen
+        for _ in range(2):
+            with pytest.raises(MetadataOutdatedError, match=rf"bookie {bookie.name} knows.*backup\.md"):
+                await create(client)
+        cluster.metadata.write(EPOCH_PATH, encode_epoch(8), None)
+        assert (await create(client)).ledger_id == 11
+
+    run(scenario)
+
+
+def test_ids_that_bookies_know_are_skipped_and_ids_of_stock_clients_above_the_counter_block_nobody() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        one, two, _ = cluster.bookies.values()
+        one.deleted |= {2, 3}
+        two.deleted |= {5, 1_000_000}
+        assert [(await create(client)).ledger_id for _ in range(3)] == [1, 4, 6]
+        counted(cluster, 999_999)
+        assert [(await create(client)).ledger_id for _ in range(2)] == [1_000_001, 1_000_002]
+
+    run(scenario)
+
+
+def test_bookies_of_another_make_are_no_obstacle() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        for bookie in cluster.bookies.values():
+            bookie.seen = None
+        assert (await create(client)).ledger_id == 1
+
+    run(scenario)
+
+
+def test_half_of_the_registered_bookies_must_answer_and_the_others_are_asked_again_later() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        one, two, _ = cluster.bookies.values()
+        one.silent_on_ids = two.silent_on_ids = True
+        with pytest.raises(QuorumError, match="1 of 3 registered bookies"):
+            await create(client)
+        two.silent_on_ids = False
+        await create(client)
+        asked = len(one.inquiries)
+        await create(client)
+        assert len(one.inquiries) == asked
+        one.silent_on_ids, one.seen = False, IdCounters(0, 500, -1)
+        await asyncio.sleep(ID_INQUIRY_AGAIN_S + 1)
+        with pytest.raises(MetadataOutdatedError):
+            await create(client)
+
+    run(scenario)
+
+
+def test_a_counter_that_falls_while_a_client_runs_is_noticed_without_any_bookie() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        counted(cluster, 20)
+        assert (await create(client)).ledger_id == 21
+        del cluster.metadata.nodes[layout.ID_COUNTER]
+        with pytest.raises(MetadataOutdatedError, match="and was at 21"):
+            await create(client)
+        cluster.metadata.write(EPOCH_PATH, encode_epoch(3), None)
+        assert (await create(client)).ledger_id <= 4
+
+    run(scenario)
+
+
+def test_a_first_add_that_a_bookie_refuses_as_anothers_ends_the_writer_and_leaves_the_ledger_empty() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await create(client)
+        for bookie in cluster.bookies.values():
+            bookie.fault = lambda request: Status.UNAUTHORIZED
+        with pytest.raises(LedgerIdInUseError, match="knows another ledger with that id"):
+            await writer.append(b"x")
+        metadata = await writer.close()
+        assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, -1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("recovered", [False, True])
+def test_a_fenced_writer_without_entries_closes_its_ledger_only_while_it_is_its_own(recovered: bool) -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        writer = await create(client)
+        if recovered:
+            other = await cluster.client()
+            await (await other.open_ledger(writer.ledger_id, recover=True)).close()
+        for bookie in cluster.bookies.values():
+            bookie.fault = lambda request: Status.FENCED
+        with pytest.raises(LedgerFencedError):
+            await writer.append(b"x")
+        metadata = await writer.close()
+        assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, -1)
+
+    run(scenario)
