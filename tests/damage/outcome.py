@@ -172,6 +172,7 @@ async def _judge(place: Place, known: Known) -> Outcome:
 async def trial(image: Image, name: str, kind: str, damage: Damage, seed: int, folder: Path) -> Outcome | None:
     """Damage one file in a copy of the image at `folder`, start, judge, and remove the copy. None: nothing to do."""
     chance = random.Random(f"{image.name}/{kind}/{damage.value}/{seed}")
+    shutil.rmtree(folder, ignore_errors=True)  # a run that was ended may have left it
     shutil.copytree(image.folder, folder)
     place = image.place(folder)
     try:

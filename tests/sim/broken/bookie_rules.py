@@ -6,6 +6,8 @@ from unittest import mock
 
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.space_reserve import SpaceReserves
+from quire_bookie.journal.files import JournalFiles
+from quire_bookie.journal.replay import Replay
 from quire_bookie.model import LedgerId, Run, RunBatch
 from quire_bookie.server import process
 from quire_bookie.server.adds import Adds
@@ -98,7 +100,20 @@ def _no_reserve() -> tuple[Any, ...]:
     return (replaced(process, "open_reserves", none),)
 
 
+def _newest_file_unproved() -> tuple[Any, ...]:
+    """The witness is written, and a start does not ask it."""
+
+    def anything_goes(*_: object) -> None:
+        return None
+
+    return (
+        replaced(JournalFiles, "_check_newest", anything_goes),
+        replaced(Replay, "_check_witness", anything_goes),
+    )
+
+
 BOOKIE_RULES = (
+    Variant("newest journal file not proved", "files", 12, _newest_file_unproved),
     Variant("ack before sync", "duel", 1, _ack_before_sync),
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),

@@ -202,15 +202,18 @@ class RocksIndexStore:
         access = rocksdict.AccessType.read_only() if self._read_only else rocksdict.AccessType.read_write()
         self._db = rocksdict.Rdict(self._path, options=options, access_type=access)
         self._db.set_read_options(_read_options())
+        failure: Exception | None = None
         try:
             self._chain = CommitChain.of(self._links())
-        except BaseException as error:
-            # A database that stays open could not be rebuilt by this process.
+        except ValueError as error:
+            failure = DamagedError(self._path, 0, str(error))
+        except Exception as error:  # noqa: BLE001 - what RocksDB raises has no type of its own
+            failure = Exception(str(error))
+        if failure is not None:
+            # The error of RocksDB is not chained: its traceback holds the iterator, which keeps the database locked.
             self._db.close()
             self._db = None
-            if isinstance(error, ValueError):
-                raise DamagedError(self._path, 0, str(error)) from error
-            raise
+            raise failure
 
     def _links(self) -> Iterator[tuple[bytes, bytes]]:
         iterator = self._db.iter(_read_options())
