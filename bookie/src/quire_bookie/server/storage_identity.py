@@ -245,7 +245,8 @@ def _agreed_bookie(found: Sequence[FoundFolder], instance_id: str) -> BookieId:
         if cookie.instance_id != instance_id:
             raise StartupError(
                 f"the folder {path} belongs to bookie {cookie.bookie} of cluster {cookie.instance_id}; "
-                f"this metadata store is of cluster {instance_id}"
+                f"this metadata store is of cluster {instance_id}; configure the metadata of that cluster, or, where "
+                f"{CURRENT}/VERSION is damaged, put it back: it is the same in every folder of a bookie"
             )
     return first.bookie
 
