@@ -118,6 +118,6 @@ BOOKIE_RULES = (
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
     Variant("quarantine skipped", "collection", 0, _quarantine_skipped),
-    Variant("quarantine time counts while in doubt", "collection", 1, _doubt_counts),
+    Variant("quarantine time counts while in doubt", "collection", 3, _doubt_counts),
     Variant("no reserve on a full disk", "filled", 0, _no_reserve),
 )
