@@ -121,6 +121,8 @@ class Owners:
         self._session_lost = False
         self._doubts = asyncio.Event()
         self._leaving: set[Bundle] = set()
+        self._deleting: dict[Bundle, int] = {}
+        """Bundles whose deletion by `release` had no answer, and may still happen: the highest version it named."""
         self._taking: dict[Bundle, asyncio.Lock] = {}
         self._closed = False
         self._sessions_lost = 0
@@ -198,11 +200,15 @@ class Owners:
             except BadVersionError:
                 return None
         losses = self._sessions_lost
-        if node is None or not node.owned:
-            try:
-                await self._metadata.put(bundle.key, self._value, expected=ABSENT, ephemeral=True)
-            except (BadVersionError, MetadataUnknownError):
-                return None  # the next attempt reads back whose it is
+        version = ABSENT if node is None or not node.owned else node.version
+        try:
+            if version == ABSENT:
+                version = await self._metadata.put(bundle.key, self._value, expected=ABSENT, ephemeral=True)
+            while version <= self._deleting.get(bundle, ABSENT):
+                # A late deletion removes the node in the version that it names: ours must not be that one.
+                version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
+        except (BadVersionError, MetadataUnknownError):
+            return None  # the next attempt reads back whose it is
         if losses != self._sessions_lost:
             return None
         if bundle not in self._held or bundle in self._interrupted:
@@ -255,12 +261,17 @@ class Owners:
         """Let others have a bundle that we left; nothing for one that was lost or taken again meanwhile."""
         if bundle not in self._leaving:
             return
+        version = ABSENT
         try:
             node = await self._metadata.get(bundle.key)
             if node is not None and node.owned:  # else it is the node of the next owner
-                await self._metadata.delete(bundle.key, expected=node.version)
+                version = node.version
+                await self._metadata.delete(bundle.key, expected=version)
         except (BadVersionError, NodeMissingError):
             log.info("the node of %s/%s was gone already", bundle.namespace, bundle.range)
+        except MetadataUnknownError:
+            self._deleting[bundle] = max(version, self._deleting.get(bundle, ABSENT))
+            raise
         finally:
             self._leaving.discard(bundle)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire_bookie.errors import NodeMissingError
+from quire_bookie.errors import BadVersionError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.lookup import Lookups
@@ -268,6 +268,33 @@ async def test_a_bundle_that_was_lost_and_taken_again_is_not_released_by_the_unl
     await mine.release(BUNDLE)
     assert mine.holds(BUNDLE)
     assert KEY in server.nodes
+
+
+async def test_a_deletion_without_an_answer_does_not_remove_the_node_of_a_later_tenure(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    assert await mine.owner_of(BUNDLE)
+    late: list[int | None] = []
+
+    async def unanswered(key: str, *, expected: int | None = None) -> None:
+        late.append(expected)
+        raise MetadataUnknownError("no answer came in time")
+
+    for _ in range(3):
+        session.delete = unanswered  # type: ignore[method-assign]
+        assert mine.leave(BUNDLE)
+        with pytest.raises(MetadataUnknownError):
+            await mine.release(BUNDLE)
+        del session.delete
+        assert (await mine.owner_of(BUNDLE)) is not None and mine.certain(BUNDLE)
+        for expected in late:
+            with pytest.raises(BadVersionError):
+                await session.delete(KEY, expected=expected)
+    session.lease_ran_out()
+    assert server.version(KEY) == -1
+    assert await mine.owner_of(BUNDLE)
+    for expected in late:
+        with pytest.raises(BadVersionError):
+            await session.delete(KEY, expected=expected)
 
 
 async def test_a_topic_without_a_namespace_has_no_bundle(server: SimMetadata) -> None:
