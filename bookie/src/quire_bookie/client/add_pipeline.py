@@ -31,6 +31,7 @@ from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
 
+_WATCH_S_MIN = 0.001
 _FATAL = (LedgerFencedError, UnauthorizedError)
 _new_run = tuple.__new__  # without the frame of `SentRun(...)`: one for every push
 
@@ -350,7 +351,8 @@ class AddPipeline:
         if (quorum_s := self._settings.add_quorum_timeout_s) is not None:
             oldest = self._first_unconfirmed()
             oldest_s = oldest.sent_s if oldest is not None else self._now_s()
-            wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), 0.0)
+            # Rounding may leave a wait that the clock cannot tell from none: it would look again at once, endlessly.
+            wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), _WATCH_S_MIN)
         self._watching = self._source.call_later(wait_s, self._look)
 
     def _look(self) -> None:
