@@ -3,7 +3,8 @@
 Owns the database folder and its memory: block cache (index and filter blocks included) and write buffers together stay
 within the configured bytes. Never blocks the event loop, and never answers None for a key whose block is damaged:
 every block's checksum is verified, a write-ahead log with a hole refuses to open, and what RocksDB reports as
-corruption is DamagedError. Gets that queue up while a thread is busy are answered in one hop.
+corruption is DamagedError. `index_logs` verifies the log files before RocksDB opens them, as some flipped bits make
+that open run for ever. Gets that queue up while a thread is busy are answered in one hop.
 
 Not proved by RocksDB itself: a write-ahead log cut exactly between two commits (`index_commits` proves that), and a
 manifest that is an older copy (`index_chain`).
@@ -24,6 +25,7 @@ import rocksdict
 from quire_bookie import limits
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError, StorageError
 from quire_bookie.storage.index_chain import LINKS_END, LINKS_START, CommitChain
+from quire_bookie.storage.index_logs import check_logs
 
 T = TypeVar("T")
 PAIRS_PER_HOP: Final = 1024
@@ -175,7 +177,7 @@ class RocksIndexStore:
 
     # ---- on the threads
     def _open_database(self) -> None:
-        _check_current(self._path)
+        check_logs(self._path)
         write_bytes = max(limits.MIB, self._cache_bytes // _WRITE_SHARE)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
@@ -187,6 +189,7 @@ class RocksIndexStore:
         options.set_max_write_buffer_number(2)
         options.set_max_total_wal_size(2 * write_bytes)
         options.set_max_background_jobs(2)
+        options.set_recycle_log_file_num(0)  # `check_logs` knows no other logs
         options.set_keep_log_file_num(3)
         options.set_max_open_files(256)
         options.set_compression_type(rocksdict.DBCompressionType.none())
@@ -297,16 +300,6 @@ async def remove_database(path: str) -> None:
             await asyncio.get_running_loop().run_in_executor(pool, shutil.rmtree, path)
     finally:
         pool.shutdown(wait=False)
-
-
-def _check_current(path: str) -> None:
-    """Without CURRENT RocksDB begins a new database among the files of the old one, and takes up its logs."""
-    if not os.path.isdir(path):
-        return
-    names = os.listdir(path)
-    # A start that was killed while it made the database has neither tables nor a write-ahead log yet.
-    if "CURRENT" not in names and any(name.endswith((".sst", ".log")) for name in names):
-        raise DamagedError(path, 0, "its file CURRENT is missing")
 
 
 def _translated(work: Callable[[], T], path: str) -> T:
