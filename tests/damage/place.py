@@ -175,5 +175,8 @@ class Place:
         known.fenced.add(ledger)
 
     def copy_to(self, folder: Path) -> Path:
-        """The folder as a killed process leaves it; call it when nothing is being written."""
-        return shutil.copytree(self.folder, folder)
+        """The folder as a killed process leaves it; call it when no entry is being written.
+
+        A small file may be replaced meanwhile (the scrub notes its position): the copy has its old or its new content.
+        """
+        return shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.new"))

@@ -83,7 +83,7 @@ def test_every_flipped_bit_is_refused(index: Path, kind: str) -> None:
     check_logs(str(index))
     file = _file(index, kind)
     content = bytearray(file.read_bytes())
-    for at, bit in _flips(content, kind):
+    for at, bit in _flips(bytes(content), kind):
         content[at] ^= bit
         file.write_bytes(content)
         with pytest.raises(DamagedError, match=file.name):
@@ -122,7 +122,7 @@ def test_an_index_that_rocksdb_would_open_for_ever_is_refused(index: Path, kind:
     """In a process of its own: the open that hangs holds the interpreter's lock, and no timeout within ends it."""
     file = _file(index, kind)
     content = bytearray(file.read_bytes())
-    content[list(_records(content))[-1][0] + TYPE_AT] ^= RECYCLED
+    content[list(_records(bytes(content)))[-1][0] + TYPE_AT] ^= RECYCLED
     file.write_bytes(content)
     command = [sys.executable, "-c", OPEN, str(index)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
