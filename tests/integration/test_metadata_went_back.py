@@ -67,6 +67,26 @@ async def read(client: LedgerClient, ledger: LedgerId) -> list[str]:
     return [bytes(entry.payload).decode() for entry in entries]
 
 
+async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_an_id(tmp_path: Path) -> None:
+    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
+    async with serving(etcd, tmp_path, port) as (bookie, client), LedgerClient.connect(etcd.url) as idle:
+        assert await write(idle, "early") == 1
+        etcd.stop()
+        shutil.copytree(tmp_path / "data", tmp_path / "older")
+        etcd.start()
+        assert [await write(client, f"late {number}") for number in (2, 3, 4)] == [2, 3, 4]
+        bookie.metadata_doubt._looked_s = float("-inf")
+        assert await bookie.metadata_doubt.look() is None
+        await idle.read_metadata(LedgerId(4))
+        etcd.stop()
+        shutil.rmtree(tmp_path / "data")
+        shutil.move(tmp_path / "older", tmp_path / "data")
+        etcd.start()
+        # It holds no lease, got no id after the copy was made, and asked the bookie long ago.
+        with pytest.raises(MetadataOutdatedError, match="was at 4"):
+            await write(idle, "new")
+
+
 async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_an_operator_acts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +109,7 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
         assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
         # A client that asks nobody, as stock clients do: the bookie refuses, and keeps what it has.
         with monkeypatch.context() as patch:
-            patch.setattr(FreshIds, "next_id", lambda self: LedgerIds(self._metadata).next_id())
+            patch.setattr(FreshIds, "next_id", lambda self, _: LedgerIds(self._metadata).next_id())
             with pytest.raises(LedgerIdInUseError):
                 await write(client, "new")
         held = [bytes(await bookie.storage.read(LedgerId(2), EntryId(entry))) for entry in range(3)]

@@ -3,7 +3,7 @@
 `SimMetadata` is the server that all nodes share; `SimMetadataStore` is one node's session and implements the
 `MetadataStore` port. Faults: unreachable (nothing done), lost answers (done or not, the caller cannot tell), requests
 that time out and are done seconds later, slow answers, watches that lose events and say so by RESYNC, listings that
-come back empty.
+come back empty, and an older snapshot that takes the place of everything.
 """
 
 import asyncio
@@ -39,6 +39,10 @@ class _Stored:
     session: int | None
 
 
+Snapshot = dict[str, _Stored]
+"""Every node but those of leases, with its version; the counters of ledger ids are versions."""
+
+
 @dataclass(slots=True)
 class SimMetadata:
     """The server's state and its faults."""
@@ -62,6 +66,23 @@ class SimMetadata:
     watches: "list[SimWatch]" = field(default_factory=list)
     sessions: int = 0
     expired: set[int] = field(default_factory=set)
+    era: int = 0
+    """How often an older snapshot was put back."""
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of what the store holds now."""
+        return {key: node for key, node in self.nodes.items() if node.session is None}
+
+    def put_back(self, snapshot: Snapshot) -> None:
+        """Replace everything by an earlier `snapshot`: nodes, versions and counters go back, and no lease is left.
+
+        Watches get a RESYNC. A session notices with the next answer that it gets.
+        """
+        self.nodes = dict(snapshot)
+        self.expired.update(range(1, self.sessions + 1))
+        self.era += 1
+        for watch in list(self.watches):
+            watch.lose_events()
 
     def expire(self, session: int) -> None:
         """The lease ran out: its ephemeral nodes go, and nobody writes with it any more."""
@@ -152,6 +173,7 @@ class SimMetadataStore:
         self._server = server
         server.sessions += 1
         self._session = server.sessions
+        self._era = server.era
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches: list[SimWatch] = []
         self.cut = False
@@ -210,6 +232,10 @@ class SimMetadataStore:
 
     async def _answer(self, *, write: bool) -> None:
         await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
+        if self._era != self._server.era and not self._dead:
+            self._era = self._server.era
+            self._tell(SessionState.LOST)
+            self.renew_session()
         if write and self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance:
             raise MetadataUnknownError("the simulated answer was lost")
 

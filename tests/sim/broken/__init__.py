@@ -5,6 +5,7 @@ without faults, where it must pass, and then under faults, seed after seed, unti
 """
 
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
+from tests.sim.broken.id_rules import ID_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
 from tests.sim.broken.operator_rules import OPERATOR_RULES
 from tests.sim.broken.ownership_rules import OWNERSHIP_RULES
@@ -22,6 +23,7 @@ VARIANTS = (
     *REPAIR_RULES,
     *RESTORE_RULES,
     *METADATA_RULES,
+    *ID_RULES,
     *OWNERSHIP_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)

@@ -5,7 +5,7 @@ the highest counters and the latest epoch that they read (`IdReport.seen`), and 
 held. Before
 the first id of a run, and again after the session with the metadata store broke or another bookie registered:
 
-* ask all registered bookies; at least half of them must answer;
+* ask all registered bookies, and those of the new ledger's ensemble; at least half of them must answer;
 * read the counters afterwards: every counter that a bookie read before must be at or below them. Else
   MetadataOutdatedError, and each further call asks again, until an operator restored the metadata.
 
@@ -45,6 +45,8 @@ class FreshIds:
         """Who answered since the session began; None: a bookie of another make."""
         self._tried_s: dict[BookieId, float] = {}
         self._asking = asyncio.Lock()
+        self._sessions = 0
+        """How often the session changed."""
         self._epoch = 0
         self._given: dict[bool, int] = {False: -1, True: -1}
         """The highest id given out so far: a long one, or a short one."""
@@ -54,15 +56,22 @@ class FreshIds:
         """Listen no more to the session."""
         self._remove()
 
-    async def next_id(self) -> LedgerId:
+    async def next_id(self, ensemble: Iterable[BookieId]) -> LedgerId:
         """An id that no ledger had before, as far as metadata and bookies know.
 
+        `ensemble`: of the new ledger; while the metadata are put back no registration may be left that names them.
         MetadataOutdatedError; QuorumError when too few bookies answer (retry); errors as `LedgerIds.next_id`.
         """
+        members = frozenset(ensemble)
         for _ in range(LEDGER_IDS_SKIPPED_MAX):
-            await self._ask_bookies()
+            sessions = self._sessions
+            await self._ask_bookies(members)
             given = dict(self._given)  # another call may end before this one with a higher id
             ledger = await self._ids.next_id()
+            if sessions != self._sessions:
+                # The counter may be one of an older copy, and the bookies answered before that was put in place.
+                self._forget_reports()
+                continue
             is_long = ledger >= _LONG_IDS_START
             if ledger <= given[is_long]:
                 await self._went_back(ledger, given[is_long])
@@ -74,6 +83,10 @@ class FreshIds:
         raise LedgerIdInUseError(f"{LEDGER_IDS_SKIPPED_MAX} ledger ids in a row are in use on bookies; {_REMEDY}")
 
     def _session_changed(self, _: SessionState) -> None:
+        self._sessions += 1
+        self._forget_reports()
+
+    def _forget_reports(self) -> None:
         self._reports.clear()
         self._tried_s.clear()
 
@@ -99,45 +112,48 @@ class FreshIds:
         return True
 
     # ---- asking
-    async def _ask_bookies(self) -> None:
-        """Until every registered bookie was asked. MetadataOutdatedError, QuorumError."""
-        if self._pending():
+    async def _ask_bookies(self, members: frozenset[BookieId]) -> None:
+        """Until every registered bookie and all `members` were asked. MetadataOutdatedError, QuorumError."""
+        if self._pending(members):
             async with self._asking:
-                pending = self._pending()
+                pending = self._pending(members)
                 if pending:
-                    await self._ask_these(pending)
+                    await self._ask_these(pending, members)
 
-    def _pending(self) -> list[BookieId]:
-        unanswered = (self._registry.writable | self._registry.read_only) - self._reports.keys()
+    def _concerned(self, members: frozenset[BookieId]) -> frozenset[BookieId]:
+        return self._registry.writable | self._registry.read_only | members
+
+    def _pending(self, members: frozenset[BookieId]) -> list[BookieId]:
+        unanswered = self._concerned(members) - self._reports.keys()
         if not unanswered:
             return []
         long_ago_s = self._links.now_s() - ID_INQUIRY_AGAIN_S
         return sorted(bookie for bookie in unanswered if self._tried_s.get(bookie, long_ago_s) <= long_ago_s)
 
-    async def _ask_these(self, bookies: list[BookieId]) -> None:
+    async def _ask_these(self, bookies: list[BookieId], members: frozenset[BookieId]) -> None:
         answers = dict(zip(bookies, await self._ask_all(bookies, None), strict=True))
         found = await read_counters(self._metadata)
         self._is_new(found.epoch)
         for bookie, answer in answers.items():
             why = None if not isinstance(answer, IdReport) else found.behind(answer.seen)
             if why is not None:
-                self._session_changed(SessionState.LOST)
+                self._forget_reports()
                 raise MetadataOutdatedError(
                     f"no ledger id is given out: the metadata went back in time, as bookie {bookie} knows: {why}; "
                     f"{_REMEDY}"
                 )
-        registered = self._registry.writable | self._registry.read_only
         for bookie, answer in answers.items():
             if isinstance(answer, LedgerError):
                 self._tried_s[bookie] = self._links.now_s()
             else:
                 self._reports[bookie] = answer
-        answered = registered & self._reports.keys()
-        if 2 * len(answered) < len(registered):
+        concerned = self._concerned(members)
+        answered = concerned & self._reports.keys()
+        if 2 * len(answered) < len(concerned):
             self._tried_s.clear()
             errors = [str(answer) for answer in answers.values() if isinstance(answer, LedgerError)]
             raise QuorumError(
-                f"{len(answered)} of {len(registered)} registered bookies said which ledger ids they know, and half of "
+                f"{len(answered)} of {len(concerned)} bookies said which ledger ids they know, and half of "
                 f"them must: {errors[-1] if errors else 'they left'}"
             )
 

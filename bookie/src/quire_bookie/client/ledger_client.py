@@ -243,7 +243,7 @@ class LedgerClient:
             ensemble = (
                 tuple(bookies) if bookies is not None else self._bookies.new_ensemble(ensemble_size, write_quorum)
             )
-            ledger = await self._ids.next_id()
+            ledger = await self._ids.next_id(ensemble)
             metadata = LedgerMetadata(
                 ensemble_size=ensemble_size,
                 write_quorum=write_quorum,

@@ -1,8 +1,9 @@
 """The lease under a store's ephemeral nodes. Owns granting, keeping alive and replacing it; never writes nodes.
 
 The lease is granted when the first ephemeral node needs it and kept alive every third of its time. It is LOST when
-etcd says so, or when nothing was heard for 5/6 of its time: from then on the nodes may be gone. When etcd answers
-again with the same lease the state is CONNECTED, else a new lease is granted and the state is RENEWED.
+etcd no longer knows it, when an older copy of etcd's data was put in place, or when nothing was heard for 5/6 of its
+time: from then on the nodes may be gone. When etcd answers again with the same lease the state is CONNECTED, else a new
+lease is granted and the state is RENEWED.
 """
 
 import asyncio
@@ -80,6 +81,15 @@ class EtcdSession:
             self._lease = 0
             self._set_state(SessionState.LOST)
             self._wake.set()
+
+    def went_back(self) -> None:
+        """An older copy of the data was put in place: nodes of the lease may be missing, and its id may be reused."""
+        _log.error("the data of etcd went back in time: an older copy was put in place")
+        if self._lease:
+            self.lease_gone(self._lease)
+        else:
+            self._set_state(SessionState.LOST)
+            self._set_state(SessionState.CONNECTED)
 
     async def close(self) -> None:
         """Stop keeping alive and revoke the lease, so that its nodes go at once. Never fails."""

@@ -6,7 +6,9 @@ A node is a key: path as UTF-8, value as is, version = etcd's version of the key
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
 
 from quire_bookie.errors import (
     BadVersionError,
@@ -32,6 +34,7 @@ from quire_bookie.metadata.etcd.connection import (
     CompactedError,
     EtcdConnection,
     LeaseGoneError,
+    Method,
     TooLargeError,
     UserRefusedError,
 )
@@ -45,6 +48,17 @@ from quire_bookie.metadata.store import ABSENT, Check, Node, Operation, Put, Ses
 T = TypeVar("T")
 
 
+class _Seen(NamedTuple):
+    """What etcd said of itself last. `cluster` 0: nothing yet."""
+
+    cluster: int = 0
+    revision: int = 0
+
+    def is_older_than(self, other: "_Seen") -> bool:
+        """Whether `other` cannot come before this in one history."""
+        return other.cluster != 0 and (self.cluster != other.cluster or self.revision < other.revision)
+
+
 class EtcdMetadataStore:
     """Implements `MetadataStore`."""
 
@@ -55,6 +69,7 @@ class EtcdMetadataStore:
         self._connection = EtcdConnection(location, settings, self.stats)
         self._session = EtcdSession(self._connection, settings.session_timeout_s, self.stats)
         self._watches: list[EtcdWatch] = []
+        self._seen = _Seen()
         self._closed = False
 
     @classmethod
@@ -74,7 +89,7 @@ class EtcdMetadataStore:
 
     async def get(self, key: str) -> Node | None:
         """The node, linearizable, or None."""
-        answer = await self._connection.call(RANGE, rpc.RangeRequest(key=key.encode()))
+        answer = await self._call(RANGE, rpc.RangeRequest(key=key.encode()))
         return self._node(answer.kvs[0]) if answer.kvs else None
 
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
@@ -85,7 +100,7 @@ class EtcdMetadataStore:
         async def attempt(lease: int) -> int:
             put = rpc.PutRequest(key=key.encode(), value=bytes(value), lease=lease, prev_kv=expected is None)
             if expected is None:
-                answer = await self._connection.call(PUT, put)
+                answer = await self._call(PUT, put)
                 return int(answer.prev_kv.version)
             await self._compare_and([Check(key, expected)], [rpc.RequestOp(request_put=put)])
             return expected + 1
@@ -107,7 +122,7 @@ class EtcdMetadataStore:
         if expected is not None:
             await self._compare_and([Check(key, expected)], [rpc.RequestOp(request_delete_range=request)])
             return
-        answer = await self._connection.call(DELETE_RANGE, request)
+        answer = await self._call(DELETE_RANGE, request)
         if answer.deleted == 0:
             raise NodeMissingError(f"{key} does not exist")
 
@@ -127,7 +142,7 @@ class EtcdMetadataStore:
         names: set[bytes] = set()
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=METADATA_PAGE_KEYS, keys_only=True)
-            answer = await self._connection.call(RANGE, request)
+            answer = await self._call(RANGE, request)
             names.update(kv.key[len(base) :].partition(b"/")[0] for kv in answer.kvs)
             if not answer.more:
                 return sorted(name.decode("utf-8", "replace") for name in names)
@@ -137,7 +152,7 @@ class EtcdMetadataStore:
         """etcd counts the whole range, whatever the limit is."""
         start = prefix.encode()
         request = rpc.RangeRequest(key=start, range_end=prefix_end(start), limit=1, keys_only=True)
-        return int((await self._connection.call(RANGE, request)).count)
+        return int((await self._call(RANGE, request)).count)
 
     async def scan(
         self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
@@ -155,7 +170,7 @@ class EtcdMetadataStore:
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=limit, revision=revision, keys_only=keys_only)
             try:
-                answer = await self._connection.call(RANGE, request)
+                answer = await self._call(RANGE, request)
             except TooLargeError:
                 if limit == 1:
                     raise
@@ -191,6 +206,23 @@ class EtcdMetadataStore:
         await self._session.close()
         await self._connection.close()
 
+    async def _call(self, method: Method, request: Message) -> Any:
+        """As `EtcdConnection.call`, of a linearizable read or a write.
+
+        Tells the session when the answer proves an older copy: its revision is below one that was answered before this
+        call began, or the data are of another cluster.
+        """
+        before = self._seen
+        answer = await self._connection.call(method, request)
+        found = _Seen(answer.header.cluster_id, answer.header.revision)
+        # Answers may overtake one another, and calls of the same time report an older copy once.
+        if found.is_older_than(before) and found.is_older_than(self._seen):
+            self._session.went_back()
+            self._seen = found
+        elif not found.is_older_than(self._seen):
+            self._seen = found
+        return answer
+
     async def _with_lease(self, attempt: Callable[[int], Awaitable[T]], ephemeral: bool) -> T:
         """Run a write with the lease it needs; once more with a new lease when etcd does not know the first."""
         if not ephemeral:
@@ -204,7 +236,7 @@ class EtcdMetadataStore:
 
     async def _compare_and(self, checks: Sequence[Check], operations: list[rpc.RequestOp]) -> None:
         request = rpc.TxnRequest(compare=[_compare(check) for check in checks], success=operations)
-        answer = await self._connection.call(TXN, request)
+        answer = await self._call(TXN, request)
         if not answer.succeeded:
             wanted = ", ".join(f"{check.key} at {_version_text(check.version)}" for check in checks)
             raise BadVersionError(f"not as expected: {wanted}")

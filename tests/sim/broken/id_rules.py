@@ -1,0 +1,58 @@
+"""Rules that keep a ledger id from being used twice, each left out."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from quire_bookie.client.fresh_ids import FreshIds
+from quire_bookie.env.disk import Disk
+from quire_bookie.env.index_store import IndexStore
+from quire_bookie.model import BookieId, IdCounters, LedgerId
+from quire_bookie.server.repeated_adds import RepeatedAdds, Verdict
+from quire_bookie.storage.id_marks import IdMarks
+from quire_bookie.storage.index_commits import IndexCommits
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _without_asking() -> tuple[Any, ...]:
+    async def broken(self: FreshIds, _: Iterable[BookieId]) -> LedgerId:
+        return await self._ids.next_id()
+
+    return (replaced(FreshIds, "next_id", broken),)
+
+
+def _conflicting_add_taken() -> tuple[Any, ...]:
+    def broken(self: RepeatedAdds, *_: Any) -> Verdict:
+        return Verdict.REPEATED
+
+    return (replaced(RepeatedAdds, "judge", broken),)
+
+
+def _epoch_lost_at_a_restart() -> tuple[Any, ...]:
+    proper = IdMarks.load.__func__  # type: ignore[attr-defined]
+
+    async def broken(
+        cls: type[IdMarks], disk: Disk, index: IndexStore, directory: str, commits: IndexCommits
+    ) -> IdMarks:
+        marks: IdMarks = await proper(cls, disk, index, directory, commits)
+        marks._record = replace(marks._record, seen=replace(marks.seen, epoch=0))
+        return marks
+
+    return (replaced(IdMarks, "load", classmethod(broken)),)
+
+
+def _epoch_not_compared() -> tuple[Any, ...]:
+    proper = IdCounters.behind
+
+    def broken(self: IdCounters, seen: IdCounters) -> str | None:
+        return None if self.epoch < seen.epoch else proper(self, seen)
+
+    return (replaced(IdCounters, "behind", broken),)
+
+
+ID_RULES = (
+    Variant("ids given out without asking the bookies", "ids", 0, _without_asking),
+    Variant("a bookie takes a conflicting first add", "ids", 0, _conflicting_add_taken),
+    Variant("epoch not remembered over a restart", "ids", 0, _epoch_lost_at_a_restart),
+    Variant("an older epoch is no doubt", "ids", 0, _epoch_not_compared),
+)

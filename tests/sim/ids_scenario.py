@@ -1,0 +1,329 @@
+"""An older snapshot of the metadata is put back while bookies keep their entries; later an operator raises the epoch.
+
+Clients of ours and clients like the stock ones create ledgers, write, close and read before and after. Stock clients
+ask no bookie: one kind takes the next number of the counter, the other chooses ids of its own. Bookies restart, and
+collect garbage all the while; nothing protects what the snapshot lacks but the bookies' own marks. A second snapshot
+comes back afterwards: its counters are high, and only its epoch is older. Judged:
+
+* no client of ours creates a ledger under an id that another one has entries under;
+* a reader gets nothing but what the creator of the ledger that it opened submitted to it;
+* a bookie that held a confirmed entry when a snapshot came back serves the same bytes in the end;
+* once the epoch is raised, clients of ours create ledgers again.
+
+A ledger is what its creator's token names, not its id. Reads of an id under which two creators have entries are not
+judged: see "Where this ends" in docs/protocol.md, "Ledger ids: never twice".
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quire_bookie.client import LedgerWriter
+from quire_bookie.errors import LedgerError, QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.collection_hold import set_collection_hold
+from quire_bookie.metadata.epoch import raise_epoch
+from quire_bookie.metadata.ledger_ids import LedgerIds
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.quorum.write_set import write_set
+from quire_bookie.server.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.gc_fuse import FuseSettings
+from quire_bookie.server.quarantine_rules import QuarantineSettings
+from tests.sim.history import HistoryError, LedgerHistory
+from tests.sim.judge import place_of, trouble_with
+from tests.sim.ledger_scenario import Listener, read_all
+from tests.sim.loop import SimLoop
+from tests.sim.metadata import SimMetadataStore, Snapshot
+from tests.sim.plan import Step
+from tests.sim.world import SimClient, World, insist
+
+QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
+BOOKIES = 4
+BURNED = 40
+"""Ids that are counted and get no ledger: no bookie knows them, so a later epoch gives them out."""
+SETTLED_S = 3.0
+"""Bookies look at the counters within a second of a new ledger."""
+CREATES_AGAIN_S = 60.0
+
+
+class CountedIds:
+    """Stands for the ids of a stock client: the next number, and no bookie is asked."""
+
+    def __init__(self, session: SimMetadataStore) -> None:
+        self._ids = LedgerIds(session)
+
+    async def next_id(self, _: Iterable[BookieId]) -> LedgerId:
+        return await self._ids.next_id()
+
+    def close(self) -> None:
+        return
+
+
+class ChosenIds:
+    """Stands for `createAdv` of a stock client: the application chooses, among ids that others may have."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def next_id(self, _: Iterable[BookieId]) -> LedgerId:
+        return LedgerId(self._chance.choice((self._chance.randrange(1, 30), self._chance.randrange(1000, 1010))))
+
+    def close(self) -> None:
+        return
+
+
+@dataclass(slots=True)
+class Life:
+    """One ledger as its creator wrote it."""
+
+    ledger: LedgerId
+    token: int
+    ours: bool
+    history: LedgerHistory = field(default_factory=LedgerHistory)
+
+    @property
+    def has_entries(self) -> bool:
+        return self.history.confirmed_up_to >= 0
+
+    def __str__(self) -> str:
+        return f"ledger {self.ledger} of {'our' if self.ours else 'a stock'} client, token {self.token:x}"
+
+
+@dataclass(slots=True)
+class Scene:
+    """The world, everything that was ever created in it, and what bookies were seen to hold."""
+
+    world: World
+    lives: list[Life] = field(default_factory=list)
+    held: dict[tuple[BookieId, int, int], tuple[Life, LedgerMetadata]] = field(default_factory=dict)
+    """By bookie, token and entry: an acknowledged entry that the bookie served."""
+
+    # ---- what clients do
+    async def client(self, host: str, kind: str) -> SimClient:
+        """Start a client of one of the three kinds."""
+        client = await self.world.start_client(host)
+        if kind != "ours":
+            client.ledgers._ids.close()
+            ids = CountedIds(client.session) if kind == "counted" else ChosenIds(self.world.chance)
+            client.ledgers._ids = ids  # type: ignore[assignment]
+        return client
+
+    async def create(self, client: SimClient) -> tuple[Life, LedgerWriter]:
+        """Create a ledger. HistoryError: a client of ours took an id under which there are entries."""
+        e, w, a = self.world.chance.choice(QUORUMS)
+        ours = not isinstance(client.ledgers._ids, CountedIds | ChosenIds)
+        before = [life for life in self.lives if life.has_entries]
+        creating = client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+        writer: LedgerWriter = await self.world.on(client, creating)
+        assert writer.metadata.c_token
+        life = Life(writer.ledger_id, writer.metadata.c_token, ours)
+        self.lives.append(life)
+        self.world.loop.note(f"created: {life}")
+        taken = [other for other in before if other.ledger == life.ledger]
+        if ours and taken:
+            raise HistoryError(f"an id was given out twice: {life}, and before {taken[0]}")
+        return life, writer
+
+    async def write(self, client: SimClient, count: int) -> None:
+        """Create a ledger, append `count` times, and close it or leave it open, as far as the cluster lets it."""
+        try:
+            life, writer = await self.create(client)
+        except QuireError as error:
+            self.world.loop.note(f"not created: {error}")
+            return
+        listener = writer.listener = Listener(life.history)
+        for _ in range(count):
+            first = len(life.history.submitted)
+            payloads = [b"%x/%d" % (life.token, first + at) for at in range(self.world.chance.choice((1, 3)))]
+            if listener.stopped.is_set():
+                return
+            try:
+                at = writer.submit(payloads)
+            except LedgerError:
+                return
+            life.history.on_submit(at, payloads)
+            await asyncio.sleep(self.world.chance.uniform(0.0, 0.3))
+        if self.world.chance.random() < 0.6:
+            try:
+                await self.world.on(client, writer.close())
+            except QuireError as error:
+                self.world.loop.note(f"{life} was not closed: {error}")
+
+    async def work(self, clients: list[SimClient], each: int) -> None:
+        """Let every client write some ledgers, one after the other."""
+
+        async def several(client: SimClient) -> None:
+            for _ in range(each):
+                await self.write(client, self.world.chance.randrange(1, 6))
+
+        await asyncio.gather(*(several(client) for client in clients))
+
+    async def read(self, client: SimClient) -> None:
+        """Read every ledger that the metadata names as far as it says; closed or left open, but not shared."""
+        for life in self.lives:
+            metadata = self.metadata_of(life)
+            if metadata is None or self.is_shared(life):
+                continue
+            try:
+                recover = self.world.chance.random() < 0.2 and life.history.failed
+                reader = await self.world.on(client, client.ledgers.open_ledger(life.ledger, recover=recover))
+                await self.world.on(client, read_all(reader, life.history, str(life)))
+            except QuireError as error:
+                self.world.loop.note(f"{life} was not read: {error}")
+        self.check_reads()
+
+    def check_reads(self) -> None:
+        """HistoryError: a reader got what was never submitted there."""
+        for life in self.lives:
+            submitted = life.history.submitted
+            for who, first, payloads in life.history.reads:
+                if payloads != submitted[first : first + len(payloads)]:
+                    raise HistoryError(f"{who}: entries from {first} on are not those that were submitted: {payloads}")
+            life.history.reads.clear()
+
+    # ---- what is known
+    def metadata_of(self, life: Life) -> LedgerMetadata | None:
+        """What the store says of it now; None when it names no ledger with this id, or another one."""
+        node = self.world.metadata.nodes.get(layout.ledger_path(life.ledger))
+        metadata = None if node is None else decode_ledger_metadata(node.value)
+        return metadata if metadata is not None and metadata.c_token == life.token else None
+
+    def is_shared(self, life: Life) -> bool:
+        """Whether two creators sent entries under its id."""
+        return any(one is not life and one.ledger == life.ledger and one.history.submitted for one in self.lives)
+
+    async def note_held(self) -> None:
+        """Take down which bookie serves which confirmed entry that it is named for."""
+        for life in self.lives:
+            metadata = self.metadata_of(life)
+            for number in range(life.history.confirmed_up_to + 1 if metadata is not None else 0):
+                assert metadata is not None
+                entry = EntryId(number)
+                ensemble = metadata.ensemble_of(entry)
+                for position in write_set(entry, metadata.ensemble_size, metadata.write_quorum):
+                    bookie = ensemble[position]
+                    if (bookie, life.token, number) in self.held or place_of(self.world, bookie) is None:
+                        continue
+                    payload = life.history.submitted[number]
+                    try:
+                        trouble = await trouble_with(self.world, life.ledger, metadata, bookie, entry, payload)
+                    except HistoryError:
+                        continue  # it refused this one: it had another ledger with the id before
+                    if not trouble:
+                        self.held[bookie, life.token, number] = life, metadata
+
+    async def check_held(self) -> None:
+        """HistoryError: a bookie lost, or replaced, what it served."""
+        for (bookie, _token, number), (life, metadata) in self.held.items():
+            entry, payload = EntryId(number), life.history.submitted[number]
+            trouble = await trouble_with(self.world, life.ledger, metadata, bookie, entry, payload)
+            if trouble:
+                raise HistoryError(f"{bookie} held entry {number} of {life}: {trouble}")
+
+    # ---- what happens to the cluster
+    async def restarts(self, seconds: float) -> None:
+        """Stop and start one bookie after the other."""
+        world = self.world
+        steps = [
+            Step(world.chance.uniform(0.0, seconds), world.chance.choice(("crash", "kill", "stop")), f"b{number}")
+            for number in world.chance.sample(range(1, BOOKIES + 1), 2)
+        ]
+        begun = world.loop.time()
+        for step in world.loop.plan.choose(steps):
+            await asyncio.sleep(max(0.0, begun + step.at_s - world.loop.time()))
+            await self.restart(step)
+
+    async def restart(self, step: Step) -> None:
+        """One of them, a little later."""
+        self.world.loop.note(f"fault: {step}")
+        if step.kind == "crash":
+            self.world.crash_bookie(step.who, "random")
+        elif step.kind == "kill":
+            self.world.kill_bookie(step.who)
+        else:
+            await self.world.stop_bookie(step.who)
+        await asyncio.sleep(self.world.chance.uniform(0.1, 2.0))
+        await self.world.start_bookie(step.who)
+
+    async def go_back(self, snapshot: Snapshot, idle: SimClient) -> None:
+        """Put it back under bookies that run on or that are stopped before, a while after the last new ledger.
+
+        `idle` created none since the snapshot, and creates one before it can know that the metadata went back.
+        """
+        await asyncio.sleep(SETTLED_S)
+        await self.note_held()
+        stopped = [host for host in sorted(self.world.bookies) if self.world.chance.random() < 0.3]
+        for host in stopped:
+            await self.world.stop_bookie(host)
+        self.world.metadata.away = True
+        await asyncio.sleep(1.0)
+        self.world.loop.note(f"an older snapshot is put back; stopped meanwhile: {stopped}")
+        self.world.metadata.put_back(snapshot)
+        self.world.metadata.away = False
+        writing = asyncio.ensure_future(self.write(idle, 3))
+        for host in stopped:
+            await self.world.start_bookie(host)
+        await writing
+
+    async def operator(self) -> None:
+        """Hold garbage collection, since nothing says what the snapshot lacks, and begin an epoch."""
+        store = SimMetadataStore(self.world.metadata)
+        await set_collection_hold(store, "an older snapshot was put back")
+        epoch = await raise_epoch(store, self.world.clock.now_ms())
+        self.world.loop.note(f"the epoch is {epoch}")
+        await store.close()
+
+    async def creates_again(self, client: SimClient) -> None:
+        """HistoryError, or what stops it, when a client of ours cannot create, write and close."""
+        life, writer = await insist(lambda: self.create(client), seconds=CREATES_AGAIN_S)
+        writer.listener = Listener(life.history)
+        payloads = [b"%x/0" % life.token]
+        life.history.on_submit(writer.submit(payloads), payloads)
+        await self.world.on(client, writer.close())
+        if not life.has_entries:
+            raise HistoryError(f"{life} was created after the epoch was raised, and takes no entry")
+
+
+async def run(loop: SimLoop, seed: int) -> list[tuple[int, int]]:
+    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    world = World(loop, seed)
+    chance = world.chance
+    world.garbage_collection_settings = GarbageCollectionSettings(
+        interval_s=chance.uniform(0.5, 2.0), fuse=FuseSettings(1.0), quarantine=QuarantineSettings(0.0)
+    )
+    await world.start_bookies(BOOKIES)
+    scene = Scene(world)
+    kinds = ("ours", "counted", "chosen")
+    clients = [await scene.client(kind, kind) for kind in kinds]
+    ours, idle, other_idle = clients[0], await scene.client("idle", "ours"), await scene.client("other", "ours")
+    await scene.work([*clients, idle], chance.randrange(1, 3))
+    early = world.metadata.snapshot()
+    await asyncio.gather(scene.work(clients, chance.randrange(1, 4)), scene.restarts(4.0))
+    burning = LedgerIds(SimMetadataStore(world.metadata))
+    for _ in range(0 if loop.plan.calm else BURNED):
+        await burning.next_id()
+    await scene.work([other_idle], 1)
+    late = world.metadata.snapshot()
+    await scene.read(ours)
+    if not loop.plan.calm:
+        await scene.go_back(early, idle)
+        clients.append(await scene.client("young", "ours"))
+        await asyncio.gather(scene.work(clients, chance.randrange(1, 3)), scene.restarts(4.0))
+        await scene.read(ours)
+        await scene.operator()
+        await scene.creates_again(ours)
+        await scene.work(clients[:1] + clients[3:], 1)
+        await scene.go_back(late, other_idle)
+        clients.append(await scene.client("younger", "ours"))
+        await asyncio.gather(scene.work(clients, 1), scene.restarts(4.0))
+        await asyncio.sleep(SETTLED_S)
+        await scene.read(ours)
+        await scene.operator()
+    await scene.creates_again(ours)
+    await scene.creates_again(clients[-1])
+    await scene.read(ours)
+    await scene.note_held()
+    await scene.check_held()
+    return [(life.ledger, life.history.confirmed_up_to) for life in scene.lives]
