@@ -48,6 +48,6 @@ def _retaken_without_a_look() -> tuple[Any, ...]:
 
 OWNERSHIP_RULES = (
     Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
-    Variant("the old owner opens again without compare", "ownership", 6, _list_written_without_compare),
-    Variant("a bundle taken again without a look at its ledgers", "ownership", 15, _retaken_without_a_look),
+    Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
+    Variant("a bundle taken again without a look at its ledgers", "ownership", 93, _retaken_without_a_look),
 )

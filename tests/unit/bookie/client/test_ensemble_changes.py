@@ -295,6 +295,7 @@ def test_a_quorum_that_was_lost_is_found_again_with_new_bookies() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
+        await asyncio.sleep(0.5)  # two bookies have it for sure; the third must too, as two are killed
         cluster.metadata.away = True
         one, other, _ = writer.metadata.segments[0].ensemble
         cluster.kill_bookie(one)
@@ -308,7 +309,7 @@ def test_a_quorum_that_was_lost_is_found_again_with_new_bookies() -> None:
         await asyncio.sleep(0.5)
         assert _missing(cluster, writer.metadata, writer.ledger_id, 3) == {}
 
-    run(scenario, bookies=5, seed=2)
+    run(scenario, bookies=5)
 
 
 def test_after_its_last_change_a_writer_goes_on_and_says_that_a_new_ledger_would_be_better() -> None:

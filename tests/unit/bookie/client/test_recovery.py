@@ -116,10 +116,13 @@ def test_re_added_entries_carry_the_lac_that_was_found_and_vouch_for_no_other_re
         await asyncio.sleep(1)
         re_added: list[tuple[int, int]] = []
 
-        def watch(request: Asked) -> None:
-            if isinstance(request, AddRequest) and request.recovery:
+        def watch(request: Asked) -> float | None:
+            if not isinstance(request, AddRequest):
+                return 0.3  # behind the replica that has them: two that miss an entry end the ledger before it
+            if request.recovery:
                 for entry, data in enumerate(request.run.entries, request.run.first):
                     re_added.append((entry, int.from_bytes(bytes(data[16:24]), "big", signed=True)))
+            return None
 
         for holder in _holders(cluster, writer)[1:]:
             holder.fault = watch
@@ -129,7 +132,7 @@ def test_re_added_entries_carry_the_lac_that_was_found_and_vouch_for_no_other_re
         assert {3, 4, 5} <= {entry for entry, _ in re_added}
         assert len({lac for _, lac in re_added}) == 1
 
-    run(scenario, seed=2)
+    run(scenario)
 
 
 def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_that_was_confirmed() -> None:
@@ -445,8 +448,9 @@ def test_late_refusals_of_the_old_writers_adds_do_not_disturb_a_recovery_in_the_
     run(scenario)
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("spares", [0, 1, 2])
-def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_marked(spares: int) -> None:
+def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_marked(spares: int, seed: int) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
         writer.submit([b"entry %d" % entry for entry in range(3, 20)])  # their headers say: confirmed up to 2
@@ -466,14 +470,16 @@ def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_mar
             assert mark is not None and full.encode() in mark.value
             return
         assert full not in metadata.segments[-1].ensemble
-        assert [segment.first_entry for segment in metadata.segments] == [0, 3]
-        for bookie in metadata.segments[-1].ensemble:
-            held = cluster.bookies[bookie].ledgers.get(writer.ledger_id)
-            complete = held is not None and held.entries.keys() >= set(range(3, 20))
-            assert complete or (mark is not None and bookie.encode() in mark.value)
+        starts = [segment.first_entry for segment in metadata.segments]
+        assert len(starts) > 1 and starts[1] >= 3, "entries below were confirmed before"
+        for segment, end in zip(metadata.segments, [*starts[1:], EntryId(20)], strict=True):
+            for bookie in segment.ensemble:
+                held = cluster.bookies[bookie].ledgers.get(writer.ledger_id)
+                complete = held is not None and held.entries.keys() >= set(range(segment.first_entry, end))
+                assert complete or (mark is not None and bookie.encode() in mark.value)
         assert reader.metadata == await client.read_metadata(writer.ledger_id)
 
-    run(scenario, bookies=3 + spares, seed=2)
+    run(scenario, bookies=3 + spares, seed=seed)
 
 
 @pytest.mark.parametrize(("answers_after_s", "is_marked"), [(0.02, False), (1.5, True), (-1.0, True)])
