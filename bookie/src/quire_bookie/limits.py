@@ -40,6 +40,7 @@ JOURNAL_FULL_RETRY_S = 1.0  # between attempts to make a file on a full disk
 WRITE_CACHE_BYTES = 128 * MIB  # both halves together
 READ_CACHE_BYTES = 64 * MIB
 INDEX_CACHE_BYTES = 64 * MIB
+INDEX_CHECK_SILENCE_S = 120.0  # a child that checks the index and says nothing for so long hangs, and is killed
 READ_AHEAD_BYTES = 1 * MIB
 ENTRY_LOG_BYTES_MAX = 1024 * MIB
 ENTRY_LOG_STRETCH_BYTES = 1 * MIB  # of records that are encoded, or read for compaction, in one go

@@ -1,8 +1,9 @@
 """The folder of the index on the real disk: opened, found unusable, rebuilt beside itself and put in place.
 
-Owns what may happen to the folder before storage trusts it. The engine is native code and may crash on damaged files,
-so whatever is doubtful happens in a child process (`rebuild_child`): a rebuild always, and an opening after a start
-that died while it opened the index, which a marker file tells. Never deletes an index before another one is complete.
+Owns each step from the folder on disk to an index that storage trusts. RocksDB is native code and may crash or hang
+on damaged files, so doubtful work happens in a child process (`rebuild_child`): every rebuild, and an opening after a
+start that ended while it opened the index, which a marker file shows. A child that dies, or hangs on that check,
+proves damage. Never deletes an index before another one is complete.
 
     <index>.opening   exists while the index is being opened
     <index>.new       a rebuild under way; worthless until it is renamed
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quire_bookie import limits
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, QuireError, StartupError
@@ -176,7 +178,8 @@ async def _fault_of_opening(disk: Disk, place: IndexPlace) -> str | None:
         return None
     _log.warning("an earlier start ended while it opened the index %s; a child process tries it first", place.path)
     try:
-        await _ask_child({"do": "check", "index": place.path, "cache_bytes": place.cache_bytes}, None)
+        request = {"do": "check", "index": place.path, "cache_bytes": place.cache_bytes}
+        await _ask_child(request, None, silence_s=limits.INDEX_CHECK_SILENCE_S)
     except (DamagedError, StartupError) as error:
         return _reason(error)
     return None
@@ -191,8 +194,13 @@ def _marker(place: IndexPlace) -> str:
     return f"{place.path}.opening"
 
 
-async def _ask_child(request: dict[str, Any], progress: Progress | None) -> dict[str, Any]:
-    """Run one request in a child; it ends when we do. StartupError, DamagedError with the reason."""
+async def _ask_child(
+    request: dict[str, Any], progress: Progress | None, silence_s: float | None = None
+) -> dict[str, Any]:
+    """Run one request in a child; it ends when we do. StartupError, DamagedError with the reason.
+
+    A child that writes no line for `silence_s` hangs: it is killed, and that is damage too.
+    """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -206,11 +214,14 @@ async def _ask_child(request: dict[str, Any], progress: Progress | None) -> dict
     try:
         child.stdin.write(json.dumps(request).encode() + b"\n")
         await child.stdin.drain()
-        async for line in child.stdout:
+        while line := await asyncio.wait_for(child.stdout.readline(), silence_s):
             answer = json.loads(line)
             if "progress" in answer and progress is not None:
                 progress(*answer["progress"])
         code = await child.wait()
+    except TimeoutError as error:
+        reason = f"the process that worked on it did nothing for {silence_s:g} s"
+        raise DamagedError(request["index"], 0, reason) from error
     finally:
         if child.returncode is None:
             child.kill()

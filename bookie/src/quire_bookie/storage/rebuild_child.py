@@ -21,6 +21,7 @@ from quire_bookie.storage.rebuild import LogDamage, RebuildReport, rebuild_index
 
 EXIT_ABANDONED = 3
 PROGRESS_STEP_BYTES = 8 << 20
+CHECK_STEP_KEYS = 10_000
 
 
 def report_of(fields: dict[str, Any]) -> RebuildReport:
@@ -62,11 +63,13 @@ async def _rebuild(request: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _check(request: dict[str, Any]) -> dict[str, Any]:
-    """Open the index and read all of it. DamagedError."""
+    """Open the index and read all of it. DamagedError. Reports progress: a check that is silent counts as hanging."""
     index = await RocksIndexStore.open(request["index"], cache_bytes=request["cache_bytes"])
     keys = 0
     try:
         async for _pair in index.scan(b"", b"\xff" * 32):
+            if keys % CHECK_STEP_KEYS == 0:
+                _say({"progress": [keys, 0]})
             keys += 1
     finally:
         await index.close()

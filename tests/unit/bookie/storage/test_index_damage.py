@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -148,6 +149,20 @@ async def test_after_a_start_that_died_while_opening_a_child_tries_it_first(fold
         path.write_bytes(data)
     found = await read_all(folder)
     assert "rebuild-index" in str(found.get("refused"))
+
+
+async def test_a_child_that_hangs_on_the_index_is_killed_and_the_start_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire_bookie.limits.INDEX_CHECK_SILENCE_S", 2.0)
+    (folder / "index.opening").write_bytes(b"")
+    pipe = folder / "index" / "999999.log"
+    os.mkfifo(pipe)  # the open of a pipe that has no writer does not return
+    found = await read_all(folder)
+    assert "did nothing for 2 s" in str(found.get("refused")) and "rebuild-index" in str(found["refused"])
+    pipe.unlink()
+    monkeypatch.undo()
+    assert (await read_all(folder))["right"] == ALL
 
 
 def test_a_child_ends_when_nobody_waits_for_it_any_more(folder: Path) -> None:
