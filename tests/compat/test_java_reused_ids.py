@@ -1,0 +1,102 @@
+"""A stock Java client gets a ledger id that bookies hold: they refuse its first add, and keep what they have."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId
+from tests.compat.conftest import open_clients
+from tests.compat.test_java_ledgers import append, create
+from tests.compat.test_java_mixed_autorecovery import opened
+from tests.support.etcd_cluster import EtcdCluster
+from tests.support.java_driver import JavaDriver, payload
+
+pytestmark = pytest.mark.compat
+
+ENTRIES = 5
+OLD_SIZE = 100
+NEW_SIZE = 200
+"""Of the driver's payloads: those of one size are equal bytes under one id, which a bookie takes for a repetition."""
+REFUSED = ("UnauthorizedAccess", "LedgerFenced")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """A cluster of this module, since its counter goes back."""
+    cluster = EtcdCluster(tmp_path_factory.mktemp("reused"))
+    try:
+        cluster.add_bookies(3)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def java(cluster: EtcdCluster) -> Iterator[JavaDriver]:
+    driver = JavaDriver(cluster.folder)
+    try:
+        open_clients(driver, cluster)
+        yield driver
+    finally:
+        driver.close()
+
+
+async def set_counter_back(store: MetadataStore, ledger: int) -> None:
+    """Make the counter anew, so that its next number is `ledger`."""
+    await store.delete(layout.ID_COUNTER)
+    while await store.put(layout.ID_COUNTER, b"") < ledger - 1:
+        continue
+
+
+async def held(client: LedgerClient, cluster: EtcdCluster, ledger: LedgerId) -> dict[str, list[bytes]]:
+    """The payloads that each bookie answers, whatever the metadata say of the ledger."""
+    way = client._handle(ledger, DigestType.CRC32C, b"").read_way
+    found: dict[str, list[bytes]] = {}
+    for bookie in map(BookieId, (one.bookie_id for one in cluster.bookies)):
+        entries = [(EntryId(entry), await way.ask(bookie, EntryId(entry))) for entry in range(ENTRIES)]
+        found[bookie] = [bytes(way.decode(data, entry).payload) for entry, data in entries]
+    return found
+
+
+def written(java: JavaDriver, client: str) -> LedgerId:
+    """Return a closed ledger with an entry on each bookie."""
+    ledger = create(java, client, (3, 3, 3))
+    append(java, ledger, ENTRIES, OLD_SIZE)
+    java.call("close", handle=ledger["handle"])
+    return LedgerId(ledger["ledger"])
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["counted", "chosen"])
+async def test_the_first_add_under_an_id_that_bookies_hold_is_refused(
+    java: JavaDriver, cluster: EtcdCluster, client: str, chosen: bool
+) -> None:
+    for _ in range(3):  # so that the counter can go back
+        create(java, client)
+    ledger = written(java, client)
+    async with opened(cluster) as (store, ours):
+        before = await store.get(layout.ledger_path(ledger))
+        assert before is not None
+        payloads = [payload(ledger, entry, OLD_SIZE) for entry in range(ENTRIES)]
+        old = {one.bookie_id: payloads for one in cluster.bookies}
+        assert await held(ours, cluster, ledger) == old
+        await store.delete(layout.ledger_path(ledger))
+        if not chosen:  # with `chosen` the client names the id itself
+            await set_counter_back(store, ledger)
+        new = create(java, client, adv=chosen, ledger=ledger)
+        assert new["ledger"] == ledger
+        if chosen:
+            done = java.call("append_at", handle=new["handle"], entries=[0], size=NEW_SIZE)
+        else:
+            done = java.call("append", handle=new["handle"], count=1, size=NEW_SIZE)
+        assert done["error"] in REFUSED
+        assert await held(ours, cluster, ledger) == old
+        # What an operator does who finds the older ledger again.
+        await store.put(layout.ledger_path(ledger), before.value)
+        found = await ours.open_ledger(ledger, recover=False)
+        entries = await found.read(EntryId(0), EntryId(ENTRIES - 1))
+        assert [bytes(entry.payload) for entry in entries] == payloads
+        # A stock client makes another ledger then, whose id is free.
+        assert written(java, client) > ledger
