@@ -20,7 +20,7 @@ TABLE: dict[str, Allowed] = {
     "journal file, spare": _row("N", "NR", "NR", "NR", "N"),
     "last-mark": _row("R", "NR", "R", "R", "R"),
     "journal.witness": _row("R", "N", "R", "R", "N"),
-    "VERSION": _row("R", "", "R", "NR", "R"),
+    "VERSION": _row("R", "", "R", "NR", "NR"),  # the digit of the layout may turn into that of another layout
     "PLACE": _row("R", "", "R", "R", "R"),
     "STATE": _row("N", "NR", "", "R", "R"),
     "RUN": _row("N", "N", "", "R", "R"),
