@@ -1,6 +1,6 @@
 """Which ledgers the stopped bookies of a standalone hold, or remember to have deleted: by their indexes and journals.
 
-Only reads. What cannot be read is said, never taken for "holds nothing".
+Only reads. A folder that cannot be read is reported, never taken for one that holds nothing.
 """
 
 from dataclasses import dataclass, field

@@ -25,7 +25,7 @@ Nodes = dict[bytes, Value]
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What was added to a plan. `unnamed`: ledgers that bookies hold and the metadata does not name."""
+    """The additions to a plan. `unnamed`: ledgers that bookies hold and the metadata does not name."""
 
     unnamed: tuple[LedgerId, ...]
     counter_was: int

@@ -1,4 +1,4 @@
-"""Makes the memory budget of a process's connections from what was configured and what the machine has."""
+"""Makes the memory budget of a process's connections from the settings and the machine's memory."""
 
 import logging
 

@@ -1,6 +1,6 @@
 """`quire metadata repair`: rebuilds the embedded store of a standalone that refuses to start.
 
-Owns arguments and words; what is proved is `metadata.local.repair`'s to say.
+Owns arguments and output; `metadata.local.repair` decides what the files prove.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         root = None if folder is not None else Path(data or "quire-data").absolute()
         place = root / "metadata" if root is not None else Path(folder or "").absolute()
         if not place.is_dir():
-            raise ConfigError(f"{place} is no folder; --data names the folder of a standalone")
+            raise ConfigError(f"{place} is not a folder; --data takes the folder of a standalone")
 
         async def work() -> None:
             row, lines = await _repair(root, place, dry_run=dry_run)

@@ -1,6 +1,6 @@
 """Ledger ids for new ledgers, checked against what bookies know. Never gives out an id from metadata that went back.
 
-The counters in the metadata only rise, unless somebody puts an older copy of the metadata in place. Bookies remember
+The counters in the metadata only rise, unless an older copy of the metadata is put in place. Bookies remember
 the highest counters and the latest epoch that they read (`IdReport.seen`), and the highest ledger that they ever
 held. Before
 the first id of a run, and again after the session with the metadata store broke or another bookie registered:

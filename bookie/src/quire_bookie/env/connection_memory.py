@@ -1,7 +1,7 @@
-"""One byte budget for all connections of a process: what is received in part, waits, is being read, or is not sent yet.
+"""One byte budget for all connections of a process: frames in part, waiting requests, reads, and unsent answers.
 
 Owns the counts, the queue of those that wait for room, and the choice of the peers that are closed. Never reads or
-writes a socket: it asks each connection (`Holder`) how much its socket has not sent, and tells it to pause or to close.
+writes a socket: it asks each connection (`Holder`) how much its socket has not sent, and asks it to pause or to close.
 
     class of bytes   counted from, and until
     receiving        a frame begins to arrive, by the length that it announces; it is complete
@@ -15,7 +15,7 @@ one socket buffer per connection. What frees the line:
 
     no progress      a peer that sends nothing of the frame it began, or takes nothing of its answers, for `stalled_s`
                      is closed, and so is one that needs longer than `slow_s` for one frame or for one full buffer
-    pressure         while somebody waits, peers that have held bytes for `pressure_s`, or have sent nothing of a frame
+    pressure         while a connection waits: peers that held bytes for `pressure_s`, or sent nothing of a frame
                      for a quarter of it, are closed, the largest product of bytes and time first, until a quarter of
                      the budget is free, and room for the first in line
 
@@ -37,7 +37,7 @@ from quire_bookie.metrics import Reading
 
 _log = logging.getLogger("quire.connections")
 _PRESSED_LOOK_S: Final = 0.05
-"""Between two looks while somebody waits for room."""
+"""Between two looks while a connection waits for room."""
 _AT_ONCE_LOOK_S: Final = 0.05
 """Between two relieves that the hard bound asks for: each looks at every connection."""
 
@@ -79,7 +79,7 @@ class Holder(Protocol):
         ...
 
     def unsent_bytes(self) -> int:
-        """What is queued for the socket and what the socket has not sent."""
+        """Return the bytes queued for the socket and those the socket has not sent."""
         ...
 
     def wait_for_memory(self, waits: bool, /) -> None:
@@ -123,7 +123,7 @@ class Account:
         self.held_bytes = 0
         """Of the frame that is not complete, what has arrived."""
         self.receiving_bytes = 0
-        """What is charged for it."""
+        """Bytes charged for it."""
         self.wanted_bytes = 0
         """What it announces."""
         self.frames = 0
@@ -174,7 +174,7 @@ class Account:
         return now_s - self._send_since_s if self._queued_mark >= 0 else 0.0
 
     def fault(self, now_s: float, settings: MemorySettings) -> Closed | None:
-        """Why it is to be closed, if it is, whatever room there is."""
+        """Return why the connection must be closed, however much room there is; None: it stays."""
         stalled_s, slow_s = settings.stalled_s, settings.slow_s
         if self._frame_seen >= 0 and (
             0 < stalled_s <= now_s - self._received_s or 0 < slow_s <= now_s - self._receive_since_s
@@ -188,7 +188,7 @@ class Account:
 
 
 class _Waiter:
-    """Somebody who waits for `size_bytes` of room; 0: until the budget is not full."""
+    """A caller that waits for `size_bytes` of room; 0: until the budget is not full."""
 
     __slots__ = ("grant", "size_bytes")
 
@@ -340,9 +340,9 @@ class ConnectionMemory:
         """Call back once when the budget is not full."""
         self._line_up(0, callback)
 
-    # ---- what is to leave
+    # ---- unsent bytes
     def queued(self, account: Account, size_bytes: int) -> None:
-        """So much more is to be sent."""
+        """Charge bytes that are queued for the socket."""
         if account.closed:
             return
         account.unsent_bytes += size_bytes

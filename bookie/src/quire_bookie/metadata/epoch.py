@@ -2,7 +2,7 @@
 
 /quire/epoch    JSON, {"epoch": n}; without the node the epoch is 0
 
-Bookies remember the highest epoch that they saw. Metadata with a lower one are an older copy that somebody put back
+Bookies remember the highest epoch that they saw. Metadata with a lower one are an older copy that was put back
 behind the cluster's back: see `server.metadata_doubt`. A new epoch says that an operator has looked, so what bookies
 noted of the counters under an older epoch no longer counts.
 """

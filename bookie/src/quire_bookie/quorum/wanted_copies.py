@@ -21,7 +21,7 @@ _COMPONENTS = (b"managed-ledger", b"schema")
 
 
 def narrowed(ensemble_size: int, write_quorum: int, ack_quorum: int, writable: int) -> tuple[int, int]:
-    """Ensemble size and write quorum for a new ledger when only so many bookies are writable; at least Qa."""
+    """Ensemble size and write quorum for a new ledger when only `writable` bookies are writable; at least Qa."""
     size = min(ensemble_size, max(ack_quorum, writable))
     return size, min(write_quorum, size)
 

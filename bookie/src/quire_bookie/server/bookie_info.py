@@ -51,7 +51,7 @@ class BookieInfos:
 
     def _found(self, connection: Connection, request: BookieInfoRequest, info: LedgerInfo | None) -> None:
         assert request.ledger is not None
-        # What limbo may have taken counts as known: nobody can say that the id was never used here.
+        # A ledger that limbo may have lost counts as known: no record proves that the id was never used here.
         known = info is not None or self._storage.is_limbo(request.ledger)
         self._answer(connection, request, Status.OK, known)
 

@@ -3,8 +3,8 @@
 Each source answers with a reason, or with None when it has no doubt:
 * the INSTANCEID: a wiped or foreign store has no ledgers;
 * a hold on this bookie or on the cluster: an operator, or a tool that changes metadata in bulk;
-* an open restoration: what is newer than the backup is not settled yet;
-* the session: while it is lost, and in the round in which it was lost or replaced, nobody knows which store answered.
+* an open restoration: ledgers newer than the backup are not settled yet;
+* the session: while it is lost, and in the round in which it was lost or replaced, which store answered is unknown.
 More sources are added with `add`; garbage collection asks all of them before it puts a ledger into quarantine and
 before it deletes one. A listing that fails or ends early is a doubt by itself: it raises.
 """
@@ -97,4 +97,4 @@ class CollectionDoubts:
         found = await read_restoration(self._store)
         if found is None:
             return None
-        return f"the metadata was restored from backup {found.value.backup}, and what is newer is not settled"
+        return f"the metadata was restored from backup {found.value.backup}, and newer ledgers are not settled"

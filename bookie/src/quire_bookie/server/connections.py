@@ -445,7 +445,7 @@ class Connection(asyncio.Protocol):
         return not self._paused & ~_OF_THE_PEER
 
     def unsent_bytes(self) -> int:
-        """What is queued, and what the socket has not sent."""
+        """Return the bytes queued and those the socket has not sent."""
         if self._transport is None:
             return 0
         below = 0 if self._clear is None else self._clear.get_write_buffer_size()

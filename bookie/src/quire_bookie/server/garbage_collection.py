@@ -252,7 +252,7 @@ class GarbageCollection:
     async def _is_blown(self, missing: frozenset[LedgerId], known: list[QuarantinedLedger]) -> bool:
         if self._accept_next:
             self._accepted, self._accept_next = missing, False
-        # What stays away for good, or comes back, needs no word of an operator any more.
+        # A ledger that is deleted, or back, needs no pin of an operator any more.
         self._accepted &= missing
         # The fuse judged these when they entered quarantine, and they are as good as gone.
         judged = self._accepted | (missing & {one.ledger for one in known})

@@ -1,4 +1,4 @@
-"""Tells whether the metadata went back in time. Owns the comparison of what they say with what they said before.
+"""Detects metadata that went back in time. Owns the comparison of their counters with those read before.
 
 A bookie reads epoch and counters of ledger ids now and then, and soon after a new ledger came whose id is above the
 counters read last. It keeps the highest ones durably beside its entries (`storage.id_marks`). Metadata that say less
@@ -28,7 +28,7 @@ REMEDY: Final = (
 
 
 class MarkedStorage(Protocol):
-    """What is asked of the ledger storage."""
+    """The part of the ledger storage that the doubt needs."""
 
     @property
     def id_marks(self) -> IdMarks:

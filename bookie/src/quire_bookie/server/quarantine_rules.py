@@ -16,7 +16,7 @@ from quire_bookie.storage.ledger_quarantine import QuarantinedLedger
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSettings:
-    """Seconds in quarantine, and at least so many on a disk that is almost full. `keep_s` 0: no quarantine."""
+    """Seconds in quarantine, and the least on a disk that is almost full. `keep_s` 0: no quarantine."""
 
     keep_s: float = limits.GC_QUARANTINE_S
     keep_min_s: float = limits.GC_QUARANTINE_MIN_S

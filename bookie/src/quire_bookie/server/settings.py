@@ -65,7 +65,7 @@ class BookieSettings:
     bookie_id: BookieId | None = None
     """Id of a new bookie; None: drawn from `advertise` and chance."""
     bookie_id_is_set: bool = False
-    """A person chose `bookie_id`: storage of a bookie with another id is refused."""
+    """`bookie_id` was configured: storage of a bookie with another id is refused."""
     http_port: int = -1
     http_tls: bool = False
     """Published in the registration when positive; who listens there is the caller's."""

@@ -60,7 +60,7 @@ def check_logs(folder: str) -> None:
         raise DamagedError(folder, 0, "its file CURRENT does not name a MANIFEST")
     manifest = found[1].decode()
     if manifest not in names:
-        raise DamagedError(folder, 0, f"its file CURRENT names {manifest}, and there is no such file")
+        raise DamagedError(folder, 0, f"its file CURRENT names {manifest}, which is missing")
     for name in (manifest, *logs):
         with open(f"{folder}/{name}", "rb", buffering=limits.MIB) as file:
             try:

@@ -243,7 +243,8 @@ class LedgerQuarantine:
         for ledger in ledgers:
             if ledger not in self._known:
                 raise NoSuchLedgerError(
-                    f"ledger {ledger} is not in quarantine on this bookie; `quire bookie quarantine list` shows what is"
+                    f"ledger {ledger} is not in quarantine on this bookie; `quire bookie quarantine list` lists the "
+                    "ledgers that are"
                 )
         found = [
             replace(

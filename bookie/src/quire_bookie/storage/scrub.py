@@ -32,7 +32,7 @@ from quire_bookie.storage.log_walk import Gap, LogAccount, LogWalk, Piece, Walke
 
 BLOCKS_PER_LOOK: Final = 256
 INDEX_PATH: Final = "index"
-"""Stands for a path where a value of the index is damaged, as the index is no single file."""
+"""Stands for a path where a value of the index is damaged: the index is many files."""
 BLOCKS_START: Final = b"b"
 BLOCKS_END: Final = b"c"
 

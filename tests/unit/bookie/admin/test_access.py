@@ -61,6 +61,7 @@ READS = (
     "GET /api/v1/quire/drains/{bookie}",
     "GET /api/v1/quire/holdings",
     "GET /api/v1/quire/holdings/{ledger}",
+    "GET /api/v1/quire/narrow-ledgers",
     "GET /api/v1/quire/under-replication",
     "GET /api/v1/quire/unrecoverable",
 )

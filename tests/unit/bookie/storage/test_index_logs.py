@@ -137,5 +137,5 @@ def test_a_folder_without_a_database_is_sound(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_missing_is_refused(index: Path) -> None:
     _file(index, "MANIFEST-*").unlink()
-    with pytest.raises(DamagedError, match=r"CURRENT names MANIFEST-.* there is no such file"):
+    with pytest.raises(DamagedError, match=r"CURRENT names MANIFEST-.* which is missing"):
         check_logs(str(index))

@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The verdict. `why`: for a refusal, what is wrong; a sentence without its end."""
+    """The verdict. `why`: the reason of a refusal, a sentence without its end."""
 
     verdict: Verdict
     why: str = ""

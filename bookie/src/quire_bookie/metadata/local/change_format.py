@@ -76,7 +76,7 @@ class LogContent:
     seen_beyond: int = -1
     """The highest sequence of an intact commit behind a damaged place; -1 without one."""
     problem: str = ""
-    """What is wrong with the header or the copy of the nodes."""
+    """The damage of the header or of the copy of the nodes."""
 
 
 def hash_of(key: bytes, version: int, value: bytes) -> int:
@@ -179,7 +179,7 @@ def apply(nodes: dict[bytes, Value], changes: Changes) -> None:
 
 
 def read_log(data: bytes, *, keep: bool = False) -> LogContent:
-    """Check the bytes of a change log from the front. Never raises: what is wrong is in the answer.
+    """Check the bytes of a change log from the front. Never raises: the answer names the damage.
 
     With `keep` the nodes and the commits are in it too.
     """
@@ -212,7 +212,7 @@ def _read_header(data: bytes, found: LogContent) -> str:
 
 
 def _read_copy(data: bytes, found: LogContent, keep: bool) -> str:
-    """Read ROWS up to BASE; what is wrong, or an empty text."""
+    """Read ROWS up to BASE; returns the damage, or an empty text."""
     offset, before = HEADER.size, data[: HEADER.size]
     while (frame := _frame_at(data, offset)) is not None:
         check, body = frame
@@ -267,7 +267,7 @@ class Decoder:
 
 
 def commits_after(data: bytes, after: Position) -> Iterator[tuple[Position, Changes]]:
-    """Commits that continue `after`, wherever in the file they are: what is damaged before them does not matter."""
+    """Commits that continue `after`, wherever in the file they are: damage before them does not matter."""
     at = data.find(_FRAME_MAGIC_BYTES)
     while at >= 0:
         commit = commit_at(data, at, after)

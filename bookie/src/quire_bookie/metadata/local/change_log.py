@@ -43,7 +43,7 @@ class LogFile:
             rest, offset = rest[written:], offset + written
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ HistoryRow = tuple[bytes, int, bytes, bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class Look:
-    """What was found. `format`: None when there are no tables, or they cannot be read."""
+    """The findings. `format`: None when there are no tables, or they cannot be read."""
 
     exists: bool = True
     format: int | None = None
