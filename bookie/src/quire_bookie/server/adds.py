@@ -464,9 +464,6 @@ class Adds:
 
     def _refuse(self, connection: Connection, request: AddRequest) -> None:
         self._stats.adds_rejected += len(request.run.entries)
-        info = self._cached_ledger(request.run.ledger)
-        if info is not None:
-            info.refused_adds = True
         self._answer(connection, request, Status.TOO_MANY_REQUESTS)
 
 

@@ -6,8 +6,8 @@ here. Its first entries then come under ids that are taken. A writer repeats an 
 * equal bytes are a repetition and are taken again;
 * other bytes are another ledger: nothing is stored, the answer is *unauthorized*, and the ledger is fenced, so that no
   add behind this one mixes the two. Stock clients give up the ledger at either answer and make another;
-* an id that is not held, below one that is, is a gap of the same writer only if an add was refused for lack of room
-  since this process knows the ledger: clients repeat that one later. Otherwise it is another ledger.
+* an id that is not held is taken: clients repeat an add that was refused for lack of room, and a stock client's
+  `LedgerHandleAdv` chooses its ids, in any order.
 
 Adds above the last entry are never looked at. Recovery adds are none of this: they bring copies with other headers.
 """
@@ -38,7 +38,6 @@ class Verdict(Enum):
 
 def judge(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], held: Held | None) -> Verdict:
     """Compare a run with what is held. `find` looks in memory, and None says nothing; `held`: see there. Pure."""
-    gap = False
     for at in range(min(info.last_entry - run.first + 1, len(run.entries))):
         entry = EntryId(run.first + at)
         body = find(entry)
@@ -46,11 +45,9 @@ def judge(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], 
             return Verdict.UNKNOWN
         if body is None and held is not None:
             body = held.get(entry)
-        if body is None:
-            gap = True
-        elif body != run.entries[at]:
+        if body is not None and body != run.entries[at]:
             return Verdict.FOREIGN
-    return Verdict.FOREIGN if gap and not info.refused_adds else Verdict.REPEATED
+    return Verdict.REPEATED
 
 
 class RepeatedAdds:

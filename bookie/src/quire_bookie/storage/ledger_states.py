@@ -69,7 +69,6 @@ class LedgerInfo:
         "master_key",
         "read_ahead_bytes",
         "read_ahead_entry",
-        "refused_adds",
         "revivals",
         "rewrites",
         "superfluous",
@@ -94,8 +93,6 @@ class LedgerInfo:
         self.lac = NO_ENTRY
         self.last_entry = NO_ENTRY
         self.last_unproven = False
-        self.refused_adds = False
-        """Whether this process refused an add for lack of room: its writer may send it again behind later ones."""
         self.dirty = False
         self.touched = False
         self.rewrites = 0
