@@ -100,7 +100,8 @@ def test_a_ledger_lies_on_both_kinds_of_bookies(
     append(java, ledger, 200, SIZE)
     wait_whole(java, client, ledger, digest)
     metadata = java.call("metadata", client=client, ledger=ledger["ledger"])
-    kinds = {":" in bookie for bookie in metadata["segments"]["0"]}
+    stock = {bookie.bookie_id for bookie in mixed.java_bookies}
+    kinds = {bookie in stock for bookie in metadata["segments"]["0"]}
     assert kinds == {True, False}
     recovered = java.call("open", client=client, ledger=ledger["ledger"], digest=digest, recovery=True)
     assert recovered["lac"] == 199

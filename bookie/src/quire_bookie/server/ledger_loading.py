@@ -105,13 +105,16 @@ class LedgerLoading:
             _log.error("the state of ledger %d cannot be read: %s", ledger, error)
         finally:
             waiting = self.under_way.pop(ledger)
-            for action, fail in waiting:
-                if loaded:
-                    # An earlier action of this very loop may have created the ledger.
-                    info = info or self._storage.cached_ledger(ledger)
-                    action(info)
-                else:
+            for at, (action, fail) in enumerate(waiting):
+                if not loaded:
                     fail(status)
+                    continue
+                # An earlier action of this very loop may have created the ledger.
+                info = info or self._storage.cached_ledger(ledger)
+                action(info)
+                if (begun := self.under_way.get(ledger)) is not None:
+                    begun += waiting[at + 1 :]  # the action waits again: the others stay behind it
+                    break
 
     # ---- creation
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:

@@ -43,6 +43,20 @@ async def test_a_repetition_is_taken_and_answered_after_its_own_sync(scene: Scen
     assert sorted(held(scene)) == [0, 1, 2, 3, 4, 5]
 
 
+async def test_adds_behind_a_repetition_that_waits_for_the_disk_do_not_overtake_it(scene: Scene) -> None:
+    await scene.stored(adds(0, 6))
+    await scene.handle(adds(0, 2))
+    await scene.handle(adds(2, 4))
+    await scene.handle(adds(6, 2))
+    await scene.turn()
+    scene.journal.settle()
+    await scene.turn()
+    scene.journal.settle()
+    answers = [answer for answer in scene.connection.responses() if isinstance(answer, AddResponse)]
+    found = [entry for answer in answers for entry in range(answer.first, answer.first + answer.count)]
+    assert found == list(range(8))
+
+
 @pytest.mark.parametrize("fenced", [False, True])
 async def test_the_first_entry_of_another_ledger_is_refused_and_nothing_behind_it_is_taken(
     scene: Scene, memory: bool, fenced: bool

@@ -5,6 +5,7 @@
 * A store of format 2 has both files; `agreement` judges them.
 """
 
+import errno
 import logging
 import os
 import sqlite3
@@ -25,6 +26,7 @@ from quire_bookie.metadata.local.look import (
     Rows,
     look_at,
 )
+from quire_bookie.metadata.local.space import MetadataReserve
 
 _log = logging.getLogger("quire.metadata.local")
 STORE_ID_BYTES = 16
@@ -36,13 +38,18 @@ def random_store_id() -> bytes:
 
 
 def open_database(folder: Path, new_id: Callable[[], bytes] = random_store_id) -> Database:
-    """Open or create. StartupError, one line, for whatever is wrong with the files."""
-    try:
-        return _open(folder, new_id)
-    except sqlite3.Error as error:
-        raise StartupError(f"{folder / FILE_NAME} cannot be used as the metadata store: {error}") from error
-    except OSError as error:
-        raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror or error}") from error
+    """Open or create, on a full disk out of the reserve. StartupError, one line, for any trouble with the files."""
+    reserve = MetadataReserve(folder)
+    while True:
+        try:
+            return _open(folder, new_id)
+        except sqlite3.Error as error:
+            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            if not (full and reserve.release()):
+                raise StartupError(f"{folder / FILE_NAME} cannot be used as the metadata store: {error}") from error
+        except OSError as error:
+            if not (error.errno == errno.ENOSPC and reserve.release()):
+                raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror or error}") from error
 
 
 def _open(folder: Path, new_id: Callable[[], bytes]) -> Database:

@@ -30,13 +30,20 @@ class MetadataReserve:
         found = os.statvfs(self._folder)
         free_bytes = found.f_bavail * found.f_frsize
         if free_bytes < METADATA_COMMIT_BYTES and self._held:
-            path = self._held.pop()
-            path.unlink()
-            self._missing.append(path)
-            _sync(self._folder)
-            _log.warning("the disk is full: %d files of the reserve of %s are left", len(self._held), self._folder)
+            self.release()
         elif self._missing and free_bytes >= 2 * METADATA_COMMIT_BYTES + METADATA_RESERVE_FILE_BYTES:
             self._allocate()
+
+    def release(self) -> bool:
+        """Give one file free. False: none is left."""
+        if not self._held:
+            return False
+        path = self._held.pop()
+        path.unlink()
+        self._missing.append(path)
+        _sync(self._folder)
+        _log.warning("the disk is full: %d files of the reserve of %s are left", len(self._held), self._folder)
+        return True
 
     def _allocate(self) -> None:
         path = self._missing[-1]

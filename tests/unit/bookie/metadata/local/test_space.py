@@ -1,11 +1,15 @@
 """The reserve of the embedded metadata store."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from quire_bookie.errors import StartupError
 from quire_bookie.limits import METADATA_RESERVE_FILE_BYTES, METADATA_RESERVE_FILES
-from quire_bookie.metadata.local import space
+from quire_bookie.metadata.local import opening, space
+from quire_bookie.metadata.local.look import Look, look_at
 from quire_bookie.metadata.local.space import MetadataReserve
 
 
@@ -26,3 +30,25 @@ def test_commits_fill_it_and_give_one_file_free_each_time_that_there_is_no_space
     for _ in range(2 * METADATA_RESERVE_FILES):
         again.before_commit()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_finds_no_space_takes_it_from_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = MetadataReserve(tmp_path)
+    for _ in range(METADATA_RESERVE_FILES):
+        reserve.before_commit()
+    calls: list[Path] = []
+
+    def full(folder: Path) -> Look:
+        calls.append(folder)
+        if len(calls) < 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return look_at(folder)
+
+    monkeypatch.setattr(opening, "look_at", full)
+    opening.open_database(tmp_path).close()
+    assert len(list(tmp_path.glob("reserve.*"))) == METADATA_RESERVE_FILES - 2
+    calls.clear()
+    for path in tmp_path.glob("reserve.*"):
+        path.unlink()
+    with pytest.raises(StartupError, match="No space left"):
+        opening.open_database(tmp_path)
