@@ -227,6 +227,8 @@ class ReplicationLocks:
         self._left: set[LedgerId] = set()
         self._late: set[LedgerId] = set()
         """Asked for in vain, with an outcome that stayed unknown: the store may still get to it."""
+        self._held: set[LedgerId] = set()
+        """Taken by `acquire`, until `release`."""
         self._giving_back = asyncio.Lock()
 
     async def is_marked(self, ledger: LedgerId) -> bool:
@@ -240,24 +242,23 @@ class ReplicationLocks:
             await self._release(ledger)
         try:
             await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
-            return True
+            held = True
         except BadVersionError:
-            return ledger in self._late and await self._came_late(ledger)
+            held = ledger in self._late and ledger not in self._held and await self._came_late(ledger)
         except MetadataUnknownError:
             self._left.add(ledger)
             self._late.add(ledger)
             held = await self.is_held(ledger)
             if held:
                 self._left.discard(ledger)
-                self._late.discard(ledger)
-            return held
+        if held:
+            self._held.add(ledger)
+        return held
 
     async def _came_late(self, ledger: LedgerId) -> bool:
         """Whether the lock that is there is what was asked for before and thought lost: nobody else gives it back."""
-        ours = await self.is_held(ledger)
-        if ours:
-            self._late.discard(ledger)
-        return ours
+        # It stays noted: another request of unknown outcome may make the lock again after this one is given back.
+        return await self.is_held(ledger)
 
     async def is_held(self, ledger: LedgerId) -> bool:
         """Whether the lock is there and ours, linearizable."""
@@ -272,6 +273,7 @@ class ReplicationLocks:
 
         One that cannot be reached would stay as long as the session: `release_left` gives it back later.
         """
+        self._held.discard(ledger)
         self._left.add(ledger)
         await self.release_left()
 
