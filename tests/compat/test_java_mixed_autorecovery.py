@@ -38,6 +38,18 @@ REPAIRED_TIMEOUT_S = 180
 
 
 @contextmanager
+def running(command: list[str], log: Path) -> Iterator[None]:
+    """A process that writes to a log; killed when left."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
 def java_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
     """The stock auditor and replication worker as a process."""
     settings = {
@@ -55,13 +67,8 @@ def java_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
     conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     command = ["java", "-Xmx256m", *JAVA_OPTIONS, "-Dlevel=info", "-cp", class_path()]
     command += ["org.apache.bookkeeper.replication.AutoRecoveryMain", "--conf", str(conf)]
-    with (cluster.folder / "autorecovery.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with running(command, cluster.folder / "autorecovery.log"):
         yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -69,13 +76,8 @@ def our_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
     """`quire autorecovery` as a process."""
     command = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()", "autorecovery"]
     command += ["--metadata", f"etcd://{cluster.etcd.endpoint}", "--name", "ar", "--set", "lostBookieRecoveryDelay=0"]
-    with (cluster.folder / "our-autorecovery.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with running(command, cluster.folder / "our-autorecovery.log"):
         yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 AUTO_RECOVERY = {"java": java_auto_recovery, "ours": our_auto_recovery}

@@ -114,7 +114,7 @@ class IdCounters:
         return None
 
     def highest(self, other: "IdCounters") -> "IdCounters":
-        """What is known after both were read: the one with the later epoch, or the higher counters."""
+        """Return the later knowledge of two readings: the one with the later epoch, or the higher counters."""
         if self.epoch != other.epoch:
             return self if self.epoch > other.epoch else other
         return IdCounters(self.epoch, max(self.short, other.short), max(self.long, other.long))

@@ -1,4 +1,4 @@
-"""Maps what was configured to the settings of the bookie's rooms. Starts nothing, reads only the size of the memory."""
+"""Maps the configuration to the settings of the bookie's rooms. Starts nothing, reads only the size of the memory."""
 
 import socket
 from dataclasses import replace

@@ -107,7 +107,7 @@ async def load_witness(disk: Disk, directory: str, uuid: bytes) -> WitnessRecord
 
 
 async def create_witness(disk: Disk, directory: str, uuid: bytes, position: JournalPosition) -> WitnessRecord:
-    """Write a witness with one record, durably. It replaces what is there. DiskFullError, OSError."""
+    """Write a witness with one record, durably. It replaces an older witness. DiskFullError, OSError."""
     record = WitnessRecord(uuid, position)
     await disk.replace_file(f"{directory}/{WITNESS_NAME}", encode_slot(record) + bytes(SLOT_BYTES))
     return record

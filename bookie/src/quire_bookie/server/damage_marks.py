@@ -62,12 +62,12 @@ class DamageMarks:
         try:
             metadata = (await LedgerNodes(self.metadata).read(ledger)).value
         except NoSuchLedgerError:
-            return  # garbage collection takes what is left
+            return  # garbage collection takes its copies
         except MetadataFormatError as error:
             _log.error("ledger %d is damaged and needs manual repair: %s", ledger, error)
             return
         if any(self.bookie in segment.ensemble for segment in metadata.segments):
-            # The note first: a worker that finds the mark has to find out what is damaged.
+            # The note first: a worker that finds the mark reads there which entries are damaged.
             await DamageNotes(self.metadata).note(ledger, self.bookie, spans, self.clock.now_ms())
             await UnderReplication(self.metadata, self.clock).mark(ledger, [self.bookie])
             self.told += 1
