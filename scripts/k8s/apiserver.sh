@@ -71,7 +71,7 @@ for _ in $(seq 480); do
   kill -0 "$(cat apiserver.pid)" 2>/dev/null || break
   sleep 0.25
 done
-ready || { tail -5 etcd.log apiserver.log >&2; stop; exit 1; }
+ready || { tail -n 5 etcd.log apiserver.log >&2; stop; exit 1; }
 if [ -n "$controllers" ]; then
   "$controllers" --kubeconfig "$PWD/kubeconfig" --service-account-private-key-file sa.key \
     --use-service-account-credentials=false --leader-elect=false --secure-port 0 >controllers.log 2>&1 </dev/null &

@@ -9,7 +9,7 @@ import contextlib
 import random
 from dataclasses import fields, replace
 
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings
+from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.tokens.settings import TokenSettings
 from quire_bookie.wire import v2
@@ -33,7 +33,7 @@ async def fuzz_gate(seed: int, frames: int) -> tuple[int, int]:
     rng = random.Random(seed)
     secret = base64.b64encode(rng.randbytes(32)).decode()
     token = TokenSettings(secret_key=f"data:;base64,{secret}")
-    world = BookieWorld().with_settings(security=SecuritySettings(auth=AuthKind.TOKEN, token=token))
+    world = BookieWorld().with_settings(security=SecuritySettings(roles=RoleSettings(AuthKind.TOKEN, token=token)))
     running = await world.start()
     faults: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(str(context.get("message"))))

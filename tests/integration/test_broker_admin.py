@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -31,14 +31,46 @@ def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> 
 
 def test_probes_metrics_and_the_page(broker: BrokerProcess) -> None:
     assert broker.rest("GET", "/healthz").strip() == "ok"
+    assert broker.rest("GET", "/readyz").strip() == "ok"
     assert broker.rest("GET", "/admin/v2/brokers/health") == "ok"
     assert broker.rest("GET", "/admin/v2/brokers/version").startswith("quire-")
     assert broker.http.removeprefix("http://") in broker.rest("GET", "/admin/v2/brokers/standalone")
     assert "pulsar_connection_created_total_count" in broker.rest("GET", "/metrics")
-    assert "quire_broker_speculative_reads_total" in broker.rest("GET", "/metrics")
+    metrics = broker.rest("GET", "/metrics")
+    assert "quire_broker_speculative_reads_total" in metrics
+    assert "quire_broker_foreign_ledger_answers_total" in metrics
     with urlopen(broker.http + "/") as answer:
         assert b"<h1>Quire" in answer.read()
     assert refused(broker, "GET", "/nothing/here")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json", "Origin": "https://evil.example"}, 403),
+        ({"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_a_page_of_another_site_sets_no_offload_policy(
+    broker: BrokerProcess, headers: dict[str, str], code: int
+) -> None:
+    path = "/admin/v2/namespaces/public/default/offloadPolicies"
+    policy = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadBucket": "theirs"}
+    with pytest.raises(HTTPError) as failure:
+        urlopen(Request(broker.http + path, json.dumps(policy).encode(), headers, method="POST"))
+    assert failure.value.code == code
+    assert broker.rest("GET", path) is None
+
+
+def test_a_name_that_another_site_led_here_is_refused(broker: BrokerProcess) -> None:
+    for path, code in (("/admin/v2/tenants", 403), ("/admin/v2/namespaces/public/default/topics", 403)):
+        with pytest.raises(HTTPError) as failure:
+            urlopen(Request(broker.http + path, headers={"Host": "evil.example:8080"}))
+        assert failure.value.code == code
+        assert "httpServerAllowedHosts" in json.loads(failure.value.read())["reason"]
+    with urlopen(Request(broker.http + "/healthz", headers={"Host": "evil.example:8080"})) as answer:
+        assert answer.status == 200
 
 
 def test_clusters(broker: BrokerProcess) -> None:
@@ -98,6 +130,40 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
     code, reason = refused(broker, "POST", root + "/dispatchRate", {"dispatchThrottlingRateInMsg": 1})
     assert (code, reason) == (501, "dispatchRate is not served by this broker")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("PUT", "/admin/v2/namespaces/public/new", {"auth_policies": []}, "auth_policies"),
+        ("PUT", "/admin/v2/namespaces/public/new", {"retention": {}}, "retention"),
+        ("POST", "/admin/v2/namespaces/public/default/messageTTL", 10**400, "message_ttl_in_seconds"),
+        (
+            "POST",
+            "/admin/v2/namespaces/public/default/retention",
+            {"retentionTimeInMinutes": 10**400, "retentionSizeInMB": 1},
+            "retentionTimeInMinutes",
+        ),
+        ("POST", "/admin/v2/namespaces/public/default/properties", {"a": 1}, "properties"),
+        ("PUT", "/admin/v2/tenants/new", {"adminRoles": "me", "allowedClusters": ["standalone"]}, "adminRoles"),
+        ("POST", "/admin/v2/tenants/public", {"admins": ["me"]}, "admins"),
+    ],
+)
+def test_a_body_of_a_wrong_type_is_refused_with_the_name_of_its_field(
+    broker: BrokerProcess, method: str, path: str, body: Any, field: str
+) -> None:
+    code, reason = refused(broker, method, path, body)
+    assert code == 412
+    assert field in reason
+
+
+def test_json_that_is_nested_too_deeply_is_refused(broker: BrokerProcess) -> None:
+    request = Request(broker.http + "/admin/v2/namespaces/public/default/retention", b"[" * 100_000, method="POST")
+    request.add_header("Content-Type", "application/json")
+    with pytest.raises(HTTPError) as failure:
+        urlopen(request, timeout=30)
+    assert failure.value.code == 400
+    assert "the body is not JSON" in failure.value.read().decode()
 
 
 def test_isolation_policies(broker: BrokerProcess) -> None:

@@ -1,9 +1,12 @@
 """A standalone on a small file system that is filled by messages and by another program, killed, and started again.
 
 At every level of free bytes down to zero it starts, every acknowledged message is read, topics are subscribed to and
-acknowledged; and once topics are deleted it takes messages again, without help from outside.
+acknowledged; and once topics are deleted it takes messages again, without help from outside. Kills come at random
+moments of a start and under load: `QUIRE_KILL_SEED=n` repeats their choices, `QUIRE_DISK_KILLS=20` makes 20 at each
+level instead of 2.
 """
 
+import os
 import random
 import threading
 import time
@@ -23,6 +26,10 @@ TOPICS = [f"persistent://public/default/full-{number}" for number in range(4)]
 BODY_BYTES = 100_000
 LEVELS = (16 * MIB, 4 * MIB, 1 * MIB, 64 * 1024, 4096, 0)
 """Bytes that another program leaves free."""
+KILL_LEVELS = (192 * MIB, 128 * MIB, 96 * MIB, 72 * MIB, 48 * MIB, 32 * MIB, *LEVELS)
+"""The first leave room for messages; at about 100 MiB bookies begin to refuse them."""
+KILLS = int(os.environ.get("QUIRE_DISK_KILLS", "2"))
+KILL_WITHIN_S = 4.0
 _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -39,8 +46,8 @@ class Store:
         self.acked: dict[str, set[int]] = {topic: set() for topic in TOPICS}
         self.next = 0
 
-    def client(self) -> pulsar.Client:
-        return pulsar.Client(self.process.url, operation_timeout_seconds=20, logger=_QUIET)
+    def client(self, timeout_s: int = 20) -> pulsar.Client:
+        return pulsar.Client(self.process.url, operation_timeout_seconds=timeout_s, logger=_QUIET)
 
     def keep_all(self) -> None:
         """A subscription that never acknowledges: what the others consumed is not trimmed."""
@@ -49,7 +56,7 @@ class Store:
             client.subscribe(topic, "keeper").close()
         client.close()
 
-    def fill(self, messages_max: int, stop: Callable[[], bool] = lambda: False) -> bool:
+    def fill(self, messages_max: int, stop: Callable[[], bool] = lambda: False, timeout_s: int = 20) -> bool:
         """Send until a message is refused. Whether one was."""
         refused = threading.Event()
 
@@ -62,7 +69,7 @@ class Store:
 
             return done
 
-        client = self.client()
+        client = self.client(timeout_s)
         try:
             producers = {
                 topic: client.create_producer(
@@ -176,6 +183,76 @@ def test_at_every_level_of_free_bytes_it_starts_and_serves_and_makes_space_of_wh
         disk.fill(leave_bytes)
         store.process.start()
         store.check(f"level-{level}-again")
+    for topic in TOPICS[1:]:
+        store.delete(topic)
+    store.wait_until_writable(TOPICS[0] + "-again", 180)
+    store.check("at-the-end")
+
+
+class Load:
+    """Messages are sent, topics are made, read and deleted, until the process is killed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._send, self._churn)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """After the kill."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self) -> None:
+        while not self._ended.is_set():
+            self._store.fill(1000, self._ended.is_set, timeout_s=2)
+
+    def _churn(self) -> None:
+        """Metadata, fences, cursors and deletions, beside the messages. What is killed or refused is tried again."""
+        while not self._ended.is_set():
+            client = self._store.client(timeout_s=2)
+            try:
+                self._use_a_topic(client)
+            except (pulsar.PulsarException, OSError):
+                self._ended.wait(0.05)
+            finally:
+                threading.Thread(target=client.close, daemon=True).start()
+
+    def _use_a_topic(self, client: pulsar.Client) -> None:
+        consumer = client.subscribe("persistent://public/default/churned", "churn")
+        producer = client.create_producer("persistent://public/default/churned", send_timeout_millis=1000)
+        for number in range(20):
+            producer.send(b"%d" % number)
+            consumer.acknowledge(consumer.receive(1000))
+        self._store.process.request("DELETE", "/admin/v2/persistent/public/default/churned?force=true")
+
+
+@pytest.mark.timeout(600 + 90 * len(KILL_LEVELS) * KILLS)
+def test_killed_at_random_moments_at_every_level_of_free_bytes_it_keeps_every_acknowledged_message(
+    store: Store, disk: SmallDisk
+) -> None:
+    seed = int(os.environ.get("QUIRE_KILL_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"repeat with QUIRE_KILL_SEED={seed}")
+    chance = random.Random(seed)
+    moment = threading.Event()  # never set: a wait for it ends at the moment of a kill
+    for level, leave_bytes in enumerate(KILL_LEVELS):
+        for _ in range(KILLS):
+            load = Load(store)
+            disk.fill(leave_bytes)
+            moment.wait(chance.uniform(0.0, KILL_WITHIN_S))
+            store.process.kill()
+            load.end()
+            disk.fill(leave_bytes)
+            if chance.random() < 0.5:
+                store.process.launch()
+                moment.wait(chance.uniform(0.0, KILL_WITHIN_S))
+                store.process.kill()
+                disk.fill(leave_bytes)
+            store.process.start()
+        store.check(f"killed-{level}")
+        print(f"{leave_bytes} bytes left free: {sum(map(len, store.acked.values()))} messages acknowledged and read")
     for topic in TOPICS[1:]:
         store.delete(topic)
     store.wait_until_writable(TOPICS[0] + "-again", 180)

@@ -4,15 +4,17 @@ Before the budget 300 peers that began a frame held 1.5 GiB, and 80 that did not
 """
 
 import re
+import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from quire_bookie.limits import MIB
 from tests.support import hostile_peers
+from tests.support.certificates import Authority
 from tests.support.hostile_peers import Peers, resident_bytes
+from tests.support.ports import free_port
 from tests.support.standalone import StandaloneProcess
 
 BUDGET_MB = 64
@@ -31,7 +33,10 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     """One standalone that all attack."""
-    found = StandaloneProcess(tmp_path_factory.mktemp("hostile"), settings=SETTINGS)
+    folder = tmp_path_factory.mktemp("hostile")
+    pem = Authority(folder).issue("broker")
+    tls = (f"brokerServicePortTls={free_port()}", f"tlsCertificateFilePath={pem.certificate}")
+    found = StandaloneProcess(folder, settings=(*SETTINGS, *tls, f"tlsKeyFilePath={pem.key}"))
     found.start()
     yield found
     found.close()
@@ -87,6 +92,19 @@ def broker_port(server: StandaloneProcess) -> int:
     return int(server.url.rsplit(":", 1)[1])
 
 
+def broker_tls_port(server: StandaloneProcess) -> int:
+    (setting,) = (word for word in server._command if word.startswith("brokerServicePortTls="))
+    return int(setting.partition("=")[2])
+
+
+def broker_peers(server: StandaloneProcess, secured: bool) -> Peers:
+    if not secured:
+        return Peers(broker_port(server), PEERS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return Peers(broker_tls_port(server), PEERS, context)
+
+
 def test_frames_that_bookies_get_in_part_are_bounded(server: StandaloneProcess) -> None:
     base, before = resident_bytes(server.pid), closed(server, "frame")
     with Peers(bookie_port(server), PEERS) as peers:
@@ -95,9 +113,10 @@ def test_frames_that_bookies_get_in_part_are_bounded(server: StandaloneProcess) 
     assert closed(server, "frame") - before == PEERS
 
 
-def test_frames_that_brokers_get_in_part_are_bounded(server: StandaloneProcess) -> None:
+@pytest.mark.parametrize("secured", [False, True], ids=["in clear", "over TLS"])
+def test_frames_that_brokers_get_in_part_are_bounded(server: StandaloneProcess, secured: bool) -> None:
     base, before = resident_bytes(server.pid), closed(server, "frame")
-    with Peers(broker_port(server), PEERS) as peers:
+    with broker_peers(server, secured) as peers:
         peers.send(hostile_peers.connect())
         peers.wait_for_answers()
         peers.send(hostile_peers.begun_send(5_200_000, 5_240_000))
@@ -112,6 +131,14 @@ def test_before_connect_a_broker_takes_no_large_frame(server: StandaloneProcess)
         watch(server, base, peers)
 
 
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a part"])
+def test_handshakes_that_stall_are_ended_and_others_are_served(server: StandaloneProcess, said: bytes) -> None:
+    base = resident_bytes(server.pid)
+    with Peers(broker_tls_port(server), PEERS) as peers:
+        peers.send(said)
+        watch(server, base, peers)
+
+
 def test_entries_that_clients_of_a_bookie_do_not_take_are_bounded(server: StandaloneProcess) -> None:
     with Peers(bookie_port(server), 1) as writer:
         for entry in range(4):
@@ -122,11 +149,12 @@ def test_entries_that_clients_of_a_bookie_do_not_take_are_bounded(server: Standa
             watch_readers(server, base, before)
 
 
-def test_messages_that_consumers_do_not_take_are_bounded(server: StandaloneProcess, tmp_path: Path) -> None:
-    topic = "persistent://public/default/unread"
+@pytest.mark.parametrize("secured", [False, True], ids=["in clear", "over TLS"])
+def test_messages_that_consumers_do_not_take_are_bounded(server: StandaloneProcess, secured: bool) -> None:
+    topic = f"persistent://public/default/unread-{secured}"
     publish(server, topic, *[bytes(ENTRY_BYTES)] * 8)
     base, before = resident_bytes(server.pid), closed(server, "reader")
-    with Peers(broker_port(server), PEERS) as peers:
+    with broker_peers(server, secured) as peers:
         peers.send(hostile_peers.connect())
         peers.wait_for_answers()
         for at, peer in enumerate(peers.sockets):

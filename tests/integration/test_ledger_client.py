@@ -16,7 +16,7 @@ from quire_bookie.errors import LedgerFencedError, NoSuchLedgerError, QuorumErro
 from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
-from quire_bookie.model import BookieId, DigestType, EntryId, LedgerState
+from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerState
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.storage.settings import StorageSettings
 from tests.support.roomy_disk import NEVER_FULL
@@ -127,7 +127,7 @@ async def test_a_ledger_is_written_closed_and_read_by_another_client(
     other = await cluster.client()
     reader = await _open(other, writer, recover=False)
     assert reader.is_closed
-    assert reader.metadata.custom == {"component": b"test"}
+    assert reader.metadata.custom == {"component": b"test", LEDGER_TOKEN: reader.metadata.token}
     assert await _contents(reader) == written
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +164,84 @@ def test_lost_commits_are_named_and_settled_by_the_review_of_a_restore(server: S
         server.start()
         for topic, messages in write(server).items():
             assert read(server, f"{topic}", len(messages))[-1:]
+    finally:
+        server.close()
+
+
+def spoil(folder: Path) -> None:
+    """Damage both copies, and the database's write-ahead log, beyond use."""
+    for path in folder.glob("metadata.*"):
+        path.write_bytes(os.urandom(path.stat().st_size))
+
+
+def vanish(folder: Path) -> None:
+    """Lose both copies."""
+    for path in folder.glob("metadata.*"):
+        path.unlink()
+
+
+def ledgers_of(server: StandaloneProcess, topic: str) -> list[int]:
+    name = topic.partition("://")[2]
+    with urllib.request.urlopen(f"{server.http}/admin/v2/persistent/{name}/internalStats") as answer:
+        return [row["ledgerId"] for row in json.load(answer)["ledgers"]]
+
+
+@pytest.mark.parametrize("lose", [spoil, vanish])
+def test_with_both_copies_unreadable_bookies_alone_bring_every_message_back(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    server = StandaloneProcess(tmp_path, bookies=3)
+    try:
+        server.start()
+        sent = write(server)
+        ledgers = {topic: ledgers_of(server, topic) for topic in sent}
+        server.kill()
+        lose(server.data / "metadata")
+        shown = repair(server, "--dry-run")
+        assert shown.returncode == 0 and "nothing was changed" in shown.stdout, shown.stdout + shown.stderr
+        done = repair(server)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for said in ("rebuilt: the cluster id, and the cookies of ", "not rebuilt: tenants, namespaces", "held: "):
+            assert said in done.stdout
+        with pytest.raises(AssertionError, match="lacks commits"):
+            server.start()
+        adopted = metadata_command(server, "orphans", "adopt", "--all", "--json")
+        assert adopted.returncode == 0, adopted.stderr + adopted.stdout
+        ends = {row["ledgerId"]: row["lastEntry"] for row in json.loads(adopted.stdout)["adopted"]}
+        for topic, ids in ledgers.items():
+            assert sum(ends[one] + 1 for one in ids) == MESSAGES
+            attaching = [QUIRE, "topic", "attach", topic, *map(str, ids), "--create", "--data", str(server.data)]
+            subprocess.run(attaching, check=True, timeout=120, env=environment())
+        released = metadata_command(server, "release-hold", "--json")
+        assert released.returncode == 0, released.stderr
+        assert json.loads(released.stdout)["idsAbove"] > max(ends)
+
+        server.start()
+        for topic, messages in sent.items():
+            assert read(server, topic, len(messages)) == messages
+        for topic, messages in write(server).items():
+            assert read(server, topic, 2 * len(messages)) == sent[topic] + messages
+        server.stop()
+        assert "nothing to repair" in repair(server).stdout
+    finally:
+        server.close()
+
+
+def test_without_a_cookie_of_each_bookie_nothing_is_rebuilt(server: StandaloneProcess) -> None:
+    try:
+        server.start()
+        write(server)
+        server.kill()
+        spoil(server.data / "metadata")
+        paths = [path for path in (server.data / "metadata").glob("metadata.*") if not path.name.endswith("-shm")]
+        before = [path.read_bytes() for path in paths]
+        cookie, *_ = (server.data / "bookie-0").rglob("VERSION")
+        cookie.write_bytes(b"damaged")
+        done = repair(server)
+        assert done.returncode != 0
+        assert "VERSION cannot be read" in done.stdout and "nothing was changed" in done.stdout
+        assert [path.read_bytes() for path in paths] == before
+        assert not list((server.data / "metadata").glob("damaged-*"))
     finally:
         server.close()
 

@@ -5,6 +5,7 @@ And the other way round: without the hold and the note of the restore it is quar
 
 import asyncio
 import json
+import shutil
 import signal
 import sys
 import urllib.request
@@ -20,6 +21,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.client.ledger_writer import LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import MetadataOutdatedError
 from quire_bookie.metadata.collection_hold import release_collection_hold
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import RESTORATION
@@ -89,7 +91,9 @@ class Bookies:
     def ask(self, number: int, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         url = f"http://127.0.0.1:{self.ports[number][1]}{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, data, method="PUT" if data else "GET")) as answer:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, data, headers, method="PUT" if data else "GET")
+        with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
     async def collect(self) -> None:
@@ -231,6 +235,71 @@ async def test_a_restore_of_an_old_backup_loses_nothing_that_was_acknowledged(tm
             await write(new, 5)
             await new.close()
             await assert_all_readable(client, past.written | {new.ledger_id: 5})
+
+
+async def test_an_older_copy_of_etcd_is_accepted_under_a_review_that_loses_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(400), AsyncExitStack() as undo:
+        etcd = await undo.enter_async_context(etcd_in(tmp_path / "etcd"))
+        data, at, bookies = tmp_path / "etcd" / "data", ("--metadata", etcd.url), Bookies(tmp_path)
+        for number in range(3):
+            await bookies.start(undo, etcd.url, number)
+        written = {}
+
+        async def ledger(client: LedgerClient, count: int) -> LedgerId:
+            writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            await write(writer, count)
+            await writer.close()
+            written[writer.ledger_id] = count
+            return writer.ledger_id
+
+        async with client_of(etcd.url) as client:
+            await ledger(client, 20)
+        code, row = await metadata_command("raise-epoch", *at, "--yes")
+        assert code == 1 and "the epoch stays 0" in row["error"], "nothing is in doubt"
+        etcd.stop()
+        shutil.copytree(data, tmp_path / "older")
+        etcd.start()
+        async with client_of(etcd.url) as client:
+            orphans = {await ledger(client, 25) for _ in range(2)}
+        for number in range(3):
+            while bookies.ask(number, "/api/v1/bookie/gc/metadata")["counter"] < max(orphans):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await bookies.stop()
+        etcd.stop()
+        shutil.rmtree(data)
+        shutil.move(tmp_path / "older", data)
+        etcd.start()
+        for number in range(3):
+            await bookies.start(undo, etcd.url, number)
+        async with client_of(etcd.url) as client:
+            with pytest.raises(MetadataOutdatedError, match="quire metadata raise-epoch"):
+                await ledger(client, 1)
+            code, row = await metadata_command("raise-epoch", *at)
+            assert code == 0 and not row["raised"] and row["epoch"] == 0, row
+            for bookie in row["bookies"]:
+                assert bookie["highestLedger"] == bookie["counter"] == max(orphans) and "was at" in bookie["doubt"]
+            with pytest.raises(MetadataOutdatedError):
+                await ledger(client, 1)
+            code, row = await metadata_command("raise-epoch", *at, "--yes")
+            assert code == 0 and row["raised"] and row["newEpoch"] > 0, row
+            code, row = await metadata_command("raise-epoch", *at, "--yes")
+            assert code == 1 and "under review" in row["error"]
+            assert await ledger(client, 5) > 1 << 32, "new ledgers take ids that no bookie can hold"
+        await bookies.collect()
+        assert orphans <= bookies.held()
+        code, row = await metadata_command("orphans", "list", *at)
+        assert {each["ledger"] for each in row["differences"]} == orphans, row
+        code, row = await metadata_command("release-hold", *at)
+        assert code == 1 and "adopt it, or drop it" in row["error"]
+        code, row = await metadata_command("orphans", "adopt", "--all", *at)
+        assert code == 0, row
+        code, row = await metadata_command("release-hold", *at)
+        assert code == 0, row
+        await bookies.collect()
+        async with client_of(etcd.url) as client:
+            await ledger(client, 5)
+            assert len(written) == 5, "no id is used twice"
+            await assert_all_readable(client, written)
 
 
 async def test_without_hold_and_note_quarantine_keeps_what_is_newer_and_without_quarantine_it_is_lost(

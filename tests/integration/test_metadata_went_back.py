@@ -12,7 +12,7 @@ from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.errors import LedgerIdInUseError, MetadataOutdatedError
+from quire_bookie.errors import ForeignLedgerError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
 from quire_bookie.metadata.epoch import raise_epoch
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.opening import open_metadata_store
@@ -22,6 +22,7 @@ from quire_bookie.server.collection_doubts import InDoubtError
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
 from tests.support.roomy_disk import NEVER_FULL
+from tests.support.stock_client import without_tokens
 
 
 @asynccontextmanager
@@ -67,23 +68,32 @@ async def read(client: LedgerClient, ledger: LedgerId) -> list[str]:
     return [bytes(entry.payload).decode() for entry in entries]
 
 
-async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_an_id(tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision_came_past", [False, True])
+async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_an_id(
+    tmp_path: Path, revision_came_past: bool
+) -> None:
     etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
     async with serving(etcd, tmp_path, port) as (bookie, client), LedgerClient.connect(etcd.url) as idle:
         assert await write(idle, "early") == 1
         etcd.stop()
         shutil.copytree(tmp_path / "data", tmp_path / "older")
         etcd.start()
-        assert [await write(client, f"late {number}") for number in (2, 3, 4)] == [2, 3, 4]
+        # The number that was counted when the connection was found broken is dropped.
+        assert [await write(client, f"late {number}") for number in (3, 4, 5)] == [3, 4, 5]
         bookie.metadata_doubt._looked_s = float("-inf")
         assert await bookie.metadata_doubt.look() is None
-        await idle.read_metadata(LedgerId(4))
+        await idle.read_metadata(LedgerId(5))
         etcd.stop()
         shutil.rmtree(tmp_path / "data")
         shutil.move(tmp_path / "older", tmp_path / "data")
         etcd.start()
+        if revision_came_past:
+            other = await open_metadata_store(etcd.url)
+            for _ in range(100):
+                await other.put("/quire/something-else", b"")
+            await other.close()
         # It holds no lease, got no id after the copy was made, and asked the bookie long ago.
-        with pytest.raises(MetadataOutdatedError, match="was at 4"):
+        with pytest.raises(MetadataOutdatedError, match="was at 5"):
             await write(idle, "new")
 
 
@@ -108,10 +118,12 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
             await bookie.garbage_collection.check()
         assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
         # A client that asks nobody, as stock clients do: the bookie refuses, and keeps what it has.
-        with monkeypatch.context() as patch:
-            patch.setattr(FreshIds, "next_id", lambda self, _: LedgerIds(self._metadata).next_id())
-            with pytest.raises(LedgerIdInUseError):
-                await write(client, "new")
+        async with LedgerClient.connect(etcd.url) as stock:
+            without_tokens(stock)
+            with monkeypatch.context() as patch:
+                patch.setattr(FreshIds, "next_id", lambda self, _: LedgerIds(self._metadata).next_id())
+                with pytest.raises(LedgerIdInUseError):
+                    await write(stock, "new")
         held = [bytes(await bookie.storage.read(LedgerId(2), EntryId(entry))) for entry in range(3)]
         assert all(b"late 2" in body for body in held)
         # What an operator's restore does at its end.
@@ -121,3 +133,38 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
         assert await read(client, fresh) == ["fresh 0", "fresh 1", "fresh 2"]
         bookie.metadata_doubt._looked_s = float("-inf")
         await bookie.garbage_collection.check()
+
+
+async def test_a_reader_of_a_reused_id_gets_nothing_of_the_older_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookie knows the token from its journal after the first restart, from its index after the second."""
+    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
+    async with serving(etcd, tmp_path, port) as (_, client):
+        assert await write(client, "early") == 1
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    async with serving(etcd, tmp_path, port) as (_, client):
+        assert [await write(client, f"late {number}") for number in (2, 3)] == [2, 3]
+    shutil.rmtree(tmp_path / "data")
+    shutil.move(tmp_path / "older", tmp_path / "data")
+    monkeypatch.setattr(FreshIds, "next_id", lambda self, _: LedgerIds(self._metadata).next_id())
+    async with serving(etcd, tmp_path, port) as (bookie, client), LedgerClient.connect(etcd.url) as stock:
+        without_tokens(stock)
+        new = await stock.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        assert new.ledger_id == 2, "a stock client asks no bookie"
+        for _ in range(2):
+            for recover in (False, True):
+                with pytest.raises(QuorumError, match="holds another ledger with the id 2"):
+                    await client.open_ledger(new.ledger_id, recover=recover)
+            way = client._handle_of(new.ledger_id, new.metadata, b"", None).read_way
+            with pytest.raises(ForeignLedgerError):
+                await way.ask(bookie.bookie_id, EntryId(0))
+            await bookie.storage.flush()
+        assert await write(client, "ours") == 4, "our client skips what the bookie holds, without any mark"
+        assert await read(client, LedgerId(4)) == ["ours 0", "ours 1", "ours 2"]
+        new.abandon()
+    async with serving(etcd, tmp_path, port) as (bookie, client):
+        with pytest.raises(QuorumError, match="holds another ledger with the id 2"):
+            await client.open_ledger(LedgerId(2), recover=True)
+        assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
+        assert bookie.bookie.stats.tokens_refused > 0

@@ -17,7 +17,7 @@ from quire_bookie.errors import ConfigError, LedgerError
 from quire_bookie.limits import KIB
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import DigestType, EntryId
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings, ServerTlsSettings
+from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings, ServerTlsSettings
 from quire_bookie.tokens.settings import TokenSettings
 from tests.sim.metadata import SimMetadataStore
 from tests.support.bookie_world import BookieWorld
@@ -85,8 +85,7 @@ async def test_mutual_tls_with_a_role(tmp_path: Path) -> None:
     own = authority.issue("broker", unit="0:broker")
     settings = SecuritySettings(
         server_tls(authority.issue("bookie"), authority, client_certificates=True, required=True),
-        AuthKind.CERTIFICATE_ROLES,
-        ("broker",),
+        RoleSettings(AuthKind.CERTIFICATE_ROLES, ("broker",)),
     )
     async with secured(settings) as world:
         tls = TlsFiles(own.certificate, own.key, trust=authority.trust)
@@ -104,7 +103,8 @@ async def test_a_token_over_tls_and_nothing_secret_in_any_log(tmp_path: Path, ca
     caplog.set_level(logging.DEBUG)
     authority = Authority(tmp_path)
     settings = SecuritySettings(
-        server_tls(authority.issue("bookie"), authority), AuthKind.TOKEN, token=TokenSettings(secret_key="/keys/secret")
+        server_tls(authority.issue("bookie"), authority),
+        RoleSettings(AuthKind.TOKEN, token=TokenSettings(secret_key="/keys/secret")),
     )
     world = BookieWorld().with_settings(security=settings)
     await world.disk.make_dirs("/keys")
@@ -125,7 +125,7 @@ async def test_a_token_over_tls_and_nothing_secret_in_any_log(tmp_path: Path, ca
 
 
 async def test_a_client_without_a_token_gets_nothing(tmp_path: Path) -> None:
-    settings = SecuritySettings(auth=AuthKind.TOKEN, token=TokenSettings(tokens_path="/keys/tokens"))
+    settings = SecuritySettings(roles=RoleSettings(AuthKind.TOKEN, token=TokenSettings(tokens_path="/keys/tokens")))
     world = BookieWorld().with_settings(security=settings)
     await world.disk.make_dirs("/keys")
     await world.disk.replace_file("/keys/tokens", b"broker 0123456789abcdef\n")
@@ -150,6 +150,6 @@ async def test_a_client_without_a_token_gets_nothing(tmp_path: Path) -> None:
     ],
 )
 async def test_a_key_that_cannot_be_read_keeps_the_bookie_from_starting(token: TokenSettings, words: str) -> None:
-    world = BookieWorld().with_settings(security=SecuritySettings(auth=AuthKind.TOKEN, token=token))
+    world = BookieWorld().with_settings(security=SecuritySettings(roles=RoleSettings(AuthKind.TOKEN, token=token)))
     with pytest.raises(ConfigError, match=words):
         await world.start()

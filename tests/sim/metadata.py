@@ -67,17 +67,24 @@ class SimMetadata:
     sessions: int = 0
     expired: set[int] = field(default_factory=set)
     era: int = 0
-    """How often an older snapshot was put back."""
+    """How often an older snapshot was put back that sessions notice."""
+    breaks: int = 0
+    """How often every connection broke."""
 
     def snapshot(self) -> Snapshot:
         """Return a copy of what the store holds now."""
         return {key: node for key, node in self.nodes.items() if node.session is None}
 
-    def put_back(self, snapshot: Snapshot) -> None:
-        """Replace everything by an earlier `snapshot`: nodes, versions and counters go back, and no lease is left.
+    def put_back(self, snapshot: Snapshot, *, noticed: bool = True) -> None:
+        """Replace everything by an earlier `snapshot`: nodes, versions and counters go back. Connections broke.
 
-        Watches get a RESYNC. A session notices with the next answer that it gets.
+        No lease is left, watches get a RESYNC, and a session notices with the next answer that it gets. Not `noticed`:
+        the snapshot has the leases as well, and the revision has come past the one that sessions saw last.
         """
+        self.breaks += 1
+        if not noticed:
+            self.nodes = snapshot | {key: node for key, node in self.nodes.items() if node.session is not None}
+            return
         self.nodes = dict(snapshot)
         self.expired.update(range(1, self.sessions + 1))
         self.era += 1
@@ -360,6 +367,11 @@ class SimMetadataStore:
         watch = SimWatch(self._server, prefix)
         self._watches.append(watch)
         return watch
+
+    @property
+    def connection_breaks(self) -> int:
+        """Of all connections: no scenario needs more."""
+        return self._server.breaks
 
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
         """Changes of the lease; the returned function ends it, and does nothing when called again."""

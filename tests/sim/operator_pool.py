@@ -7,7 +7,7 @@ answered from the same metadata and the same running bookies, by the rules of th
 import asyncio
 import functools
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,9 +72,9 @@ class SimHttp:
         except QuireError as error:
             raise UnreachableError(f"{host}: {error}") from error
 
-    def judge(self, pool: str, hosts: Iterable[str], judges: Mapping[str, Judge]) -> None:
-        """Nothing is served over TLS here."""
-        assert not judges, f"{pool}: {hosts}"
+    def judge(self, pool: str, hosts: Collection[str], judges: Mapping[str, Judge], token: str | None = None) -> None:
+        """Nothing is served over TLS here, and no token is asked for."""
+        assert not judges and token is None, f"{pool}: {hosts}"
 
     async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Said:
         raise UnreachableError(f"{method} {path} is not simulated")

@@ -6,6 +6,7 @@ Plain sockets that never block: a peer that its server does not read, or has clo
 import select
 import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -22,13 +23,14 @@ SEND_BUFFER_BYTES = 64 * 1024
 QUIET_S = 1.0
 """A server that took nothing from any peer for so long takes no more of it."""
 ANSWER_S = 60.0
+_BLOCKS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _V2_ADD_HEADER = 0x02010000
 
 
 class Peers:
     """Sockets to one port. Each sends what it is given as far as the server takes it, and reads only when asked."""
 
-    def __init__(self, port: int, count: int) -> None:
+    def __init__(self, port: int, count: int, tls: ssl.SSLContext | None = None) -> None:
         self._left: dict[socket.socket, memoryview] = {}
         self.sockets: list[socket.socket] = []
         for _ in range(count):
@@ -36,6 +38,8 @@ class Peers:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SEND_BUFFER_BYTES)
             peer.connect(("127.0.0.1", port))
+            if tls is not None:
+                peer = tls.wrap_socket(peer, server_hostname="localhost")
             peer.setblocking(False)
             self.sockets.append(peer)
 
@@ -58,7 +62,7 @@ class Peers:
         rest = self._left[peer]
         try:
             sent = peer.send(rest[: 256 * 1024])
-        except BlockingIOError:
+        except _BLOCKS:
             return 0
         except OSError:  # the server closed it
             sent, rest = 0, rest[:0]
@@ -95,7 +99,7 @@ def _is_closed(peer: socket.socket) -> bool:
     try:
         while peer.recv(MIB):
             pass
-    except BlockingIOError:
+    except _BLOCKS:
         return False
     except OSError:
         return True

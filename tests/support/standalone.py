@@ -21,27 +21,38 @@ class StandaloneProcess:
     """One data folder and its ports; at most one process at a time."""
 
     def __init__(
-        self, folder: Path, *, bookies: int = 1, settings: tuple[str, ...] = (), metadata: str | None = None
+        self,
+        folder: Path,
+        *,
+        bookies: int = 1,
+        settings: tuple[str, ...] = (),
+        metadata: str | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
+        """`host`: the address that it listens on and that the tests ask."""
         self.data = folder / "data"
         self.log = folder / "standalone.log"
         broker, http = free_ports(2)
-        self.url = f"pulsar://127.0.0.1:{broker}"
-        self.http = f"http://127.0.0.1:{http}"
+        self.url = f"pulsar://{host}:{broker}"
+        self.http = f"http://{host}:{http}"
         self._command = [QUIRE, "standalone", "--data", str(self.data), "--bookies", str(bookies)]
         self._command += ["--broker-port", str(broker), "--http-port", str(http)]
         # Fixed ports, as a user has: a bookie that comes back under its old address takes its registration over.
         self._command += ["--bookie-port", str(free_port_range(bookies))]
-        self._command += ["--advertise", "127.0.0.1", "--set", "bindAddress=127.0.0.1", "--set", "diskUsageThreshold=1"]
+        self._command += ["--advertise", host, "--set", f"bindAddress={host}", "--set", "diskUsageThreshold=1"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._command += ["--metadata", metadata] if metadata else []
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start and wait until it is healthy."""
+        self.wait_until_healthy(self.launch())
+
+    def launch(self) -> "subprocess.Popen[bytes]":
+        """Start, and wait for nothing."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.wait_until_healthy(self._process)
+        return self._process
 
     def wait_until_healthy(self, process: "subprocess.Popen[bytes]") -> None:
         """Until /healthz answers; an error when the process ends instead."""

@@ -13,10 +13,11 @@ from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.connections import ConnectionMemoryConfig
-from quire_bookie.config.http_server import HttpServerConfig
+from quire_bookie.config.http_server import HttpAccessConfig, HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
+from quire_bookie.config.roles import RolesConfig
 from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
 from quire_broker.config_security import BrokerSecurityConfig
 
@@ -32,7 +33,9 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Auto-recovery process": AutoRecoveryProcessConfig,
     "Ledger client": LedgerClientConfig,
     "Metadata access": MetadataAccessConfig,
+    "HTTP access": HttpAccessConfig,
     "HTTP over TLS": HttpServerConfig,
+    "Roles of clients": RolesConfig,
     "Bookie security": BookieSecurityConfig,
     "Secured bookies": ClientSecurityConfig,
     "Broker security": BrokerSecurityConfig,
@@ -63,9 +66,12 @@ def expected_rows(section: str) -> list[str]:
     )
     shared = {name for model in shared_models for name in model.model_fields}
     model = SECTIONS[section]
-    if model is ConnectionMemoryConfig:
+    parts = (ConnectionMemoryConfig, HttpAccessConfig, RolesConfig)
+    """In models that share more: each has a section of its own."""
+    if model in parts:
         return rows_of(model, set())
-    return rows_of(model, set(ConnectionMemoryConfig.model_fields) if model in shared_models else shared)
+    in_parts = {name for part in parts if issubclass(model, part) for name in part.model_fields}
+    return rows_of(model, in_parts if model in shared_models else shared)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

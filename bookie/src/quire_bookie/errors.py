@@ -112,7 +112,7 @@ class MetadataFormatError(MetadataError):
 
 class MetadataOutdatedError(MetadataError):
     """The metadata went back in time: bookies saw a later state. Nothing is deleted and no ledger id is given out
-    until an operator restores a backup or repairs the metadata, which raises the epoch."""
+    until an operator restores a backup, repairs the metadata or accepts them, which raises the epoch."""
 
 
 class LedgerError(QuireError):
@@ -141,6 +141,10 @@ class LedgerExistsError(LedgerError):
 
 class LedgerIdInUseError(LedgerError):
     """A bookie holds, or deleted, another ledger under the id of this new one. Create another ledger."""
+
+
+class ForeignLedgerError(LedgerError):
+    """The bookie holds another ledger under that id, so nothing that it says is used. Says nothing about the ledger."""
 
 
 class UnauthorizedError(LedgerError):

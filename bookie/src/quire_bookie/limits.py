@@ -74,6 +74,7 @@ DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
 METADATA_LOOK_INTERVAL_S = 30.0  # a bookie reads the epoch and the counters of ledger ids
+LEDGER_TOKEN_WAIT_S = 0.5  # the creation of a ledger waits so long for its bookies to take its token
 ID_INQUIRY_TIMEOUT_S = 2.0  # a client asks bookies for the ledger ids that they know
 ID_INQUIRY_AGAIN_S = 30.0  # and those again that did not answer
 LEDGER_IDS_SKIPPED_MAX = 10_000  # ids in a row that bookies know

@@ -20,6 +20,10 @@ NO_ENTRY = EntryId(-1)
 """LAC and last entry of a ledger in which nothing is confirmed; as a read id, *the last entry held*."""
 
 MASTER_KEY_BYTES = 20
+LEDGER_TOKEN = "quire/token"
+"""Key of the custom metadata under which the creator of a ledger names it, beside its id. Stock clients keep it."""
+LEDGER_TOKEN_BYTES_MAX = 64
+"""Ours have 16: the state of a ledger at a bookie keeps one."""
 ENTRY_HEADER_BYTES = 32
 """ledger id, entry id, LAC, accumulated length: 8 bytes each, before the digest."""
 
@@ -73,11 +77,19 @@ class LedgerMetadata:
     has_password: bool = True
     """False: the stored form names neither digest type nor password; both are the opener's to know."""
 
+    @property
+    def token(self) -> bytes:
+        """Which of the ledgers that ever had this id it is, as its creator named it; empty: its creator named none."""
+        token = self.custom.get(LEDGER_TOKEN, b"")
+        return token if len(token) <= LEDGER_TOKEN_BYTES_MAX else b""
+
     def is_another_than(self, other: "LedgerMetadata") -> bool:
         """Whether the tokens of their creators say that an id was given to two ledgers.
 
-        No token says nothing: BookKeeper's own client drops it with each update.
+        No `c_token` says nothing: BookKeeper's own client drops it with each update. It keeps custom metadata.
         """
+        if self.token != other.token:
+            return True
         return bool(self.c_token and other.c_token) and self.c_token != other.c_token
 
     def ensemble_of(self, entry: EntryId) -> tuple[BookieId, ...]:

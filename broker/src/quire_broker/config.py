@@ -19,6 +19,8 @@ from quire_broker.limits import (
     CONNECTION_PUBLISH_BYTES_MAX,
     FRAME_PADDING_BYTES,
     PUBLISH_BYTES_MAX,
+    SCHEMA_BYTES_MAX,
+    SCHEMA_CHECK_STEPS_MAX,
     STANDALONE_DISK_USAGE_THRESHOLD,
     STANDALONE_GC_QUARANTINE_S,
 )
@@ -175,6 +177,15 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     )
     max_unacked_per_subscription: Count = Field(
         200_000, alias="maxUnackedMessagesPerSubscription", description="delivery pauses above it; 0: no limit"
+    )
+    schema_bytes_max: int = Field(
+        SCHEMA_BYTES_MAX, alias="schemaMaxBytes", ge=1024, description="largest schema with its properties, in bytes"
+    )
+    schema_check_steps_max: int = Field(
+        SCHEMA_CHECK_STEPS_MAX,
+        alias="schemaCheckMaxSteps",
+        ge=1000,
+        description="cost of one schema check; a step is one comparison of two types, or 50 bytes of schema",
     )
     max_pending_publishes_per_connection: int = Field(
         1000, alias="maxPendingPublishRequestsPerConnection", ge=1, description="reading pauses above it"

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from quire_bookie import limits as bookie_limits
-from quire_bookie.config.bookie_security import TextList
-from quire_bookie.config.sources import SECRET, ProcessConfig
+from quire_bookie.config.http_server import HttpAccessConfig
+from quire_bookie.config.roles import TextList
+from quire_bookie.config.sources import SECRET
 from quire_broker.limits import CREDENTIALS_CHECK_S, PERMISSIONS_CHECK_S
 
 TOKEN_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderToken", "token")
@@ -22,7 +23,7 @@ def _none_of_empty(value: Any) -> Any:
 OptionalPort = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeValidator(_none_of_empty)]
 
 
-class BrokerSecurityConfig(ProcessConfig):
+class BrokerSecurityConfig(HttpAccessConfig):
     """Who may use a broker, for what, and over what."""
 
     broker_port_tls: OptionalPort = Field(

@@ -31,6 +31,11 @@ BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would take every permit of a 
 RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a late SEND is ignored
 TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 
+# Schemas
+SCHEMA_BYTES_MAX = 1 * MIB  # schemaMaxBytes; of one schema with its properties
+SCHEMA_CHECK_STEPS_MAX = 500_000  # schemaCheckMaxSteps; about a second of one core
+SCHEMA_CHECKS_WAITING_MAX = 100  # long checks at one time; above it TooManyRequests
+
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
 PARTITIONS_MAX = 10_000

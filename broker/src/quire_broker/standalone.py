@@ -20,6 +20,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError, StorageError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
@@ -75,7 +76,8 @@ class RunningStandalone:
         self.client: LedgerClient | None = None
         self.restarts = 0
         self.memory = ConnectionMemory(settings.broker.memory)
-        """Of the connections of all parts together."""
+        """Of the connections of all parts together, but for those between them."""
+        self._own_links = OwnLinks()
         self.recovery: RunningAutoRecovery | None = None
         self._broker: RunningBroker | None = None
         self._disk, self._clock, self._chance = disk, clock, chance
@@ -98,7 +100,10 @@ class RunningStandalone:
             self.bookies.append(await self._start_bookie(index))
             self._background.start(self._keep(index), f"bookie {index}")
         self.client = await LedgerClient.open(
-            self.metadata, self.settings.client, clock=self._clock, chance=self._chance
+            *(self.metadata, self.settings.client),
+            clock=self._clock,
+            chance=self._chance,
+            own_links=self._own_links,
         )
         if self.settings.recovery is not None:
             self._background.start(self._recover(self.settings.recovery), "auto-recovery")
@@ -126,6 +131,7 @@ class RunningStandalone:
                     *(self.metadata, self.settings.recovery or RecoverySettings(), self.settings.client),
                     clock=self._clock,
                     chance=self._chance,
+                    own_links=self._own_links,
                 )
             return self._access
 
@@ -142,6 +148,7 @@ class RunningStandalone:
                     client_settings=self.settings.client,
                     end_limbo=self._end_limbo,
                     set_read_only=self._set_read_only,
+                    own_links=self._own_links,
                 )
             except QuireError as failure:
                 log.error("auto-recovery cannot be started: %s", failure)
@@ -203,6 +210,7 @@ class RunningStandalone:
             clock=self._clock,
             chance=self._chance,
             memory=self.memory,
+            own_links=self._own_links,
         )
 
     async def _keep(self, index: int) -> None:

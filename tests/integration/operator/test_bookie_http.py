@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
+import jwt
 import pytest
 
 from quire_operator.api.bookie import Bookie
@@ -77,3 +78,57 @@ async def test_who_does_not_answer_is_unreachable_and_never_empty() -> None:
         for asking in (silent.addresses(HOST), silent.bookie(HOST, "b-1"), silent.cluster(HOST, frozenset())):
             with pytest.raises(UnreachableError):
                 await asking
+
+
+def tokens_in(folder: Path) -> dict[str, Path]:
+    """The files of a pool's Secret, as they are mounted."""
+    key = b"k" * 32
+    roles = {"operator.token": "quire-operator", "bookie.token": "quire-bookie", "broker.token": "quire-broker"}
+    found = {"token.key": folder / "token.key"}
+    found["token.key"].write_bytes(key)
+    for name, role in roles.items():
+        found[name] = folder / name
+        found[name].write_text(jwt.encode({"sub": role}, key, "HS256"))
+    return found
+
+
+async def test_pods_of_a_pool_with_authentication_answer_the_operators_token_alone(
+    etcd_server: EtcdServer, tmp_path: Path
+) -> None:
+    manifest = bookie(metadata={"endpoints": [etcd_server.endpoint]}, authentication={"tokenKeySecret": "tokens"})
+    resource = Bookie.model_validate(manifest)
+    files = tokens_in(tmp_path)
+    key, own = f"tokenSecretKey=file://{files['token.key']}", f"file://{files['bookie.token']}"
+    http_port, recovery_port = free_port(), free_port()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        start = start_of_a_bookie(resource, tmp_path, http_port)
+        await stack.enter_async_context(quire([*start, "--set", key, "--set", f"clientAuthParameters={own}"]))
+        await until_well(session, http_port)
+        start = start_of_auto_recovery(resource, tmp_path, recovery_port)
+        start += ["--set", key, "--set", f"bookkeeperClientAuthenticationParameters={own}"]
+        await stack.enter_async_context(quire(start))
+        await until_well(session, recovery_port)
+        of_bookie, of_recovery = BookieHttp(session, http_port), BookieHttp(session, recovery_port)
+        for token in (None, "no.good.token"):
+            for http in (of_bookie, of_recovery):
+                http.judge("ns/pool", [HOST], {}, token)
+                with pytest.raises(UnreachableError, match="refuses the operator"):
+                    await http.addresses(HOST)
+        for http in (of_bookie, of_recovery):
+            http.judge("ns/pool", [HOST], {}, files["broker.token"].read_text())
+        (bookie_id,) = await of_bookie.addresses(HOST)
+        for http in (of_bookie, of_recovery):
+            with pytest.raises(UnreachableError, match="may not change anything"):
+                await http.set_lost_bookie_delay(HOST, 45)
+            http.judge("ns/pool", [HOST], {}, files["operator.token"].read_text())
+            await http.set_lost_bookie_delay(HOST, 45)
+        assert (await of_bookie.bookie(HOST, bookie_id)).writable
+        assert (await with_an_auditor(of_recovery)).known == {bookie_id}
+        # Auto-recovery sets the bookie read-only over HTTP, with the token of the role quire-bookie.
+        await of_recovery.decommission(HOST, bookie_id)
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            while True:
+                if not (await of_bookie.bookie(HOST, bookie_id)).writable:
+                    break
+                await asyncio.sleep(0.05)

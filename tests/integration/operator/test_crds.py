@@ -53,6 +53,19 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ),
     ("Bookie", {"spec.update.maxUnavailable": 2}, "maxUnavailable must be 1"),
     ("Bookie", {"spec.tls": {"secretName": "s", "authorizedRoles": ["broker"]}}, "set clientAuthentication"),
+    (
+        "Bookie",
+        {"spec.tls": {"secretName": "s", "mode": "Offered"}, "spec.authentication": {"tokenKeySecret": "t"}},
+        "set tls.mode to Required",
+    ),
+    (
+        "Bookie",
+        {
+            "spec.tls": {"secretName": "s", "clientAuthentication": True, "authorizedRoles": ["broker"]},
+            "spec.authentication": {"tokenKeySecret": "t"},
+        },
+        "use authentication.roles",
+    ),
     ("ManagedLedger", {"metadata.name": "b" * 41}, "longer than 40 characters"),
     ("ManagedLedger", {"metadata.name": "a.b"}, "must begin with a letter"),
     ("ManagedLedger", {"spec.namespace": "orders"}, "spec.namespace"),
@@ -108,6 +121,10 @@ TAKEN: list[tuple[str, Changes]] = [
     (
         "Bookie",
         {"spec.tls": {"secretName": "s", "clientAuthentication": True, "authorizedRoles": ["broker"]}},
+    ),
+    (
+        "Bookie",
+        {"spec.authentication": {"tokenKeySecret": "t", "adminRoles": ["a"]}, "spec.tls": {"secretName": "s"}},
     ),
     ("ManagedLedger", {}),
     ("ManagedLedger", {"spec.topics": LARGE_TOPICS}),

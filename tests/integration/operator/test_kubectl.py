@@ -47,6 +47,10 @@ class FakeProcess(ThreadingHTTPServer):
         super().__init__((address, 0), _Handler)
         self.drains: dict[str, dict[str, Any]] = {}
         self.looks = 0
+        self.own_host_only = False
+        """As a process without tokens, which is asked by no name that it does not know."""
+        self.token = ""
+        """Of a role that may ask; empty: every client may."""
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         """Status and JSON."""
@@ -82,7 +86,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        status, answer = self.server.answer(self.command, self.path, body)
+        own = f"{self.server.server_address[0]!s}:{self.server.server_port}"
+        wanted = f"Bearer {self.server.token}" if self.server.token else None
+        if wanted is not None and self.headers.get("Quire-Authorization") != wanted:
+            status, answer = 401, {"reason": "show a token"}
+        elif self.server.own_host_only and self.headers.get("Host") != own:
+            status, answer = 403, {"reason": "this port is not asked by that name: see httpServerAllowedHosts"}
+        else:
+            status, answer = self.server.answer(self.command, self.path, body)
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -291,3 +302,31 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path, capsys: py
     assert main(["status", "--kubeconfig", str(tmp_path / "missing")]) == 1
     err = capsys.readouterr().err
     assert err.startswith("kubectl quire: no access to a cluster") and err.count("\n") == 1
+
+
+def test_the_token_of_the_environment_reaches_the_pods_through_the_api_server(
+    pool: FakeProcess, command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pool.token = "of-a-role"
+    code, _, error = command("explain", "7")
+    assert code == 1 and "401" in error
+    (tmp_path / "token").write_text("of-a-role\n")
+    for given in ("of-a-role", f"file://{tmp_path}/token"):
+        monkeypatch.setenv("QUIRE_TOKEN", given)
+        code, shown, error = command("explain", "7")
+        assert code == 0, error
+        assert "ledger 7" in shown
+    monkeypatch.setenv("QUIRE_TOKEN", f"file://{tmp_path}/none")
+    code, _, error = command("explain", "7")
+    assert code == 1 and "cannot be read" in error
+
+
+def test_a_pod_that_does_not_know_the_name_of_the_api_server_is_asked_by_its_address(
+    pool: FakeProcess, command: Any
+) -> None:
+    pool.own_host_only = True
+    code, shown, error = command("explain", "7")
+    assert code == 0, error
+    assert "ledger 7" in shown
+    assert command("drain", "pool-bookie-0", "--no-wait")[0] == 0
+    assert pool.drains["a"]["wish"] == "drain"

@@ -2,23 +2,23 @@
 
     probes                        everybody
     /metrics                      everybody, unless authenticateMetricsEndpoint asks for a role
-    reads (GET)                   a role that may connect to the bookie's port
-    everything that changes       a role of httpServerAdminRoles; while that is empty, as reads
+    reads (GET)                   a role that may connect (authorizedRoles)
+    everything that changes       a role of httpServerAdminRoles, else of authorizedRoles; both empty: no role
     no role can be proved         only from this machine, unless httpServerAdminRemote opens the port
 
-A role comes from a token (`Authorization: Bearer`) where the bookie's port takes tokens, or from a client certificate.
+A role comes from a token (`Authorization: Bearer`) where the process takes tokens, else from a client certificate.
 Never logs a token.
 """
 
-import ipaddress
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quire_bookie.admin.answers import Handler, failure
+from quire_bookie.admin.origin import AllowedHosts, authorization_of, refusal_of_origin
 from quire_bookie.client.security import TOKEN_PLUGIN
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, subject_of
 
@@ -26,6 +26,10 @@ _log = logging.getLogger("quire.admin")
 PROBES = frozenset({"/healthz", "/heartbeat", "/readyz", "/api/v1/bookie/is_ready"})
 METRICS = "/metrics"
 READS = frozenset({"GET", "HEAD"})
+NO_ADMINS = (
+    "httpServerAdminRoles and authorizedRoles are empty, so that no role may change anything over HTTP; "
+    "set httpServerAdminRoles to the roles of operators and of auto-recovery"
+)
 CHANGING_READS = frozenset({"/api/v1/bookie/sanity"})
 """Paths that write although they are asked by GET: BookKeeper's names."""
 
@@ -36,15 +40,17 @@ class NotProvedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
-    """The rules of one port. `provider`: of the bookie's own port; None: no role can be proved.
+    """The rules of one port. `provider`: how a client proves its role; None: no role can be proved.
 
-    `admins`: the roles that may change something; empty: all. `remote`: other machines need no role.
+    `admins`: the roles that may change something; empty: none may. `remote`: without a provider, other machines may.
     """
 
     provider: AuthProvider | None = None
     admins: Sequence[str] = ()
     remote: bool = False
     metrics_need_role: bool = False
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)
+    """Of no account where tokens prove roles."""
 
     def middleware(self) -> Middleware:
         """To be put behind the one that turns errors into answers."""
@@ -64,6 +70,10 @@ class AdminAccess:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if self.is_open(request.path):
             return None
+        if self.provider is None or self.provider.plugin != TOKEN_PLUGIN:  # a certificate is shown for any page
+            reason = self.hosts.refusal(request)
+            if reason is not None:
+                return failure(403, reason)
         try:
             role = self._role(request)
         except NotProvedError as error:
@@ -71,15 +81,11 @@ class AdminAccess:
             refused.headers["WWW-Authenticate"] = "Bearer"
             return refused
         if role is None:
-            if self.remote or is_local(request):
-                return None
-            return failure(
-                403,
-                "this port answers other machines only to probes and /metrics, because it asks for no authentication: "
-                "ask from the machine itself, turn token authentication on, or set httpServerAdminRemote=true",
-            )
-        if self.admins and role not in self.admins and needs_admin(request.method, request.path):
-            return failure(403, f"role {role!r} may not change anything here: it is not among httpServerAdminRoles")
+            reason = refusal_of_origin(request, remote=self.remote, open_paths="probes and /metrics")
+            return None if reason is None else failure(403, reason)
+        if role not in self.admins and needs_admin(request.method, request.path):
+            reason = "it is not among httpServerAdminRoles" if self.admins else NO_ADMINS
+            return failure(403, f"role {role!r} may not change anything here: {reason}")
         return None
 
     def is_open(self, path: str) -> bool:
@@ -92,7 +98,7 @@ class AdminAccess:
             return None
         address = request.remote or ""
         if self.provider.plugin == TOKEN_PLUGIN:
-            kind, _, token = request.headers.get("Authorization", "").partition(" ")
+            kind, _, token = authorization_of(request).partition(" ")
             if kind.lower() != "bearer" or not token.strip():
                 raise NotProvedError("show a token: Authorization: Bearer <token> (of our commands: QUIRE_TOKEN)")
             step = self.provider.begin(Peer(address)).process(token.strip().encode())
@@ -109,17 +115,3 @@ class AdminAccess:
 def needs_admin(method: str, path: str) -> bool:
     """Whether a request changes something, so that it needs more than a role that may read."""
     return method not in READS or path in CHANGING_READS
-
-
-def is_local(request: web.Request) -> bool:
-    """Whether the client is on this machine, by the address of its connection; headers of proxies do not count."""
-    transport = request.transport
-    peer = None if transport is None else transport.get_extra_info("peername")
-    if not peer:
-        return False
-    try:
-        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

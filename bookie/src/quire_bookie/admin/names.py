@@ -10,6 +10,7 @@ SERVER: Names = {
     "add_bytes": ("bookie_WRITE_BYTES", "counter", "bytes of entries that were taken"),
     "adds_failed": ("quire_bookie_adds_failed", "counter", "adds answered with an error"),
     "adds_foreign": ("quire_bookie_adds_foreign", "counter", "adds of a ledger whose id another ledger has here"),
+    "tokens_refused": ("quire_bookie_tokens_refused", "counter", "clients whose ledger is another one here"),
     "adds_rejected": ("bookkeeper_server_ADD_ENTRY_REJECTED", "counter", "adds answered with ETOOMANYREQUESTS"),
     "adds_paused": ("bookkeeper_server_ADD_ENTRY_BLOCKED", "counter", "times that a socket was paused"),
     "adds_in_flight_bytes": ("quire_bookie_adds_in_flight_bytes", "gauge", "bytes of adds not yet answered"),

@@ -10,6 +10,7 @@ from quire_bookie.admin.answers import errors, failure
 from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_care import LedgerCare
+from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.recovery_api import RecoveryApi
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.env.clock import WallClock
@@ -30,7 +31,8 @@ class RecoveryWeb:
     ) -> None:
         """`access`: who may do what; the default answers this machine alone."""
         self._running = running
-        app = self.app = web.Application(middlewares=[errors, (access or AdminAccess()).middleware()])
+        checked = (access or AdminAccess()).middleware()
+        app = self.app = web.Application(middlewares=[errors, from_no_other_site, checked])
         app.add_routes(
             [
                 web.get("/healthz", self._health),
@@ -67,6 +69,7 @@ class RecoveryWeb:
             "auditor": int(auditor is not None and auditor.leads),
             "ledgers_in_progress": len(self._running.workers.busy),
             "speculative_reads": self._running.access.pool.health.speculative_reads,
+            "foreign_ledger_answers": self._running.access.pool.health.foreign_answers,
         }
         text = "".join(f"{_PREFIX}{name} {value}\n" for name, value in values.items())
         return web.Response(text=text, content_type="text/plain")

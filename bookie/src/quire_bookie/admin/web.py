@@ -17,6 +17,7 @@ from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.holdings_api import HoldingsApi
 from quire_bookie.admin.ledger_api import LedgerApi
 from quire_bookie.admin.ledger_care import LedgerCare
+from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.probes import Probes
 from quire_bookie.admin.quarantine_api import QuarantineApi
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
@@ -60,7 +61,9 @@ class BookieWeb:
         self._access: ClusterAccess | None = None
         self._client_lock = asyncio.Lock()
         checked = (access or AdminAccess()).middleware()
-        app = self.app = web.Application(middlewares=[errors, checked], client_max_size=_BODY_BYTES_MAX)
+        app = self.app = web.Application(
+            middlewares=[errors, from_no_other_site, checked], client_max_size=_BODY_BYTES_MAX
+        )
         app.add_routes(Probes(lambda: self._bookie).routes())
         app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
         app.add_routes(CollectionApi(self._serving).routes())

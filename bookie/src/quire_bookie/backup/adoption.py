@@ -19,7 +19,17 @@ from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, UnauthorizedError
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.model import (
+    LEDGER_TOKEN,
+    NO_ENTRY,
+    BookieId,
+    DigestType,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+)
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
 
@@ -29,11 +39,15 @@ _TRIED = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is certain about a ledger: who holds which entries, and which ids below the last nobody holds."""
+    """What is certain about a ledger: who holds which entries, and which ids below the last nobody holds.
+
+    `token`: which of the ledgers that ever had this id it is; empty: no bookie knows.
+    """
 
     held: dict[BookieId, list[EntryRange]]
     last: EntryId
     absent: list[EntryRange]
+    token: bytes = b""
 
 
 async def gather_evidence(
@@ -48,11 +62,14 @@ async def gather_evidence(
     That none has any is fine for one that the metadata calls open, or empty.
     """
     held: dict[BookieId, list[EntryRange]] = {}
+    tokens: dict[bytes, BookieId] = {}
     for bookie in sorted(known):
         if bookie in without:
             continue
         try:
             ranges = await questions.ranges(bookie, ledger)
+            if ranges and (token := await questions.token(bookie, ledger)):
+                tokens[token] = bookie
         except LedgerError as error:
             raise BackupError(
                 f"bookie {bookie} may hold entries of ledger {ledger} and did not answer ({error}); start it, or give "
@@ -60,13 +77,18 @@ async def gather_evidence(
             ) from error
         if ranges:
             held[bookie] = ranges
+    if len(tokens) > 1:
+        raise BackupError(
+            f"bookies hold entries of {len(tokens)} ledgers with the id {ledger} ({', '.join(tokens.values())} each of "
+            "another one); give --without for each bookie whose entries are not to be adopted"
+        )
     if not held and await _may_be_empty(access, ledger):
         return Evidence({}, NO_ENTRY, [])  # closed as empty; its topic's later ledgers may be waiting for that
     if not held:
         raise BackupError(f"no bookie holds an entry of ledger {ledger}: there is nothing to adopt; drop it")
     joined = join_ranges(held.values())
     last = joined[-1][1]
-    return Evidence(held, last, missing(EntryId(0), last, joined))
+    return Evidence(held, last, missing(EntryId(0), last, joined), next(iter(tokens), b""))
 
 
 async def _may_be_empty(access: ClusterAccess, ledger: LedgerId) -> bool:
@@ -106,11 +128,13 @@ async def adopt(
             _rebuilt(tuple(sorted(evidence.held))),
             digest_type=digest,
             password=password,
-            custom={ADOPTED: backup.encode()},
+            custom={ADOPTED: backup.encode(), **_token(evidence)},
         )
         stored = await access.nodes.create(ledger, wanted)
         created = True
     else:
+        if evidence.token and stored.value.token != evidence.token:
+            raise BackupError(f"the metadata of ledger {ledger} name another ledger than the one that bookies hold")
         stored = await _refresh(access, ledger, stored, evidence, backup)
     try:
         return (await recover_ledger(access.handle(ledger, stored.value), stored)).value
@@ -123,6 +147,10 @@ async def adopt(
 
 def _rebuilt(bookies: tuple[BookieId, ...]) -> LedgerMetadata:
     return LedgerMetadata(len(bookies), len(bookies), 1, (Segment(EntryId(0), bookies),))
+
+
+def _token(evidence: Evidence) -> dict[str, bytes]:
+    return {LEDGER_TOKEN: evidence.token} if evidence.token else {}
 
 
 async def _refresh(
@@ -165,6 +193,7 @@ async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Eviden
                 last_entry=evidence.last,
                 digest_type=digest,
                 password=password,
+                custom=_token(evidence),
             )
             reader = LedgerReader(access.handle(ledger, closed), closed, evidence.last, 0)
             try:

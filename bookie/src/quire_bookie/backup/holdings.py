@@ -133,6 +133,10 @@ class BookieQuestions:
                 raise LedgerError(f"ledger {ledger} at bookie {bookie}: more than {RANGES_MAX} runs of entries")
         return join_ranges([found])
 
+    async def token(self, bookie: BookieId, ledger: LedgerId) -> bytes:
+        """The token of a ledger there; empty: it has none. LedgerError."""
+        return await self._access.token_of(ledger, bookie)
+
     async def _ledgers(self, bookie: BookieId) -> dict[LedgerId, Held]:
         found: dict[LedgerId, Held] = {}
         after: int | None = -1

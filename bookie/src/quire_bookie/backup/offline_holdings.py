@@ -1,4 +1,5 @@
 """Which ledgers the stopped bookies of a standalone hold, or remember to have deleted: by their indexes and journals.
+And who these bookies are, by the cookies in their folders.
 
 Only reads. A folder that cannot be read is reported, never taken for one that holds nothing.
 """
@@ -6,10 +7,12 @@ Only reads. A folder that cannot be read is reported, never taken for one that h
 from dataclasses import dataclass, field
 
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import QuireError
+from quire_bookie.errors import QuireError, StartupError
 from quire_bookie.journal.inspect import inspect_journal
+from quire_bookie.metadata.cookies import Cookie
 from quire_bookie.model import LedgerId
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.storage_folders import StorageFolders, inspect
 from quire_bookie.storage.index_rocksdb import RocksIndexStore
 from quire_bookie.storage.inspect import inspect_ledgers
 
@@ -42,6 +45,24 @@ async def look_at_bookies(disk: Disk, bookies: dict[str, BookieSettings]) -> Off
             except (QuireError, OSError) as error:
                 found.unread.append(f"the journal of {name} cannot be read: {error}")
     return found
+
+
+async def cookies_of(disk: Disk, bookies: dict[str, BookieSettings]) -> dict[str, Cookie]:
+    """The cookie of each bookie, by its name. StartupError: one lacks a cookie, or it cannot be read.
+
+    The folder that knows most folders counts, as at a bookie's start.
+    """
+    cookies: dict[str, Cookie] = {}
+    for name, settings in sorted(bookies.items()):
+        folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
+        try:
+            found = [folder.cookie for folder in await inspect(disk, folders) if folder.cookie is not None]
+        except OSError as error:
+            raise StartupError(f"the folders of {name} cannot be read: {error}") from error
+        if not found:
+            raise StartupError(f"{name} has no cookie (current/VERSION) in {', '.join(folders.places())}")
+        cookies[name] = max(found, key=lambda cookie: len(cookie.journal_dirs) + len(cookie.ledger_dirs))
+    return cookies
 
 
 async def _index(settings: BookieSettings, name: str, found: OfflineHoldings) -> None:

@@ -3,16 +3,21 @@
 The counter of ledger ids ends above every id that a bookie holds or remembers. Where commits are lost, or the end is
 not proved and bookies hold newer ledgers than the metadata names, the store comes back under the review that follows a
 restore: nothing is deleted, no broker starts, and `quire metadata orphans` settles each ledger.
+
+Where neither copy proves its nodes, a new store begins with what the bookies prove: cluster id and cookies.
+Every ledger is then one that the metadata does not name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quire_bookie.backup.counters import COUNTER_MARGIN, high_of, high_path, highest_high
+from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.offline_holdings import OfflineHoldings
 from quire_bookie.backup.restore import HIGH_MARGIN
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH
+from quire_bookie.metadata.cookies import Cookie, encode_cookie
 from quire_bookie.metadata.epoch import EPOCH_NONE, EPOCH_PATH, decode_epoch, encode_epoch, next_epoch
 from quire_bookie.metadata.local.change_format import Value
 from quire_bookie.metadata.local.repair import RepairPlan
@@ -46,6 +51,23 @@ def complete(plan: RepairPlan, held: OfflineHoldings, *, name: str, now_ms: int)
     if review:
         _put_under_review(nodes, name=name, now_ms=now_ms, high=high, short_ids=counter)
     return Completed(unnamed, was, counter, review)
+
+
+def begin_anew(plan: RepairPlan, cookies: Mapping[str, Cookie]) -> None:
+    """Give a plan that proves nothing the nodes that the bookies prove: cluster id and cookies. Changes the plan.
+
+    BackupError: the bookies, by name, do not belong to one cluster.
+    """
+    clusters = {cookie.instance_id for cookie in cookies.values()}
+    if len(clusters) != 1 or None in clusters:
+        said = ", ".join(f"{name}: {cookie.instance_id}" for name, cookie in sorted(cookies.items()))
+        raise BackupError(f"the bookies do not name one cluster ({said or 'there are none'}); nothing was changed")
+    [cluster] = clusters
+    empty = (layout.ROOT, layout.AVAILABLE, layout.READ_ONLY)
+    plan.nodes = {key.encode(): (0, b"") for key in empty}
+    plan.nodes[layout.INSTANCE_ID.encode()] = (0, f"{cluster}".encode())
+    for cookie in cookies.values():
+        plan.nodes[layout.cookie_path(cookie.bookie).encode()] = (0, encode_cookie(cookie))
 
 
 def _raise_short(nodes: Nodes, ids: Iterable[LedgerId], margin: int) -> int:

@@ -5,8 +5,9 @@ Apart from the bookie's own settings: a bookie starts without importing the clie
 
 from quire_bookie.cli.tls_files import bookie_tls_files, path_of
 from quire_bookie.client.security import ClientSecuritySettings
-from quire_bookie.config.bookie_security import TOKEN_PROVIDERS, BookieSecurityConfig
+from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
+from quire_bookie.config.roles import TOKEN_PROVIDERS
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
 from quire_bookie.tokens.key_urls import file_path

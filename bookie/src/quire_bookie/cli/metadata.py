@@ -90,11 +90,13 @@ def register(commands: Commands) -> None:
     _add_backup(commands, app)
     _add_looking(app)
     from quire_bookie.cli import (
+        metadata_epoch,
         metadata_repair,
         metadata_restore,
     )  # here and not above: they take their options from this module
 
     metadata_restore.register(commands, app)
+    metadata_epoch.register(commands, app)
     metadata_repair.register(app)
 
 

@@ -1,6 +1,7 @@
 """`quire metadata repair`: rebuilds the embedded store of a standalone that refuses to start.
 
-Owns arguments and output; `metadata.local.repair` decides what the files prove.
+Owns arguments and output; `metadata.local.repair` decides what the files prove,
+`backup.repairing` what the bookies prove.
 """
 
 from pathlib import Path
@@ -10,10 +11,11 @@ import typer
 
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.metadata import AsJson, run, tell
-from quire_bookie.errors import ConfigError
+from quire_bookie.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
     from quire_bookie.backup.repairing import Completed
+    from quire_bookie.metadata.cookies import Cookie
     from quire_bookie.metadata.local.repair import RepairPlan
 
 Data = Annotated[str | None, typer.Option(help="The data folder of the standalone. [./quire-data]")]
@@ -54,12 +56,15 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
     import contextlib
     import os
 
-    from quire_bookie.backup.offline_holdings import look_at_bookies
-    from quire_bookie.backup.repairing import complete
+    from quire_bookie.backup.format import BackupError
+    from quire_bookie.backup.offline_holdings import cookies_of, look_at_bookies
+    from quire_bookie.backup.repairing import begin_anew, complete
     from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
     from quire_bookie.cli.stopped_standalone import bookies_of
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.env.local_disk import LocalDisk
+    from quire_bookie.metadata.local.change_log import LOG_NAME
+    from quire_bookie.metadata.local.look import FILE_NAME
     from quire_bookie.metadata.local.repair import carry_out, describe, plan_repair
     from quire_bookie.metadata.local.store import lock_folder
 
@@ -71,15 +76,25 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
             undo.callback((await claim_data_folder(disk, str(root), STANDALONE_FOLDER)).release)
         undo.callback(os.close, lock_folder(place))
         plan = await asyncio.to_thread(plan_repair, place)
+        bookies = {} if root is None else bookies_of(root)
+        if bookies and not any((place / name).exists() for name in (FILE_NAME, LOG_NAME)):
+            plan.problem = f"{FILE_NAME} and {LOG_NAME} are missing"
         lines = describe(plan)
         row: dict[str, Any] = _row(plan) | {"dryRun": dry_run, "rebuilt": False, "kept": None}
         if not plan.problem:
             return row, lines
-        held = await look_at_bookies(disk, {} if root is None else bookies_of(root))
         now = _stamp(clock.now_ms())
         if plan.last is None:
-            lines.append("nothing was changed; restore a backup of the folder")
-            return row, lines
+            try:
+                cookies = await cookies_of(disk, bookies)
+                begin_anew(plan, cookies)
+            except (StartupError, BackupError) as error:
+                lines.append(f"not rebuilt: the cluster and its bookies: {error}")
+                lines.append("nothing was changed; put the bookies' files back, or restore a backup of the folder")
+                return row, lines
+            row |= {"provedBy": "the cookies of the bookies", "bookies": [one.bookie for one in cookies.values()]}
+            lines += _about_cookies(cookies)
+        held = await look_at_bookies(disk, bookies)
         done = complete(plan, held, name=f"repair-{now}", now_ms=clock.now_ms())
         lines += _about_bookies(done, held.unread)
         row |= {
@@ -106,6 +121,17 @@ def _row(plan: "RepairPlan") -> dict[str, Any]:
         "doubtfulCommit": plan.doubtful,
         "whole": plan.whole or not plan.problem,
     }
+
+
+def _about_cookies(cookies: "dict[str, Cookie]") -> list[str]:
+    """Lines about what the bookies prove without any metadata, and what they cannot prove."""
+    bookies = ", ".join(f"{cookie.bookie} ({name})" for name, cookie in cookies.items())
+    return [
+        f"rebuilt: the cluster id, and the cookies of {bookies}, proved by the bookies' own folders",
+        "not rebuilt: tenants, namespaces, policies, topics, subscriptions and their cursors, schemas and custom "
+        "metadata of ledgers, which no bookie holds; consumers get messages again that they acknowledged",
+        "not proved: that these are all bookies. Where the folder of one is missing, put it back first",
+    ]
 
 
 def _about_bookies(done: "Completed", unread: list[str]) -> list[str]:

@@ -147,14 +147,7 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
     from quire_bookie.backup.holdings import BookieQuestions
     from quire_bookie.backup.settling import under_review
     from quire_bookie.cli.client_security_settings import client_security_settings
-    from quire_bookie.cli.client_settings import client_settings
-    from quire_bookie.cli.recovery_settings import recovery_settings
-    from quire_bookie.env.chance import SystemChance
-    from quire_bookie.env.clock import SystemClock
-    from quire_bookie.recovery.access import ClusterAccess
 
-    settings = cluster.settings
-    security = client_security_settings(settings)
     async with contextlib.AsyncExitStack() as undo:
         if cluster.data is None:
             store = await store_of(cluster)
@@ -162,14 +155,32 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
         else:
             store = await undo.enter_async_context(_started(cluster.data))
         restoration = await under_review(store)
-        access = await ClusterAccess.open(
-            *(store, recovery_settings(settings), client_settings(settings, security)),
-            clock=SystemClock(),
-            chance=SystemChance(),
-        )
-        undo.push_async_callback(access.close)
-        questions = await undo.enter_async_context(BookieQuestions(access, _http_context(security)))
+        access = await undo.enter_async_context(access_to(cluster, store))
+        context = _http_context(client_security_settings(cluster.settings))
+        questions = await undo.enter_async_context(BookieQuestions(access, context))
         yield Reviewing(access, questions, restoration)
+
+
+@contextlib.asynccontextmanager
+async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[ClusterAccess]":
+    """The cluster's bookies, by its metadata. The caller closes `store`."""
+    from quire_bookie.cli.client_security_settings import client_security_settings
+    from quire_bookie.cli.client_settings import client_settings
+    from quire_bookie.cli.recovery_settings import recovery_settings
+    from quire_bookie.env.chance import SystemChance
+    from quire_bookie.env.clock import SystemClock
+    from quire_bookie.recovery.access import ClusterAccess
+
+    settings = cluster.settings
+    access = await ClusterAccess.open(
+        *(store, recovery_settings(settings), client_settings(settings, client_security_settings(settings))),
+        clock=SystemClock(),
+        chance=SystemChance(),
+    )
+    try:
+        yield access
+    finally:
+        await access.close()
 
 
 @contextlib.asynccontextmanager

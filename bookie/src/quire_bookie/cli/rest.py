@@ -85,7 +85,8 @@ def _open(http: str, path: str, method: str = "GET", data: bytes | None = None) 
 
     access = client_access()
     context = access.context() if http.startswith("https://") else None
-    request = Request(http.rstrip("/") + path, data, access.headers, method=method)
+    headers = access.headers if data is None else access.headers | {"Content-Type": "application/json"}
+    request = Request(http.rstrip("/") + path, data, headers, method=method)
     return build_opener(Redirects, HTTPSHandler(context=context)).open(request, timeout=TIMEOUT_S)
 
 

@@ -1,10 +1,12 @@
 """Maps what a person configured about TLS and authentication of a bookie to its settings. Pure: reads no file."""
 
 from quire_bookie.cli.tls_files import bookie_tls_files, path_of
-from quire_bookie.config.bookie_security import ROLE_PROVIDERS, TOKEN_PROVIDERS, BookieSecurityConfig
+from quire_bookie.config.bookie_security import BookieSecurityConfig
+from quire_bookie.config.roles import ROLE_PROVIDERS, TOKEN_PROVIDERS, RolesConfig
 from quire_bookie.server.security.settings import (
     AuthKind,
     ConnectionLimitSettings,
+    RoleSettings,
     SecuritySettings,
     ServerTlsSettings,
 )
@@ -13,16 +15,9 @@ from quire_bookie.tokens.settings import TokenSettings
 
 def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
     """Who may talk to a bookie. ConfigError for parts that contradict each other."""
-    auth = AuthKind.NONE
-    if config.auth_provider in ROLE_PROVIDERS:
-        auth = AuthKind.CERTIFICATE_ROLES
-    elif config.auth_provider in TOKEN_PROVIDERS:
-        auth = AuthKind.TOKEN
     return SecuritySettings(
         tls=_tls(config) if config.uses_tls else None,
-        auth=auth,
-        authorized_roles=tuple(config.authorized_roles),
-        token=_token(config) if auth is AuthKind.TOKEN else None,
+        roles=role_settings(config),
         limits=ConnectionLimitSettings(
             connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
@@ -31,6 +26,16 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
             handshake_timeout_s=config.tls_handshake_timeout_ms / 1000,
         ),
     )
+
+
+def role_settings(config: RolesConfig) -> RoleSettings:
+    """Which roles a port asks for. ConfigError for parts that contradict each other."""
+    kind = AuthKind.NONE
+    if config.auth_provider in ROLE_PROVIDERS:
+        kind = AuthKind.CERTIFICATE_ROLES
+    elif config.auth_provider in TOKEN_PROVIDERS:
+        kind = AuthKind.TOKEN
+    return RoleSettings(kind, tuple(config.authorized_roles), token=_token(config) if kind is AuthKind.TOKEN else None)
 
 
 def _tls(config: BookieSecurityConfig) -> ServerTlsSettings:
@@ -42,7 +47,7 @@ def _tls(config: BookieSecurityConfig) -> ServerTlsSettings:
     )
 
 
-def _token(config: BookieSecurityConfig) -> TokenSettings:
+def _token(config: RolesConfig) -> TokenSettings:
     return TokenSettings(
         secret_key=config.token_secret_key,
         public_key=config.token_public_key,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from typing import TYPE_CHECKING
 
 from quire_bookie.cli.client_security_settings import (
     client_security_settings,
@@ -24,6 +25,9 @@ from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery, start_auto_recovery
+
+if TYPE_CHECKING:
+    from quire_bookie.admin.access import AdminAccess
 
 log = logging.getLogger("quire.autorecovery")
 
@@ -47,11 +51,14 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
     name = config.name or socket.gethostname()
     listening = None
     tls: ServedContext | None = None
+    access: AdminAccess | None = None
     if config.http_port >= 0:
         from quire_bookie.admin.listening import listen
+        from quire_bookie.cli.admin_access import recovery_access
         from quire_bookie.cli.http_tls import http_tls
 
         tls = await http_tls(config)
+        access = await recovery_access(config, SystemClock(), undo)
         listening = listen(config.listen, config.http_port)
         undo.callback(listening.close)
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
@@ -67,11 +74,10 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
     )
     undo.push_async_callback(running.stop)
     if listening is not None:
-        from quire_bookie.admin.access import AdminAccess
         from quire_bookie.admin.listening import port_of
         from quire_bookie.admin.recovery_web import RecoveryWeb
 
-        access = AdminAccess(remote=config.http_admin_remote)
+        assert access is not None, "made where the port was taken"
         web = RecoveryWeb(metadata, running, SystemClock(), access)
         await web.open(listening, tls)
         undo.push_async_callback(web.close)

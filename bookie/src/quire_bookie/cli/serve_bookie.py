@@ -109,25 +109,19 @@ async def _serve_admin(
     tls: ServedContext | None,
 ) -> Callable[[], Awaitable[None]]:
     """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
-    from quire_bookie.admin.access import AdminAccess
     from quire_bookie.admin.listening import port_of
     from quire_bookie.admin.web import BookieWeb
+    from quire_bookie.cli.admin_access import admin_access
     from quire_bookie.cli.client_security_settings import own_client_security_settings
     from quire_bookie.cli.client_settings import client_settings
 
     client = client_settings(config, own_client_security_settings(config))
-    access = AdminAccess(
-        provider=running.guard.provider,
-        admins=tuple(config.http_admin_roles),
-        remote=config.http_admin_remote,
-        metrics_need_role=config.http_authenticate_metrics,
-    )
     web = BookieWeb(
         *(metadata, disk, config.shown()),
         clock=SystemClock(),
         chance=SystemChance(),
         client_settings=client,
-        access=access,
+        access=admin_access(config, running.guard.provider, running.settings.advertise),
     )
     await web.open(listening, tls)
     web.serve(running)

@@ -16,6 +16,7 @@ from quire_bookie.client.bookie_link import AddSink, BatchAnswer, EntryAnswer
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity, Greeting
 from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.own_links import Ends, OwnLinks
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
 from quire_bookie.limits import KIB
 from quire_bookie.metadata.service_info import BookieAddress
@@ -68,6 +69,8 @@ class ConnectionHooks:
     """What a new connection goes through before its first request."""
     health: ReplicaHealth | None = None
     """Who hears how long reads took."""
+    own_links: OwnLinks | None = None
+    """Takes the sockets, so that a bookie of this process knows them."""
 
 
 class BookieConnection:
@@ -202,11 +205,22 @@ class BookieConnection:
         transport, wire = await self._loop.create_connection(
             lambda: _Wire(self, self._settings.frame_bytes_max, greeting), address.host, address.port
         )
+        if self._hooks.own_links is not None and not wire.lost:
+            wire.ends = self._hooks.own_links.opened(transport)
         if security is not None and greeting is not None:
             timeout_s = self._settings.connect_timeout_s
-            transport = await security.secure(transport, wire, greeting, address.host, timeout_s, self.GENERATION)
+            try:
+                transport = await security.secure(transport, wire, greeting, address.host, timeout_s, self.GENERATION)
+            except BaseException:
+                self._forget(wire)  # a handshake that breaks off does not report the end of its socket
+                raise
             wire.greeting = None
         return transport, wire
+
+    def _forget(self, wire: "_Wire") -> None:
+        ends, wire.ends = wire.ends, None
+        if self._hooks.own_links is not None and ends is not None:
+            self._hooks.own_links.closed(ends)
 
     def probe(self) -> None:
         """Connect unless connected, to learn whether the bookie can be reached."""
@@ -266,6 +280,7 @@ class BookieConnection:
 
     def lost(self, wire: "_Wire", error: BaseException | None) -> None:
         """A socket ended."""
+        self._forget(wire)
         if wire is not self._wire:
             return  # given up already, or lost while it was made: `connect` sees that
         failure = BookieUnavailableError(f"lost the connection to bookie {self.bookie}: {error or 'it hung up'}")
@@ -363,6 +378,7 @@ class _Wire(asyncio.Protocol):
         self.greeting = greeting
         self.codec = ClientCodec(owner.GENERATION, frame_bytes_max)
         self.lost = False
+        self.ends: Ends | None = None
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""

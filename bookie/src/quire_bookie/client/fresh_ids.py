@@ -3,7 +3,8 @@
 The counters in the metadata only rise, unless an older copy of the metadata is put in place. Bookies remember
 the highest counters and the latest epoch that they read (`IdReport.seen`), and the highest ledger that they ever
 held. Before
-the first id of a run, and again after the session with the metadata store broke or another bookie registered:
+the first id of a run, and again after the session or the connection with the metadata store broke or another bookie
+registered:
 
 * ask all registered bookies, and those of the new ledger's ensemble; at least half of them must answer;
 * read the counters afterwards: every counter that a bookie read before must be at or below them. Else
@@ -29,7 +30,10 @@ from quire_bookie.wire import client_v3
 from quire_bookie.wire.messages import BookieInfoResponse, Response, Status
 
 _log = logging.getLogger("quire.client.ids")
-_REMEDY = "restore a backup into an empty store (docs/kubernetes/backup.md), which begins a new epoch"
+_REMEDY = (
+    "restore a backup into an empty store, or, without one, accept this copy with `quire metadata raise-epoch`: either "
+    "begins a new epoch (docs/kubernetes/backup.md)"
+)
 _LONG_IDS_START = 1 << 31
 
 
@@ -47,6 +51,8 @@ class FreshIds:
         self._asking = asyncio.Lock()
         self._sessions = 0
         """How often the session changed."""
+        self._asked_on = self._link()
+        """The session and connection that the reports are of."""
         self._epoch = 0
         self._given: dict[bool, int] = {False: -1, True: -1}
         """The highest id given out so far: a long one, or a short one."""
@@ -64,11 +70,11 @@ class FreshIds:
         """
         members = frozenset(ensemble)
         for _ in range(LEDGER_IDS_SKIPPED_MAX):
-            sessions = self._sessions
+            link = self._link()
             await self._ask_bookies(members)
             given = dict(self._given)  # another call may end before this one with a higher id
             ledger = await self._ids.next_id()
-            if sessions != self._sessions:
+            if link != self._link():
                 # The counter may be one of an older copy, and the bookies answered before that was put in place.
                 self._forget_reports()
                 continue
@@ -85,6 +91,10 @@ class FreshIds:
     def _session_changed(self, _: SessionState) -> None:
         self._sessions += 1
         self._forget_reports()
+
+    def _link(self) -> tuple[int, int]:
+        """Session and connection: an older copy of the metadata can be put in place only while one of them breaks."""
+        return self._sessions, self._metadata.connection_breaks
 
     def _forget_reports(self) -> None:
         self._reports.clear()
@@ -114,11 +124,19 @@ class FreshIds:
     # ---- asking
     async def _ask_bookies(self, members: frozenset[BookieId]) -> None:
         """Until every registered bookie and all `members` were asked. MetadataOutdatedError, QuorumError."""
+        self._forget_outdated()
         if self._pending(members):
             async with self._asking:
+                self._forget_outdated()
                 pending = self._pending(members)
                 if pending:
                     await self._ask_these(pending, members)
+
+    def _forget_outdated(self) -> None:
+        """Forget answers that came before the session or the connection broke."""
+        if self._asked_on != self._link():
+            self._asked_on = self._link()
+            self._forget_reports()
 
     def _concerned(self, members: frozenset[BookieId]) -> frozenset[BookieId]:
         return self._registry.writable | self._registry.read_only | members
@@ -131,8 +149,11 @@ class FreshIds:
         return sorted(bookie for bookie in unanswered if self._tried_s.get(bookie, long_ago_s) <= long_ago_s)
 
     async def _ask_these(self, bookies: list[BookieId], members: frozenset[BookieId]) -> None:
+        link = self._link()
         answers = dict(zip(bookies, await self._ask_all(bookies, None), strict=True))
         found = await read_counters(self._metadata)
+        if link != self._link():
+            return  # the caller asks again: the counters may be those of another copy than the next number
         self._is_new(found.epoch)
         for bookie, answer in answers.items():
             why = None if not isinstance(answer, IdReport) else found.behind(answer.seen)

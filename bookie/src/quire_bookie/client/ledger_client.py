@@ -5,6 +5,7 @@ One client per process is enough: its connections, and what it knows of the book
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +27,8 @@ from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.clock import SystemClock, WallClock
-from quire_bookie.errors import LedgerError, LedgerExistsError, UnauthorizedError
+from quire_bookie.env.own_links import OwnLinks
+from quire_bookie.errors import LedgerError, LedgerExistsError, MetadataError, UnauthorizedError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
@@ -35,10 +37,11 @@ from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark
 
+_log = logging.getLogger("quire.client")
 _CREATE_ATTEMPTS_MAX = 100
 
 
@@ -64,6 +67,7 @@ class LedgerClient:
         chance: Chance,
         security: ClientSecurity | None = None,
         racks: RackMap | None = None,
+        own_links: OwnLinks | None = None,
     ) -> None:
         """Use `open`."""
         self._settings = settings
@@ -72,7 +76,7 @@ class LedgerClient:
         self._nodes = LedgerNodes(metadata)
         self._registry = registry
         self._own_metadata: MetadataStore | None = None
-        self._pool = ConnectionPool(registry.address_of, settings, security)
+        self._pool = ConnectionPool(registry.address_of, settings, security, own_links)
         self._ids = FreshIds(metadata, registry, self._pool)
         self._racks = racks
         self._free_space = (
@@ -101,9 +105,18 @@ class LedgerClient:
 
     @classmethod
     async def open(
-        cls, metadata: MetadataStore, settings: ClientSettings | None = None, *, clock: WallClock, chance: Chance
+        cls,
+        metadata: MetadataStore,
+        settings: ClientSettings | None = None,
+        *,
+        clock: WallClock,
+        chance: Chance,
+        own_links: OwnLinks | None = None,
     ) -> "LedgerClient":
-        """A client that knows the registered bookies. MetadataUnavailableError. ConfigError: its TLS files."""
+        """A client that knows the registered bookies. MetadataUnavailableError. ConfigError: its TLS files.
+
+        `own_links`: of the bookies in this process.
+        """
         settings = settings or ClientSettings()
         security = await ClientSecurity.open(settings.security, clock)
         async with contextlib.AsyncExitStack() as undo:
@@ -111,7 +124,7 @@ class LedgerClient:
             undo.push_async_callback(registry.close)
             racks = await RackMap.open(metadata)
             undo.pop_all()
-        return cls(metadata, registry, settings, clock, chance, security, racks)
+        return cls(metadata, registry, settings, clock, chance, security, racks, own_links)
 
     @classmethod
     def connect(
@@ -251,7 +264,7 @@ class LedgerClient:
                 segments=(Segment(EntryId(0), ensemble),),
                 digest_type=digest_type,
                 password=password,
-                custom=custom,
+                custom={**custom, **self._new_token()},
                 # Makes the bytes unique: a create whose outcome is unknown is settled by finding them there.
                 c_token=int.from_bytes(self._chance.token(8), "big") >> 1,
             )
@@ -259,11 +272,18 @@ class LedgerClient:
                 stored = await self._nodes.create(ledger, metadata)
             except LedgerExistsError:
                 continue  # somebody else counted that id, for instance after the counter was lost
+            handle = self._handle(ledger, digest_type, password, metadata.token)
+            in_use = await handle.links.declare(ensemble)
+            if in_use:
+                _log.warning("ledger id %d is skipped: bookie %s holds another ledger with it", ledger, in_use)
+                with contextlib.suppress(LedgerError, MetadataError):
+                    await self._nodes.delete(ledger)  # it has no entry, and only this call knows of it
+                continue
             if missing_copies(metadata):
                 # Before its first entry: no entry with too few copies may go uncounted, also when this process dies.
                 await self._under_replication.mark(ledger, ())
             kind = DeferredSyncWriter if deferred_sync else LedgerWriter
-            writer = kind(self._handle(ledger, digest_type, password), stored, self._finished)
+            writer = kind(handle, stored, self._finished)
             self._writers[ledger] = writer
             self.stats.ledgers_created += 1
             return writer
@@ -332,16 +352,21 @@ class LedgerClient:
         self, ledger: LedgerId, metadata: LedgerMetadata, password: bytes, digest_type: DigestType | None
     ) -> LedgerHandle:
         if not metadata.has_password:
-            return self._handle(ledger, digest_type or metadata.digest_type, password)
+            return self._handle(ledger, digest_type or metadata.digest_type, password, metadata.token)
         if metadata.password != password:
             raise UnauthorizedError(f"wrong password for ledger {ledger}")
-        return self._handle(ledger, metadata.digest_type, password)
+        return self._handle(ledger, metadata.digest_type, password, metadata.token)
 
-    def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes) -> LedgerHandle:
+    def _new_token(self) -> dict[str, bytes]:
+        """The custom metadata that names a new ledger beside its id. Hexadecimal, for whoever prints them."""
+        return {LEDGER_TOKEN: self._chance.token(8).hex().encode()}
+
+    def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:
         return LedgerHandle.of(
             ledger,
             digest_type,
             password,
+            token,
             links=self._pool,
             nodes=self._nodes,
             settings=self._settings,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from quire_bookie.client.bookie_choice import Replacements
 from quire_bookie.client.bookie_link import Links, Purpose
+from quire_bookie.client.bound_links import BoundLinks
 from quire_bookie.client.entry_read import ReadWay
 from quire_bookie.client.hole_marks import Marks
 from quire_bookie.client.settings import ClientSettings
@@ -19,7 +20,7 @@ class LedgerHandle:
     ledger: LedgerId
     digest: Digest
     master_key: bytes
-    links: Links
+    links: BoundLinks
     nodes: LedgerNodes
     settings: ClientSettings
     bookies: Replacements
@@ -31,6 +32,7 @@ class LedgerHandle:
         ledger: LedgerId,
         digest_type: DigestType,
         password: bytes,
+        token: bytes,
         *,
         links: Links,
         nodes: LedgerNodes,
@@ -38,9 +40,9 @@ class LedgerHandle:
         bookies: Replacements,
         marks: Marks,
     ) -> "LedgerHandle":
-        """Derive the keys."""
+        """Derive the keys. `token`: of the ledger, as its metadata names it."""
         digest, key = Digest(digest_type, password), master_key(password)
-        return cls(ledger, digest, key, links, nodes, settings, bookies, marks)
+        return cls(ledger, digest, key, BoundLinks(links, ledger, token, key), nodes, settings, bookies, marks)
 
     @property
     def read_way(self) -> ReadWay:

@@ -15,6 +15,7 @@ from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.v3_connection import V3Connection
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId
 
@@ -32,13 +33,16 @@ class ConnectionPool:
         resolve: Callable[[BookieId], BookieAddress | None],
         settings: ClientSettings,
         security: ClientSecurity | None = None,
+        own_links: OwnLinks | None = None,
     ) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._connections: dict[tuple[BookieId, Purpose], BookieConnection] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self.health = ReplicaHealth(self._loop.time, lambda: self.suspects, lambda: self.quarantined)
-        self._hooks = ConnectionHooks(resolve, self._spawn, self._watch, self._reached, security, self.health)
+        self._hooks = ConnectionHooks(
+            resolve, self._spawn, self._watch, self._reached, security, self.health, own_links
+        )
         self._check_s = min(settings.add_timeout_s, settings.read_timeout_s) / _CHECKS_PER_TIMEOUT
         self._checking: asyncio.TimerHandle | None = None
         self._suspects: dict[BookieId, tuple[float, asyncio.TimerHandle]] = {}

@@ -34,6 +34,8 @@ class ReplicaHealth:
         self.version = 0
         self.speculative_reads = 0
         """How many reads were asked of a further replica because one was slow."""
+        self.foreign_answers = 0
+        """How often a bookie was found to hold another ledger under an id, so that its answer was not used."""
         self._now_s = now_s
         self._suspects = suspects
         self._quarantined = quarantined

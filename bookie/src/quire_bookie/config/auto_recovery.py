@@ -8,10 +8,11 @@ from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
+from quire_bookie.config.roles import RolesConfig
 
 
 class AutoRecoveryProcessConfig(
-    HttpServerConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig
+    RolesConfig, HttpServerConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig
 ):
     """`quire autorecovery`."""
 

@@ -306,7 +306,8 @@ class StorageConfig(ConnectionMemoryConfig):
         limits.FIRST_REQUEST_S,
         alias="firstRequestTimeoutSeconds",
         ge=0,
-        description="a connection that has sent no request by then is closed, in s; 0: never",
+        description="a connection that has sent no request by then is closed if more than half of those allowed are "
+        "open, in s; 0: never",
     )
     metadata_session_timeout_ms: int = Field(
         int(limits.METADATA_SESSION_TIMEOUT_S * 1000),

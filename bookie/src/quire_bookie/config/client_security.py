@@ -5,7 +5,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from quire_bookie import limits
-from quire_bookie.config.bookie_security import NO_PROVIDERS, TLS_FACTORIES, require_pem
+from quire_bookie.config.bookie_security import TLS_FACTORIES, require_pem
+from quire_bookie.config.roles import NO_PROVIDERS
 from quire_bookie.config.sources import SECRET, ProcessConfig
 
 TOKEN_PLUGINS = ("token",)

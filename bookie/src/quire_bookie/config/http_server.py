@@ -1,11 +1,27 @@
-"""TLS of the admin HTTP port, under BookKeeper's key names where it has one; the stores are PEM files."""
+"""The admin HTTP port: TLS under BookKeeper's key names where it has one, with PEM files, and who is answered."""
 
 from pydantic import Field, model_validator
 
+from quire_bookie.config.roles import TextList
 from quire_bookie.config.sources import ProcessConfig
 
 
-class HttpServerConfig(ProcessConfig):
+class HttpAccessConfig(ProcessConfig):
+    """Who is answered by an HTTP port, whatever process serves it."""
+
+    http_admin_remote: bool = Field(
+        False,
+        alias="httpServerAdminRemote",
+        description="without authentication: answer other machines all that this port serves",
+    )
+    http_allowed_hosts: TextList = Field(
+        [],
+        alias="httpServerAllowedHosts",
+        description="without tokens: names by which the port is asked, besides its own: a name, *.example.com, or *",
+    )
+
+
+class HttpServerConfig(HttpAccessConfig):
     """Whether the HTTP port speaks TLS, with which certificate, and to whom."""
 
     http_tls: bool = Field(False, alias="httpServerTlsEnable", description="the HTTP port speaks TLS, and only TLS")
@@ -19,12 +35,6 @@ class HttpServerConfig(ProcessConfig):
         "",
         alias="httpServerTrustStorePath",
         description="only clients whose certificate leads to one of these, PEM; empty: every client. Probes have none",
-    )
-
-    http_admin_remote: bool = Field(
-        False,
-        alias="httpServerAdminRemote",
-        description="without authentication: answer more than probes and /metrics to other machines, too",
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """Tasks that belong to nobody's await: each has an owner that names, watches and ends it.
 
-An error that nobody awaits is logged and counted, never lost. What the tasks do is not known here.
+An error of such a task is logged and counted, never lost. What the tasks do is not known here.
 """
 
 import asyncio
@@ -10,6 +10,11 @@ from typing import Any, TypeVar
 
 from quire_bookie.errors import QuireError
 
+RESTART_PAUSE_S = 1.0
+"""Before a kept task starts again; doubled with each failure in a row."""
+RESTART_PAUSE_MAX_S = 60.0
+SETTLED_S = 30.0
+"""A kept task that has run for so long since its last failure counts as well again."""
 _log = logging.getLogger("quire.background")
 T = TypeVar("T")
 
@@ -40,6 +45,8 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.failures = 0
+        self.down: dict[str, str] = {}
+        """Kept tasks that failed and have not settled since -> the last error."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -57,6 +64,31 @@ class Background:
             work.close()
         else:
             self.spawn(work, what)
+
+    def keep(self, make: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+        """Run `make()`, and again after each error, until `close`. For work that must not end before its owner."""
+        self.start(self._keep(make, what), what)
+
+    async def _keep(self, make: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+        loop, pause_s = asyncio.get_running_loop(), RESTART_PAUSE_S
+        while True:
+            begun = loop.time()
+            settled = loop.call_later(SETTLED_S, self.down.pop, what, None)
+            try:
+                await make()
+            except Exception as error:  # noqa: BLE001  a root: a defect, or an error that the work did not expect
+                self.failures += 1
+                self.down[what] = f"{type(error).__name__}: {error}"
+                if loop.time() - begun >= SETTLED_S:
+                    pause_s = RESTART_PAUSE_S
+                self._log.exception("%s failed; it starts again in %g s", what, pause_s)
+            else:
+                self.down.pop(what, None)
+                return
+            finally:
+                settled.cancel()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RESTART_PAUSE_MAX_S)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

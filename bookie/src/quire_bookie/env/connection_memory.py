@@ -15,9 +15,11 @@ one socket buffer per connection. What frees the line:
 
     no progress      a peer that sends nothing of the frame it began, or takes nothing of its answers, for `stalled_s`
                      is closed, and so is one that needs longer than `slow_s` for one frame or for one full buffer
-    pressure         while a connection waits: peers that held bytes for `pressure_s`, or sent nothing of a frame
-                     for a quarter of it, are closed, the largest product of bytes and time first, until a quarter of
-                     the budget is free, and room for the first in line
+    pressure         while a connection waits: peers that held bytes for `pressure_s`, or sent nothing of a frame or
+                     took nothing of their answers for a quarter of it, are closed, the largest product of bytes and
+                     time first, until a quarter of the budget is free, and room for the first in line. One that waits
+                     in line itself cannot go on, whatever its peer does: it is closed only when the line has not moved
+                     for `pressure_s`, and those in line hold what the first of them needs
 
 Sockets do not tell when they have sent something, so the counts of unsent bytes are upper bounds between two looks
 (`_look`), which happen only while something is held.
@@ -169,6 +171,10 @@ class Account:
         """How long the frame that is not complete has been arriving."""
         return now_s - self._receive_since_s if self._frame_seen >= 0 else 0.0
 
+    def untaken_s(self, now_s: float) -> float:
+        """How long nothing has been taken of the answers that wait to leave."""
+        return now_s - self._sent_s if self._queued_mark >= 0 else 0.0
+
     def send_age_s(self, now_s: float) -> float:
         """How long something has been waiting to leave."""
         return now_s - self._send_since_s if self._queued_mark >= 0 else 0.0
@@ -212,13 +218,15 @@ class ConnectionMemory:
         self.waits = 0
         """How often something had to wait for room."""
         self.closed = dict.fromkeys(Closed, 0)
-        self._listed: set[Account] = set()
-        """Connections that may hold something."""
+        self._listed: dict[Account, None] = {}
+        """Connections that may hold something, in the order in which they began to."""
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._granting = False
         self._relieved_s = float("-inf")
+        self._granted_s = float("-inf")
+        """When the line moved last, or began."""
         self._logged_s = float("-inf")
         self._unlogged = 0
 
@@ -232,7 +240,7 @@ class ConnectionMemory:
         if account.closed:
             return
         account.closed = True
-        self._listed.discard(account)
+        self._listed.pop(account, None)
         self.receiving_bytes -= account.receiving_bytes
         self.unsent_bytes -= account.unsent_bytes
         self._freed(account.receiving_bytes + account.unsent_bytes)
@@ -366,6 +374,8 @@ class ConnectionMemory:
     # ---- the line
     def _line_up(self, size_bytes: int, grant: Callable[[], None]) -> _Waiter:
         waiter = _Waiter(size_bytes, grant)
+        if not self._waiting:
+            self._granted_s = asyncio.get_running_loop().time()
         self._waiting.append(waiter)
         self.waits += 1
         self._look_within(_PRESSED_LOOK_S)
@@ -396,12 +406,13 @@ class ConnectionMemory:
                 if self.used_bytes >= self.bytes_max or self.used_bytes + first.size_bytes > self.bytes_max:
                     return
                 first.grant()
+                self._granted_s = asyncio.get_running_loop().time()
             waiting.popleft()
 
     # ---- looking
     def _list(self, account: Account) -> None:
         account.listed = True
-        self._listed.add(account)
+        self._listed[account] = None
         self._look_within(limits.CONNECTION_LOOK_S)
 
     def _look_within(self, delay_s: float) -> None:
@@ -433,7 +444,7 @@ class ConnectionMemory:
         account.look(now_s)
         if not account.held_bytes and not account.unsent_bytes:
             account.listed = False
-            self._listed.discard(account)
+            self._listed.pop(account, None)
             return
         fault = account.fault(now_s, self.settings)
         if fault is not None:
@@ -449,26 +460,42 @@ class ConnectionMemory:
             self._relieve(now_s, 0.0)
 
     def _relieve(self, now_s: float, held_s: float) -> None:
-        """Close those that hold the most for the longest, of those that have held it for `held_s`."""
+        """Close those that hold the most for the longest, of those that have held it for `held_s`.
+
+        Where the first in line has not gone on for so long, and it would help: those in line, the most bytes first.
+        """
         first = next((waiter for waiter in self._waiting if waiter.grant is not None), None)
         wanted = 0 if first is None else first.size_bytes
-        enough = self.bytes_max - max(self.bytes_max // 4, wanted)
         found: list[tuple[float, Account, Closed]] = []
         for account in self._listed:
             received_s, sent_s = account.receive_age_s(now_s), account.send_age_s(now_s)
             lingers = received_s >= held_s or account.silence_s(now_s) >= held_s / 4
-            in_part = account.receiving_bytes * (received_s + 0.001) if lingers else 0.0
-            unsent = account.unsent_bytes * (sent_s + 0.001) if sent_s >= held_s else 0.0
+            in_part = account.receiving_bytes * (received_s + 0.001) if lingers and account.waits is None else 0.0
+            clings = sent_s >= held_s or account.untaken_s(now_s) >= held_s / 4
+            unsent = account.unsent_bytes * (sent_s + 0.001) if clings else 0.0
             if in_part or unsent:
                 why = Closed.PRESSURE_FRAME if in_part >= unsent else Closed.PRESSURE_READER
                 found.append((max(in_part, unsent), account, why))
+        self._end_first(found, self.bytes_max - max(self.bytes_max // 4, wanted), now_s)
+        if self._waiting and now_s - self._granted_s >= held_s:
+            line = [
+                (float(account.receiving_bytes), account, Closed.PRESSURE_FRAME)
+                for account in self._listed
+                if account.waits is not None and account.receiving_bytes
+            ]
+            must = self.bytes_max - max(1, wanted)
+            if not held_s or self.used_bytes - sum(account.receiving_bytes for _, account, _ in line) <= must:
+                self._end_first(line, must, now_s)
+        if self._waiting:
+            self._grant_soon()
+
+    def _end_first(self, found: list[tuple[float, Account, Closed]], enough: int, now_s: float) -> None:
+        """Close, the largest first, until no more than `enough` is held."""
         found.sort(key=lambda each: each[0], reverse=True)
         for _, account, why in found:
             if self.used_bytes <= enough:
                 break
             self._end(account, why, now_s)
-        if self._waiting:
-            self._grant_soon()
 
     def _end(self, account: Account, reason: Closed, now_s: float) -> None:
         held, unsent = account.held_bytes, account.unsent_bytes

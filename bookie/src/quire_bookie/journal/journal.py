@@ -189,9 +189,9 @@ class Journal:
         """Queue runs together: durable in one step or not at all. `done` is told which."""
         self._writer.append_batch(batch, partial(done, batch))
 
-    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
-        """Queue a ledger's master key; append it before the ledger's first run."""
-        self._writer.append_record(master_key_record(ledger, key), done)
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
+        """Queue a ledger's master key, and its token; append it before the ledger's first run."""
+        self._writer.append_record(master_key_record(ledger, key, token), done)
 
     def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
         """Queue a fence; it counts once `done(None)` ran."""

@@ -133,9 +133,9 @@ class Journals:
             if part.entries:
                 target.append_batch(part, done)
 
-    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
-        """Queue a ledger's master key; append it before the ledger's first run."""
-        self._targets[ledger % self._count].append_master_key(ledger, key, done)
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
+        """Queue a ledger's master key, and its token; append it before the ledger's first run."""
+        self._targets[ledger % self._count].append_master_key(ledger, key, done, token)
 
     def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
         """Queue a fence; it counts once `done(None)` ran."""

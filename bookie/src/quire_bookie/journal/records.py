@@ -7,6 +7,7 @@ record     kind u8, zero u8 * 3, count u32, ledger i64, then by kind (little-end
  3 fence        nothing (count 0)
  4 explicit LAC count bytes of packet, as the writer sent it
  5 shutdown     nothing (count 0, ledger -1): the process closed the journal on purpose
+ 6 bound key    as 2, of a ledger with a token: count bytes of token size u8, token, key
 ```
 
 Owns these bytes and nothing else; a whole group is written in one step of `bulk`. Must never look into an entry: its
@@ -27,7 +28,7 @@ PART_BYTES_MIN = 16 * 1024
 """From this mean size of its entries on a run is not joined: a part costs less than the copy."""
 JOINED_PART_BYTES_MAX = 4 * 1024
 """Batches of runs whose mean is smaller are joined after all: a checksum and a copy for each part cost as much."""
-_ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN = range(1, 6)
+_ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN, _BOUND_KEY = range(1, 7)
 
 SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
 """The last record of a journal that was closed on purpose."""
@@ -46,10 +47,11 @@ class EntryRecord:
 
 @dataclass(frozen=True, slots=True)
 class MasterKeyRecord:
-    """The first add to a ledger came with this key."""
+    """The first request that created a ledger came with this key. `token`: empty, or which ledger of that id it is."""
 
     ledger: LedgerId
     key: bytes
+    token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,10 @@ def records_of(item: Run | RunBatch | bytes) -> int:
     return sum([len(rows) for _records, rows in item.pieces]) if isinstance(item, RunBatch) else 1
 
 
-def master_key_record(ledger: LedgerId, key: bytes) -> bytes:
-    """A master key as a record."""
+def master_key_record(ledger: LedgerId, key: bytes, token: bytes = b"") -> bytes:
+    """A master key as a record; with the ledger's token where it has one."""
+    if token:
+        return _HEAD.pack(_BOUND_KEY, 1 + len(token) + len(key), ledger) + bytes((len(token),)) + token + key
     return _HEAD.pack(_MASTER_KEY, len(key), ledger) + key
 
 
@@ -159,6 +163,9 @@ def _decode_one(body: bytes, offset: int) -> tuple[JournalRecord | ShutdownRecor
         raise RecordFormatError(f"record at {offset} ends at {end} of {len(body)} bytes")
     if kind == _MASTER_KEY:
         return MasterKeyRecord(LedgerId(ledger), body[start:end]), end
+    if kind == _BOUND_KEY and count and start + 1 + body[start] <= end:
+        key_at = start + 1 + body[start]
+        return MasterKeyRecord(LedgerId(ledger), body[key_at:end], body[start + 1 : key_at]), end
     if kind == _EXPLICIT_LAC:
         return ExplicitLacRecord(LedgerId(ledger), body[start:end]), end
     if kind == _FENCE and not count:

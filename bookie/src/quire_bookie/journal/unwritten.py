@@ -26,7 +26,7 @@ class Unwritten:
         """As `append_run`."""
         self.append_force(partial(done, batch))
 
-    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None) -> None:
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
         """As `append_run`."""
         self.append_force(done)
 

@@ -96,6 +96,11 @@ class Watch(Protocol):
 class MetadataStore(Protocol):
     """See the module's text for the semantics."""
 
+    @property
+    def connection_breaks(self) -> int:
+        """How often the connection broke. An older copy can be put in place only while no connection stands."""
+        ...
+
     async def get(self, key: str) -> Node | None:
         """The node, linearizable, or None."""
         ...

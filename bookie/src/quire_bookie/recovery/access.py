@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 
 from quire_bookie.client.bookie_choice import BookieChoice
-from quire_bookie.client.bookie_info import BookieSpace, ask_space
+from quire_bookie.client.bookie_info import BookieSpace, ask_space, ask_token
 from quire_bookie.client.entry_list import ask_entries
 from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
+from quire_bookie.client.id_report import ask_id_report
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.pool import ConnectionPool
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.errors import BookieUnavailableError, NoEntryListError, StartupError
 from quire_bookie.limits import NO_ENTRY_LIST_S
 from quire_bookie.metadata import layout
@@ -24,7 +26,7 @@ from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
-from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
+from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.absences import Absences
 from quire_bookie.recovery.settings import RecoverySettings
@@ -45,6 +47,7 @@ class ClusterAccess:
         security: ClientSecurity | None,
         instance_id: str,
         racks: RackMap,
+        own_links: OwnLinks | None,
     ) -> None:
         """Use `open`."""
         self.metadata = metadata
@@ -54,7 +57,7 @@ class ClusterAccess:
         self.clock = clock
         self.chance = chance
         self.nodes = LedgerNodes(metadata)
-        self.pool = ConnectionPool(registry.address_of, client_settings, security)
+        self.pool = ConnectionPool(registry.address_of, client_settings, security, own_links)
         self._racks = racks
         self._free_space = (
             FreeSpace(registry, client_settings.free_space_interval_s, client_settings.read_timeout_s, security)
@@ -88,6 +91,7 @@ class ClusterAccess:
         *,
         clock: WallClock,
         chance: Chance,
+        own_links: OwnLinks | None = None,
     ) -> "ClusterAccess":
         """MetadataUnavailableError. ConfigError: the TLS files. StartupError: the store holds no cluster."""
         instance_id = await read_instance_id(metadata)
@@ -99,7 +103,9 @@ class ClusterAccess:
             undo.push_async_callback(registry.close)
             racks = await RackMap.open(metadata)
             undo.pop_all()
-        return cls(metadata, registry, settings, client_settings, clock, chance, security, instance_id, racks)
+        return cls(
+            metadata, registry, settings, client_settings, clock, chance, security, instance_id, racks, own_links
+        )
 
     @property
     def cluster(self) -> Cluster:
@@ -127,6 +133,7 @@ class ClusterAccess:
             ledger,
             metadata.digest_type,
             metadata.password,
+            metadata.token,
             links=self.pool,
             nodes=self.nodes,
             settings=self.client_settings,
@@ -159,6 +166,20 @@ class ClusterAccess:
         if address is None:
             raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its space")
         return await ask_space(address, timeout_s, self.security)
+
+    async def id_report_of(self, bookie: BookieId, timeout_s: float) -> IdReport | None:
+        """Return what a bookie knows of ledger ids; None of a Java bookie. LedgerError, see `ask_id_report`."""
+        address = self.registry.address_of(bookie)
+        if address is None:
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its ledger ids")
+        return await ask_id_report(address, timeout_s, self.security)
+
+    async def token_of(self, ledger: LedgerId, bookie: BookieId) -> bytes:
+        """The token of a ledger at a bookie; empty: it has none there. LedgerError, see `ask_token`."""
+        address = self.registry.address_of(bookie)
+        if address is None:
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for a token")
+        return await ask_token(address, ledger, self.settings.list_timeout_s, self.security)
 
     def _bookies_changed(self) -> None:
         self.absences.saw(self.registered, asyncio.get_running_loop().time())

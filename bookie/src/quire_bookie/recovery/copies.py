@@ -11,7 +11,7 @@ from quire_bookie.recovery.fragment_check import Health, ReplicaReport
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.wire.availability import EntryRange
 
-_MISSING = (Health.GONE, Health.LACKING, Health.LIMBO)
+_MISSING = (Health.GONE, Health.FOREIGN, Health.LACKING, Health.LIMBO)
 
 
 def fewest_copies(reports: Sequence[ReplicaReport]) -> int | None:

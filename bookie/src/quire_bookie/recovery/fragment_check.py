@@ -19,6 +19,7 @@ from quire_bookie.errors import (
     BookieIoError,
     BookieProtocolError,
     DigestMismatchError,
+    ForeignLedgerError,
     LedgerError,
     NoEntryListError,
     NoSuchEntryError,
@@ -45,6 +46,7 @@ class Health(Enum):
     """Never found by a check: see `standing`."""
     MISPLACED = "it breaks the rules of racks and zones"
     """Never found by a check either."""
+    FOREIGN = "its bookie holds another ledger under that id"
     LIMBO = "its bookie lost track of what it held"
     UNKNOWN = "its bookie did not answer in a way that says anything"
 
@@ -112,6 +114,9 @@ class LedgerCheck:
             return ReplicaReport(fragment, position, Health.WHOLE)
         probes = [*dict.fromkeys((*ends, *self._sample(fragment, position)))]
         failures = await self.read_all(bookie, probes)
+        foreign = next((str(error) for error in failures.values() if isinstance(error, ForeignLedgerError)), None)
+        if foreign is not None:  # its list of entries is that of the other ledger
+            return ReplicaReport(fragment, position, Health.FOREIGN, ((fragment.first, fragment.last),), foreign)
         damaged = any(isinstance(error, (BookieIoError, DigestMismatchError)) for error in failures.values())
         missing = any(_is_missing(error) for error in failures.values())
         if damaged or missing or listed is None or bookie in listed:

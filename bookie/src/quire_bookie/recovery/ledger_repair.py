@@ -28,6 +28,7 @@ from quire_bookie.errors import (
     BookieReadOnlyError,
     BookieUnavailableError,
     DigestMismatchError,
+    ForeignLedgerError,
     LedgerError,
     NoSuchEntryError,
     NoSuchLedgerError,
@@ -59,8 +60,8 @@ from quire_bookie.recovery.stats import RecoveryStats
 _log = logging.getLogger("quire.recovery.repair")
 _ROUNDS_MAX = 10  # each moves one replica of a fragment
 _ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
-_MOVES = (Health.GONE, Health.LEAVING, Health.MISPLACED)
-_BROKEN = (Health.GONE, Health.LACKING, Health.LIMBO)
+_MOVES = (Health.GONE, Health.FOREIGN, Health.LEAVING, Health.MISPLACED)
+_BROKEN = (Health.GONE, Health.FOREIGN, Health.LACKING, Health.LIMBO)
 _LOST = (NoSuchEntryError, NoSuchLedgerError, UnknownLedgerStateError, BookieIoError, DigestMismatchError)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
@@ -306,8 +307,9 @@ class LedgerRepair:
         is_leaving = report.bookie in leaving
         chosen = report.target
         if chosen is None:
+            shunned = leaving | {report.bookie} if report.health is Health.FOREIGN else leaving
             plan = self._access.bookies.replacements(
-                fragment.ensemble, [report.position], leaving, fragment.write_quorum
+                fragment.ensemble, [report.position], shunned, fragment.write_quorum
             )
             chosen = plan.get(report.position, report.bookie)
         if chosen == report.bookie:
@@ -538,6 +540,7 @@ def _unreadable(report: ReplicaReport, copied: Copied) -> Result:
         f"{count} cannot be read from any replica, the first is {first}: {error}"
     )
     surely = not any(
-        isinstance(one, (BookieUnavailableError, TooManyRequestsError)) for one in copied.unreadable.values()
+        isinstance(one, (BookieUnavailableError, ForeignLedgerError, TooManyRequestsError))
+        for one in copied.unreadable.values()
     )
     return Result(Verdict.UNREADABLE, text, surely)

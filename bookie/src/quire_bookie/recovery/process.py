@@ -13,6 +13,7 @@ from typing import Any
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.errors import MetadataError, StartupError
 from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.recovery_controls import RecoveryControls
@@ -93,15 +94,20 @@ async def start_auto_recovery(
     client_settings: ClientSettings | None = None,
     end_limbo: EndLimbo | None = None,
     set_read_only: SetReadOnly | None = None,
+    own_links: OwnLinks | None = None,
 ) -> RunningAutoRecovery:
     """Start workers and, if so configured, a candidate for auditor. `name` is what others read in locks and election.
 
-    `end_limbo`, `set_read_only`: how a bookie is told; None: over its HTTP port.
+    `end_limbo`, `set_read_only`: how a bookie is told; None: over its HTTP port. `own_links`: of the bookies in this
+    process.
     StartupError, MetadataUnavailableError, ConfigError.
     """
     async with contextlib.AsyncExitStack() as undo:
         access = await ClusterAccess.open(
-            metadata, settings, client_settings or ClientSettings(), clock=clock, chance=chance
+            *(metadata, settings, client_settings or ClientSettings()),
+            clock=clock,
+            chance=chance,
+            own_links=own_links,
         )
         undo.push_async_callback(access.close)
         controls = RecoveryControls(metadata)

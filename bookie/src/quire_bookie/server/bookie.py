@@ -75,7 +75,7 @@ class Bookie:
         answers = AddAnswers(stats, self._end_turn_soon)
         self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers, memory)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
-        self._infos = BookieInfos(storage, stats, loading, self._reads.bound, disk_space)
+        self._infos = BookieInfos(storage, stats, condition, loading, self._reads.bound, disk_space)
         self._explicit_lacs = ExplicitLacs(journal, storage, stats, condition, loading, polls, self._reads.bound)
 
     @property

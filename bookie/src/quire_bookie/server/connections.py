@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.model import Buffer
 from quire_bookie.server.security.auth import Peer, subject_of
 from quire_bookie.server.security.gate import Gate
@@ -96,10 +97,10 @@ class Connection(asyncio.Protocol):
         "_gate_timer",
         "_guard",
         "_handler",
-        "_memory",
         "_open",
         "_out",
         "_out_bytes",
+        "_own_links",
         "_paused",
         "_peer",
         "_refusal_logged",
@@ -107,6 +108,7 @@ class Connection(asyncio.Protocol):
         "_settings",
         "_transport",
         "_upgrading",
+        "memory",
         "unanswered",
     )
 
@@ -117,10 +119,13 @@ class Connection(asyncio.Protocol):
         settings: ServiceSettings,
         guard: Guard | None = None,
         memory: ConnectionMemory | None = None,
+        own_links: OwnLinks | None = None,
     ) -> None:
         self._handler = handler
-        self._memory = memory or ConnectionMemory()
-        self._account = self._memory.open(self)
+        self._own_links = own_links
+        self.memory = memory or ConnectionMemory()
+        """What it counts in: that of all peers, or of the links within this process."""
+        self._account = self.memory.open(self)
         self._clear: asyncio.Transport | None = None
         """The socket below TLS, which has a buffer of its own."""
         self._first_timer: asyncio.TimerHandle | None = None
@@ -157,14 +162,21 @@ class Connection(asyncio.Protocol):
         self._open.add(self)
         self._handler.stats.connections_opened += 1
         self._handler.stats.connections_open += 1
-        if self._settings.first_request_s > 0:
-            loop = asyncio.get_running_loop()
-            self._first_timer = loop.call_later(self._settings.first_request_s, self._never_asked)
+        self._wait_for_first_request()
         if self._guard is not None:
             self._enter(self._guard)
 
+    def _wait_for_first_request(self) -> None:
+        if self._settings.first_request_s > 0:
+            loop = asyncio.get_running_loop()
+            self._first_timer = loop.call_later(self._settings.first_request_s, self._never_asked)
+
     def _never_asked(self) -> None:
+        """Close it only where others may need its place: clients connect ahead of their requests, and would again."""
         self._first_timer = None
+        if self._guard is not None and not self._guard.is_crowded(self._address):
+            self._wait_for_first_request()
+            return
         self._handler.stats.connections_closed_unused += 1
         self.close_at_once(f"no request came in the first {self._settings.first_request_s:.0f} s")
 
@@ -221,7 +233,7 @@ class Connection(asyncio.Protocol):
         self._early.clear()
         self._drop_gate()
         self._drop_first_timer()
-        self._memory.close(self._account)
+        self.memory.close(self._account)
         if self._guard is not None and self._admitted:
             self._guard.left(self._address)
             self._guard.unwatch(self)
@@ -238,14 +250,24 @@ class Connection(asyncio.Protocol):
         if self._upgrading:
             self._early.append(data)  # the handshake has ended, and its task does not know yet
             return
+        if self._own_links is not None:
+            self._settle_memory(self._own_links)
         codec, account = self._codec, self._account
         requests = codec.feed(data)
         held_bytes = codec.held_bytes
         if held_bytes or account.held_bytes:
             began = bool(requests) or not account.held_bytes
-            self._memory.received(account, held_bytes, codec.announced_bytes if held_bytes else 0, began)
+            self.memory.received(account, held_bytes, codec.announced_bytes if held_bytes else 0, began)
         self._take(requests)
-        self._memory.wait_if_full(account)
+        self.memory.wait_if_full(account)
+
+    def _settle_memory(self, own_links: OwnLinks) -> None:
+        """The first bytes came: the client of this process has told of its socket by now, if it is its own."""
+        self._own_links = None
+        if self._transport is not None and own_links.has(self._transport):
+            self.memory.close(self._account)
+            self.memory = own_links.memory
+            self._account = self.memory.open(self)
 
     def _take(self, requests: list[Request]) -> None:
         if self._gate is not None:
@@ -405,7 +427,7 @@ class Connection(asyncio.Protocol):
         self._out.extend(buffers)
         size_bytes = sum(map(len, buffers))
         self._out_bytes += size_bytes
-        self._memory.queued(self._account, size_bytes)
+        self.memory.queued(self._account, size_bytes)
 
     def flush(self) -> None:
         """Write everything queued at once; close if that was what remained to do."""
@@ -418,7 +440,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.write(b"".join(out))
             self._out_bytes = 0
-            self._memory.settle(self._account, self.unsent_bytes())
+            self.memory.settle(self._account, self.unsent_bytes())
         self.close_if_answered()
 
     def close_if_answered(self) -> None:

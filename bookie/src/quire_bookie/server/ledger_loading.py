@@ -12,7 +12,7 @@ from typing import Any
 
 from quire_bookie.errors import StorageError
 from quire_bookie.model import LedgerId
-from quire_bookie.server.ports import JournalPort, StoragePort
+from quire_bookie.server.ports import Done, JournalPort, StoragePort
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.storage.ledger_states import LedgerInfo
 from quire_bookie.wire.status import Status, status_of
@@ -33,8 +33,8 @@ class LedgerLoading:
         self.under_way: dict[LedgerId, list[tuple[LedgerAction, Callable[[Status], None]]]] = {}
         """What waits, by ledger, in the order in which it came."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self.unlogged_keys: dict[LedgerId, bytes] = {}
-        """Keys that found no space in the journal."""
+        self.unlogged_keys: dict[LedgerId, tuple[bytes, bytes]] = {}
+        """Keys and tokens that found no space in the journal."""
 
     def with_ledger(self, ledger: LedgerId, action: LedgerAction, fail: Callable[[Status], None]) -> None:
         """Run `action` with the ledger's state: now if it is known, else in turn once it is loaded."""
@@ -120,9 +120,21 @@ class LedgerLoading:
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
         """A new ledger, its key queued to the journal; only from a `LedgerAction` that got None."""
         info = self._storage.create_ledger(ledger, master_key)
-        self._log_key(ledger, master_key)
+        self._log_key(ledger, master_key, b"")
         self._stats.ledgers_created += 1
         return info
+
+    def bind(self, ledger: LedgerId, info: LedgerInfo | None, master_key: bytes, token: bytes, done: Done) -> None:
+        """Keep the token of a ledger that has none, or the same; `done` once it is durable. Creates one that is None.
+
+        A new ledger: only from a `LedgerAction` that got None.
+        """
+        if info is None:
+            info = self._storage.create_ledger(ledger, master_key)
+            self._stats.ledgers_created += 1
+        if not info.token:
+            self._storage.set_token(info, token)
+        self._log_key(ledger, master_key, token, done)
 
     def log_key_again(self, ledger: LedgerId) -> bool:
         """Whether the key is missing in the journal: it is queued now, and the caller queues its own record again.
@@ -131,21 +143,26 @@ class LedgerLoading:
         so it is the copy behind the key that counts. `done` callbacks run in the order of the records: whatever is
         not behind a durable key finds the ledger here.
         """
-        master_key = self.unlogged_keys.get(ledger)
-        if master_key is None:
+        unlogged = self.unlogged_keys.get(ledger)
+        if unlogged is None:
             return False
-        self._log_key(ledger, master_key)
+        self._log_key(ledger, *unlogged)
         return True
 
-    def _log_key(self, ledger: LedgerId, master_key: bytes) -> None:
-        self._journal.append_master_key(ledger, master_key, partial(self._key_logged, ledger, master_key))
+    def _log_key(self, ledger: LedgerId, master_key: bytes, token: bytes, done: Done | None = None) -> None:
+        logged = partial(self._key_logged, ledger, master_key, token, done)
+        self._journal.append_master_key(ledger, master_key, logged, token=token)
 
-    def _key_logged(self, ledger: LedgerId, master_key: bytes, error: BaseException | None) -> None:
+    def _key_logged(
+        self, ledger: LedgerId, master_key: bytes, token: bytes, done: Done | None, error: BaseException | None
+    ) -> None:
         """A key that found no space is logged again before anything that needs it is acknowledged."""
-        if error is None:
-            self.unlogged_keys.pop(ledger, None)
-        else:
-            self.unlogged_keys[ledger] = master_key
+        if error is not None:
+            self.unlogged_keys[ledger] = master_key, token
+        elif token or not self.unlogged_keys.get(ledger, (b"", b""))[1]:
+            self.unlogged_keys.pop(ledger, None)  # a key alone does not log the token that was refused
+        if done is not None:
+            done(error)
 
 
 def wrong_key_status(info: LedgerInfo) -> Status:

@@ -5,7 +5,7 @@ counters read last. It keeps the highest ones durably beside its entries (`stora
 are an older copy: then garbage collection stops on this bookie, since that copy may lack ledgers that nothing deleted.
 
 The doubt ends by itself when the metadata say as much as before, or when their epoch is above the one that the bookie
-remembers: a restore and a repair raise it. Never changes the metadata.
+remembers: a restore, a repair and `quire metadata raise-epoch` raise it. Never changes the metadata.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ from quire_bookie.storage.id_marks import IdMarks
 
 _log = logging.getLogger("quire.server.metadata_doubt")
 REMEDY: Final = (
-    "follow docs/kubernetes/backup.md: `quire metadata restore` puts a backup into an empty store; nothing is deleted "
-    "and no ledger id is given out before"
+    "put the newer data back, or restore a backup into an empty store (`quire metadata restore`), or, without one, "
+    "accept this copy with `quire metadata raise-epoch`; nothing is deleted and no ledger id is given out before "
+    "(docs/kubernetes/backup.md)"
 )
 
 

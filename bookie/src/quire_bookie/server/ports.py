@@ -24,8 +24,8 @@ class JournalPort(Protocol):
         """Log runs together. `done` may come in parts, each with a batch of some of the runs."""
         ...
 
-    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /) -> None:
-        """Log a ledger's key; part of the same or an earlier group than what is appended next."""
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /, token: bytes) -> None:
+        """Log a ledger's key, and its token; part of the same or an earlier group than what is appended next."""
         ...
 
     def append_fence(self, ledger: LedgerId, done: Done, /) -> None:
@@ -58,6 +58,10 @@ class StoragePort(Protocol):
 
     def create_ledger(self, ledger_id: LedgerId, master_key: bytes, /) -> LedgerInfo:
         """Create; only right after `load_ledger` proved that there is none."""
+        ...
+
+    def set_token(self, info: LedgerInfo, token: bytes, /) -> None:
+        """Keep the token of a ledger that has none."""
         ...
 
     def put(self, info: LedgerInfo, run: Run, /) -> None:

@@ -22,6 +22,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.env.reserved_disk import ReservedDisk
 from quire_bookie.env.sockets import notice_dead_peers
 from quire_bookie.errors import StartupError
@@ -72,6 +73,7 @@ class _Parts:
     disk: Disk
     clock: WallClock
     memory: ConnectionMemory
+    own_links: OwnLinks | None = None
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
     guard: Guard = field(default_factory=Guard)
@@ -305,13 +307,14 @@ async def start_bookie(
     open_index: OpenIndex | None = None,
     steps: StartSteps | None = None,
     memory: ConnectionMemory | None = None,
+    own_links: OwnLinks | None = None,
 ) -> RunningBookie:
     """A bookie that serves, with everything that it ever acknowledged. The caller keeps `metadata` open until `stop`.
 
     StartupError (one line for a person): folders or port cannot be used, or belong to somebody else. DamagedError:
     journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error, nor
     when it is cancelled, at whatever moment. `steps` takes what the start took. `memory`: of the
-    connections, where others in the process share it.
+    connections, where others in the process share it. `own_links`: of a client in this process.
     """
     settings.service.check()
     if settings.fit_disk:
@@ -326,7 +329,7 @@ async def start_bookie(
         await guard.close()
         raise
     memory = memory or ConnectionMemory(settings.service.memory)
-    parts = _Parts(BookieData(identity), disk, clock, memory, guard=guard)
+    parts = _Parts(BookieData(identity), disk, clock, memory, own_links, guard=guard)
     running: RunningBookie | None = None
     try:
         parts.data.reserves = disk.reserves = await open_reserves(settings, disk)
@@ -398,7 +401,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
     connections, guard, service = parts.open_connections, parts.guard, settings.service
     try:
         parts.server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(answering.result(), connections, service, guard, parts.memory),
+            lambda: Connection(answering.result(), connections, service, guard, parts.memory, parts.own_links),
             settings.listen,
             settings.port,
             start_serving=False,

@@ -44,7 +44,6 @@ class Reads:
     def __init__(
         self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats, memory: ConnectionMemory
     ) -> None:
-        self._memory = memory
         self._answers = ReadAnswers(storage, settings)
         self._settings = settings
         self._stats = stats
@@ -70,7 +69,9 @@ class Reads:
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
         """Answer a read: now if memory has it, else when it is its turn."""
-        ready = connection.takes_answers and self._in_turn < self._share(READS_PER_TURN) and not self._memory.is_full
+        ready = (
+            connection.takes_answers and self._in_turn < self._share(READS_PER_TURN) and not connection.memory.is_full
+        )
         if ready and not isinstance(request, ListEntriesRequest):
             if isinstance(request, BatchReadRequest):
                 answer = self._answers.batch_from_memory(request)
@@ -113,7 +114,7 @@ class Reads:
         end = min(len(run.entries), at + self._share(READ_RUN_ENTRIES_PER_TURN) - self._in_turn)
         bytes_left = self._share(READ_RUN_BYTES_PER_TURN) - self._bytes_in_turn
         bytes_max = min(self._settings.socket_write_high_bytes, bytes_left)
-        if end <= at or bytes_max <= 0 or self._memory.is_full or not connection.takes_answers:
+        if end <= at or bytes_max <= 0 or connection.memory.is_full or not connection.takes_answers:
             return 0
         answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
         if count:
@@ -186,13 +187,13 @@ class Reads:
     async def _read(self, connection: Connection, request: AnyRead) -> int:
         """Read once there is memory for the largest answer, and send what it was; its bytes."""
         reserved = self._answers.bytes_max(request)
-        await self._memory.reserve(reserved)
+        await connection.memory.reserve(reserved)
         try:
             answer = await self._answers.answer(request)
             self._send(connection, request, answer)
             return answer.entry_bytes
         finally:
-            self._memory.give_back(reserved)
+            connection.memory.give_back(reserved)
 
     async def _work_run(self, connection: Connection, run: ReadRun) -> int:
         """One after the other what memory has not, and with each of them what then follows in memory."""
@@ -222,14 +223,14 @@ class Reads:
     ) -> None:
         reserved = self._answers.bytes_max(request)
         try:
-            await self._memory.reserve(reserved)
+            await connection.memory.reserve(reserved)
             try:
                 answer = await self._answers.answer(request)
                 if await durable is not None:
                     answer = self._answers.refusal(request, Status.IO_ERROR)
                 self._send(connection, request, answer)
             finally:
-                self._memory.give_back(reserved)
+                connection.memory.give_back(reserved)
         finally:
             self._fenced_at_once -= 1
             self.bound.count_out(connection)

@@ -85,13 +85,15 @@ class ReplayTarget:
     async def deliver(self, record: JournalRecord) -> None:
         """Apply one record; makes room in the cache when it has to."""
         match record:
-            case MasterKeyRecord(ledger, key):
+            case MasterKeyRecord(ledger, key, token):
                 known = await self._known(ledger)
                 if known is None:
-                    self._storage.create_ledger(ledger, key)
+                    known = self._storage.create_ledger(ledger, key)
                     self._key_came_late = self._key_came_late or ledger in self._without_key
                 elif known.key_unknown and not known.deleted:
                     self._storage.restore_key(known, key)
+                if token and not known.token and not known.deleted:
+                    self._storage.set_token(known, token)
             case EntryRecord(run):
                 await self._put(run)
             case FenceRecord(ledger):

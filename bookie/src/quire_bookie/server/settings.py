@@ -158,6 +158,8 @@ class BookieStats:
     adds_rejected: int = 0
     adds_foreign: int = 0
     """Entries that were refused because another ledger is held under their id."""
+    tokens_refused: int = 0
+    """How often a client asked about a ledger of which another one is held under its id."""
     adds_paused: int = 0
     adds_in_flight_bytes: int = 0
     add_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)

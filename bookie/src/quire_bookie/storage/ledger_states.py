@@ -6,14 +6,14 @@ the proof that the index has none (`note_absent`). A deleted ledger leaves a tom
 a late writer cannot bring it back to life. One that was deleted as a superfluous copy, while the cluster still has the
 ledger, can be revived: see `deletion`. A ledger in limbo (see `limbo`) is fenced as well.
 
-    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 to 3   5  flags u8 (1 fenced, 2 deleted,
+    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 to 4   5  flags u8 (1 fenced, 2 deleted,
                   4 has explicit LAC, 8 contents lost, 16 key unknown, 32 superfluous copy)   6  explicit LAC id i64
                   14  key size u16   16  packet size u32   [version 2 and 3: generation of limbo that ended for this
-                  ledger u32   [version 3: how often it was revived u32]]
+                  ledger u32   [version 3 and 4: how often it was revived u32   [version 4: token size u8, token]]]
                    -  master key   then the explicit LAC packet                          (little-endian)
 
 A version is written only where a lower one cannot say it: 2 for ledgers that were in limbo or lost something, 3 for
-those that were ever deleted as a superfluous copy.
+those that were ever deleted as a superfluous copy, 4 for those whose creator named a token.
 """
 
 import struct
@@ -31,6 +31,7 @@ from quire_bookie.storage.limbo import Limbo
 STATE_VERSION: Final = 1
 STATE_VERSION_LIMBO: Final = 2
 STATE_VERSION_COPY: Final = 3
+STATE_VERSION_TOKEN: Final = 4
 UNKNOWN_KEY_BYTES: Final = 32
 _FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN, _SUPERFLUOUS = 1, 2, 4, 8, 16, 32
 _STATE = struct.Struct("<BBqHI")
@@ -48,7 +49,8 @@ class LedgerInfo:
     `superfluous` says of a deleted one that the cluster still had the ledger, so that it may be revived.
     `limbo`: what is missing here may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: this
     ledger is in limbo by itself, because a rebuild of the index found its records damaged. `key_unknown`: its master
-    key was lost, and `master_key` is a value that no client can know.
+    key was lost, and `master_key` is a value that no client can know. `token`: which of the ledgers that ever had this
+    id it is, as its creator named it; empty where that is not known.
     """
 
     __slots__ = (
@@ -72,12 +74,14 @@ class LedgerInfo:
         "revivals",
         "rewrites",
         "superfluous",
+        "token",
         "touched",
     )
 
     def __init__(self, ledger_id: LedgerId, master_key: bytes) -> None:
         self.ledger_id = ledger_id
         self.master_key = master_key
+        self.token = b""
         self.fenced = False
         self.deleted = False
         self.superfluous = False
@@ -115,7 +119,10 @@ def encode_state(info: LedgerInfo) -> bytes:
         | (_SUPERFLUOUS if info.superfluous else 0)
     )
     version, more = STATE_VERSION, b""
-    if info.superfluous or info.revivals:
+    if info.token:
+        version = STATE_VERSION_TOKEN
+        more = _LIMBO_ENDED_AND_REVIVALS.pack(info.limbo_ended, info.revivals) + bytes((len(info.token),)) + info.token
+    elif info.superfluous or info.revivals:
         version, more = STATE_VERSION_COPY, _LIMBO_ENDED_AND_REVIVALS.pack(info.limbo_ended, info.revivals)
     elif info.limbo_ended or info.contents_lost or info.key_unknown:
         version, more = STATE_VERSION_LIMBO, _LIMBO_ENDED.pack(info.limbo_ended)
@@ -135,10 +142,14 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
         raise DamagedError(path, 0, f"the state of ledger {ledger} does not match its checksum")
     version, flags, lac, key_size, packet_size = _STATE.unpack_from(value, _CRC.size)
     more = {STATE_VERSION: 0, STATE_VERSION_LIMBO: 4, STATE_VERSION_COPY: 8}.get(version)
+    token = b""
+    if version == STATE_VERSION_TOKEN and len(value) > head + 8:
+        token = bytes(value[head + 9 : head + 9 + value[head + 8]])
+        more = 9 + value[head + 8]
     if more is None or len(value) != head + more + key_size + packet_size:
         raise DamagedError(path, 0, f"the state of ledger {ledger} is of version {version}, {len(value)} bytes")
     limbo_ended = _LIMBO_ENDED.unpack_from(value, head)[0] if more else 0
-    revivals = _LIMBO_ENDED_AND_REVIVALS.unpack_from(value, head)[1] if version == STATE_VERSION_COPY else 0
+    revivals = _LIMBO_ENDED_AND_REVIVALS.unpack_from(value, head)[1] if version >= STATE_VERSION_COPY else 0
     head += more
     info = LedgerInfo(ledger, bytes(value[head : head + key_size]))
     info.fenced = bool(flags & _FENCED)
@@ -148,6 +159,7 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
     info.superfluous = bool(flags & _SUPERFLUOUS)
     info.limbo_ended = limbo_ended
     info.revivals = revivals
+    info.token = token
     if flags & _HAS_LAC:
         info.explicit_lac = bytes(value[head + key_size :])
         info.explicit_lac_entry = EntryId(lac)
@@ -165,6 +177,7 @@ def revived_state(info: LedgerInfo, master_key: bytes) -> LedgerInfo:
     revived.fenced = True
     revived.revivals = info.revivals + 1
     revived.limbo_ended = info.limbo_ended
+    revived.token = info.token
     return revived
 
 
@@ -173,6 +186,7 @@ def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
     known = older if newer.key_unknown else newer
     merged = LedgerInfo(newer.ledger_id, known.master_key)
     merged.key_unknown = known.key_unknown
+    merged.token = newer.token or older.token
     merged.fenced = older.fenced or newer.fenced
     merged.deleted = newer.deleted
     merged.revivals = max(older.revivals, newer.revivals)
@@ -287,6 +301,18 @@ class LedgerStates:
         """The state must reach the index with the next flush."""
         info.dirty = True
         self._dirty[info.ledger_id] = info
+
+    def set_token(self, info: LedgerInfo, token: bytes) -> None:
+        """Keep the token of a ledger that has none."""
+        assert not info.token, f"ledger {info.ledger_id} has a token"
+        info.token = bytes(token)
+        self.mark_dirty(info)
+
+    def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
+        """Keep the packet in place of any former one. The known LAC never falls."""
+        info.explicit_lac, info.explicit_lac_entry = bytes(packet), lac
+        info.lac = max(info.lac, lac)
+        self.mark_dirty(info)
 
     def begin_flush(self) -> dict[LedgerId, LedgerInfo]:
         """The states that became dirty since the last call; they stay pinned until `end_flush`.

@@ -250,6 +250,11 @@ class LedgerStorage(Generic[M]):
         """The key of a ledger whose own was lost. Durable by the journal, and with the next flush."""
         self._changes.restore_key(info, master_key)
 
+    def set_token(self, info: LedgerInfo, token: bytes) -> None:
+        """Keep the token of a ledger that has none. Durable by the journal, and with the next flush."""
+        self._states.set_token(info, token)
+        self._bound_changed_states()
+
     def fence(self, info: LedgerInfo) -> None:
         """No normal add from here on. Durable by the journal, and with the next flush."""
         if not info.fenced:
@@ -259,10 +264,7 @@ class LedgerStorage(Generic[M]):
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
         """Keep the packet in place of any former one, even of a higher LAC. The known LAC never falls."""
-        info.explicit_lac = bytes(packet)
-        info.explicit_lac_entry = lac
-        info.lac = max(info.lac, lac)
-        self._states.mark_dirty(info)
+        self._states.set_explicit_lac(info, packet, lac)
         self._bound_changed_states()
 
     def _bound_changed_states(self) -> None:

@@ -116,6 +116,20 @@ def id_marks(transaction: int, ledger: LedgerId | None = None) -> bytes:
     return frame(request)
 
 
+def ledger_token(transaction: int, ledger: LedgerId, token: bytes, master_key: bytes | None) -> bytes:
+    """Ask for the token of a ledger, and for an `IdReport` about it.
+
+    With `master_key` the bookie keeps `token` where it holds nothing of the ledger.
+    """
+    request = _request(pb.GET_BOOKIE_INFO, transaction)
+    body = request.getBookieInfoRequest
+    body.requested, body.quireIdMarks, body.quireLedger = 0, True, ledger
+    body.quireToken = token
+    if master_key is not None:
+        body.quireMasterKey = master_key
+    return frame(request)
+
+
 def list_entries(transaction: int, ledger: LedgerId) -> bytes:
     """Ask which entries of a ledger the bookie holds."""
     request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER, transaction)
@@ -181,6 +195,7 @@ def response_of(message: pb.Response) -> Response:
             info.freeDiskSpace if info.HasField("freeDiskSpace") else None,
             transaction,
             _id_report(info.quireIdMarks) if info.HasField("quireIdMarks") else None,
+            info.quireToken if info.HasField("quireToken") else None,
         )
     if operation == pb.GET_LIST_OF_ENTRIES_OF_LEDGER and message.HasField("getListOfEntriesOfLedgerResponse"):
         listing = message.getListOfEntriesOfLedgerResponse

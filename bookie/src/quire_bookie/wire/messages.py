@@ -212,13 +212,16 @@ class ForceRequest:
 class BookieInfoRequest:
     """Disk capacity; `requested` holds TOTAL_DISK_CAPACITY and FREE_DISK_SPACE bits.
 
-    `id_marks`, `ledger`: our extension, an `IdReport`, about this ledger too.
+    `id_marks`, `ledger`: our extension, an `IdReport`, about this ledger too. `token`: that of the ledger as the client
+    knows it. `master_key`: the bookie keeps the token if it holds nothing of the ledger.
     """
 
     origin: V3Origin
     requested: int
     id_marks: bool = False
     ledger: LedgerId | None = None
+    token: bytes | None = None
+    master_key: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -329,6 +332,8 @@ class BookieInfoResponse:
     free_bytes: int | None
     transaction: int
     ids: IdReport | None = None
+    token: bytes | None = None
+    """Of the ledger that was asked about; None: it has none here."""
 
 
 @dataclass(slots=True)

@@ -197,7 +197,9 @@ def _decode_list(message: pb.Request) -> Request:
 def _decode_info(message: pb.Request) -> Request:
     asked = message.getBookieInfoRequest
     ledger = LedgerId(asked.quireLedger) if asked.HasField("quireLedger") else None
-    return BookieInfoRequest(_origin(message), asked.requested, asked.quireIdMarks, ledger)
+    token = asked.quireToken if asked.HasField("quireToken") else None
+    key = asked.quireMasterKey if asked.HasField("quireMasterKey") else None
+    return BookieInfoRequest(_origin(message), asked.requested, asked.quireIdMarks, ledger, token, key)
 
 
 def _decode_start_tls(message: pb.Request) -> StartTlsRequest:
@@ -315,6 +317,8 @@ def encode_info(info: BookieInfoResponse) -> bytes:
         marks.epoch, marks.shortCounter, marks.longCounter = seen.epoch, seen.short, seen.long
         if info.ids.ledger_known is not None:
             marks.ledgerKnown = info.ids.ledger_known
+    if info.token is not None:
+        body.quireToken = info.token
     return frame(answer)
 
 

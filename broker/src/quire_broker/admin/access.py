@@ -1,6 +1,6 @@
 """Who may call which path of the admin API, as stock Pulsar has it. What is not listed here is for super users.
 
-/healthz and metrics      everybody: they hold names and counts, no message
+/healthz, /readyz, metrics  everybody: they hold names and counts, no message
 a topic                   its lookup, stats and partitions: who produces or consumes; its subscriptions and last
                           message: who consumes; all else: admins of the namespace
 schemas                   of a topic: who produces or consumes; changing them over REST: admins of the namespace
@@ -8,6 +8,10 @@ a namespace               its topics: who consumes; to make and delete it, and t
                           tenant; where it offloads to: super users, for brokers go there with their own
                           credentials; all else: its admins
 clusters, tenants, rest   super users; admins of a tenant see its namespaces, everybody sees the clusters' names
+
+A broker without authentication cannot tell one client from another. It answers other machines only what stock clients
+look up over HTTP (`_CLIENT_READS`), probes and metrics; all else is for its own machine, unless httpServerAdminRemote
+opens the port.
 """
 
 import logging
@@ -16,6 +20,7 @@ from enum import Enum, auto
 
 from aiohttp import web
 
+from quire_bookie.admin.origin import AllowedHosts, authorization_of, is_local, refusal_of_origin
 from quire_bookie.env.tls import common_name
 from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
@@ -38,10 +43,12 @@ class Need(Enum):
     SUPER_USER = auto()
 
 
-_OPEN = frozenset({"/healthz", "/metrics", "/metrics/"})
+_OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/metrics/"})
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC_READS = frozenset({"", "/partitions", "/stats", "/partitioned-stats", "/internalStats"})
 _OFFLOAD_TARGETS = frozenset({f"{_NAMESPACE}/offloadPolicies", f"{_NAMESPACE}/removeOffloadPolicies"})
+_PROBES = frozenset(f"/admin{version}/brokers/{name}" for version in ("/v2", "") for name in ("health", "ready"))
+_CLIENT_READS = ("/lookup/v2/topic/", "/admin/v2/schemas/")
 _ROLE = "quire.role"  # of a request: who sent it
 
 
@@ -63,6 +70,18 @@ def needed(method: str, path: str) -> Need:
     if path.startswith("/admin/quire/namespaces/{tenant}/{namespace}"):
         return Need.NAMESPACE if method == "GET" else Need.TENANT
     return Need.SUPER_USER
+
+
+def is_for_every_machine(method: str, path: str) -> bool:
+    """Whether a broker without authentication answers this to other machines; by the pattern of the route.
+
+    Stock clients with an http:// service URL look up owners, partitions, names of topics and schemas.
+    """
+    if method != "GET":
+        return False
+    if path in _OPEN or path in _PROBES or path == f"{_NAMESPACE}/topics" or path.startswith(_CLIENT_READS):
+        return True
+    return path == "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions"
 
 
 def _of_namespaces(method: str, path: str) -> Need:
@@ -88,18 +107,23 @@ def _of_topics(method: str, path: str) -> Need:
 async def authorized(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """401 for who does not prove who it is, 403 for who may not do this; without authentication all may do all."""
+    """Answer 401 to a client without a role, 403 where its role or its address does not allow this."""
     broker = broker_of(request)
-    authentication = broker.access.authentication
-    if authentication is None:
-        return await handler(request)
+    authentication, settings = broker.access.authentication, broker.access.settings
     resource = request.match_info.route.resource
+    if settings.browsers_come_in and resource is not None and not _is_asked_by_any_name(request, resource.canonical):
+        _refuse(request, AllowedHosts(settings.allowed_hosts).refusal(request))
+    if authentication is None:
+        if resource is not None and not is_for_every_machine(_method(request), resource.canonical):
+            open_paths = "probes, metrics and what clients look up"
+            _refuse(request, refusal_of_origin(request, remote=settings.admin_remote, open_paths=open_paths))
+        return await handler(request)
     need = Need.SUPER_USER if resource is None else needed(_method(request), resource.canonical)
     if need is Need.NOTHING:
         return await handler(request)
     certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
     try:
-        client = authentication.admit_http(request.headers.get("Authorization", ""), common_name(certificate))
+        client = authentication.admit_http(authorization_of(request), common_name(certificate))
     except AuthenticationError as error:
         broker.parts.stats.authentications_failed += 1
         log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
@@ -110,6 +134,20 @@ async def authorized(
         await _require(broker.authorization, client.role, need, request)
         request[_ROLE] = client.role
     return await handler(request)
+
+
+def _is_asked_by_any_name(request: web.Request, path: str) -> bool:
+    """Probes and metrics, and what clients on other machines look up, by whatever name their service URL has."""
+    if path in _OPEN or path in _PROBES:
+        return True
+    return is_for_every_machine(_method(request), path) and not is_local(request)
+
+
+def _refuse(request: web.Request, reason: str | None) -> None:
+    """AuthorizationError with the reason, where there is one."""
+    if reason is not None:
+        log.warning("%s %s of %s is refused: HTTP 403", request.method, request.rel_url.raw_path, request.remote)
+        raise AuthorizationError(reason)
 
 
 def is_super_user(request: web.Request) -> bool:

@@ -79,7 +79,7 @@ async def body_of(request: web.Request) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise web.HTTPBadRequest(
             text=json.dumps({"reason": f"the body is not JSON: {error}"}), content_type="application/json"
         ) from error

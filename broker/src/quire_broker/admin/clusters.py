@@ -1,11 +1,14 @@
 """/admin/v2/clusters and /admin/v2/tenants."""
 
+from typing import Any
+
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of
-from quire_broker.errors import ConflictError, NotFoundError
+from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.ownership.isolation import policy_of
+from quire_broker.ownership.policy_fields import TENANT
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
@@ -110,10 +113,19 @@ async def get_tenant(request: web.Request) -> web.Response:
     return answer(await broker_of(request).policies.read_tenant(request.match_info["tenant"]))
 
 
+async def _tenant_of(request: web.Request) -> dict[str, Any]:
+    """The TenantInfo in the body. NotAllowedError."""
+    info = await object_of(request)
+    expected = TENANT(info)
+    if expected:
+        raise NotAllowedError(f"a tenant is {expected}")
+    return info
+
+
 async def create_tenant(request: web.Request) -> web.Response:
     """A new tenant; its clusters must exist."""
     broker = broker_of(request)
-    info = await object_of(request)
+    info = await _tenant_of(request)
     allowed = info.get("allowedClusters") or []
     known = await broker.policies.clusters()
     missing = [name for name in allowed if name not in known]
@@ -126,7 +138,7 @@ async def create_tenant(request: web.Request) -> web.Response:
 
 async def update_tenant(request: web.Request) -> web.Response:
     """Change TenantInfo."""
-    await broker_of(request).policies.update_tenant(request.match_info["tenant"], await object_of(request))
+    await broker_of(request).policies.update_tenant(request.match_info["tenant"], await _tenant_of(request))
     return done()
 
 

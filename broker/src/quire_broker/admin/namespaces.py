@@ -11,12 +11,13 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.access import is_super_user
-from quire_broker.admin.answers import answer, body_of, done, failure, flag
+from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.policies import Json
+from quire_broker.ownership.policy_fields import flaw_of
 from quire_broker.topic.topic_names import NamespaceName
 
 STORED_POLICIES = {
@@ -94,9 +95,12 @@ async def get_policies(request: web.Request) -> web.Response:
 
 async def create(request: web.Request) -> web.Response:
     """A new namespace. Where it offloads to is for super users to say."""
-    body = await body_of(request)
-    policies = body if isinstance(body, dict) else None
-    if policies and policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
+    policies = await object_of(request)
+    for name, value in policies.items():
+        wrong = flaw_of(name, value)
+        if wrong:
+            return failure(412, wrong)
+    if policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
         raise AuthorizationError(f"only a super user may make a namespace with {OFFLOAD_POLICIES}")
     await broker_of(request).policies.create_namespace(namespace_of(request), policies)
     return done()
@@ -187,10 +191,10 @@ async def set_policy(request: web.Request) -> web.Response:
     """Store one policy."""
     policy = request.match_info["policy"]
     value = await body_of(request)
-    wrong = _check(policy, value)
+    key = STORED_POLICIES[policy]
+    wrong = _check(policy, value) or flaw_of(key, value)
     if wrong:
         return failure(412, wrong)
-    key = STORED_POLICIES[policy]
 
     def change(policies: Json) -> None:
         policies[key] = value

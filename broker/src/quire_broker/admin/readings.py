@@ -113,6 +113,11 @@ def broker_readings(broker: "RunningBroker") -> list[Reading]:
             "reads that a further bookie was asked for because one was slow",
             broker.ledger_client.replica_health.speculative_reads,
         ),
+        (
+            "quire_broker_foreign_ledger_answers_total",
+            "answers of bookies that hold another ledger under the id, which were not used",
+            broker.ledger_client.replica_health.foreign_answers,
+        ),
     )
     readings += [Reading(name, "counter", text, value, cluster) for name, text, value in counts]
     for topic in topics:

@@ -16,7 +16,6 @@ from aiohttp import web
 from quire_broker.admin.answers import answer, failure, object_of
 from quire_broker.admin.context import broker_of, topic_name_of
 from quire_broker.errors import NotFoundError, SchemaError
-from quire_broker.schemas.compatibility import flaw_of, incompatible
 from quire_broker.schemas.stored import Schema, SchemaType, StoredSchema, schema_id, split_key_value, type_of_name
 from quire_broker.server.schemas import register, strategy_of
 from quire_broker.topic.topic_names import TopicName
@@ -121,15 +120,13 @@ async def all_versions(request: web.Request) -> web.Response:
 
 async def post(request: web.Request) -> web.Response:
     """Register a schema; its version."""
+    broker = broker_of(request)
     name, _ = await _identity(request)
     try:
         schema = await _given(request)
+        await broker.parts.schemas.require_valid(schema)
     except SchemaError as error:
         return failure(INVALID, str(error))
-    flaw = flaw_of(schema)
-    if flaw:
-        return failure(INVALID, flaw)
-    broker = broker_of(request)
     try:
         version = await register(broker.parts.schemas, broker.policies, name, schema)
     except SchemaError as error:
@@ -155,8 +152,10 @@ async def compatibility(request: web.Request) -> web.Response:
         strategy = await strategy_of(broker.policies, name.namespace)
     except SchemaError as error:
         return failure(INVALID, str(error))
-    versions = [each.schema for each in await broker.parts.schemas.versions(identity)]
-    flaw = flaw_of(schema) or incompatible(schema, versions, strategy)
+    try:
+        flaw = await broker.parts.schemas.incompatible(identity, schema, strategy)
+    except SchemaError as error:
+        flaw = str(error)
     return answer({"compatibility": flaw is None, "schemaCompatibilityStrategy": strategy.name}, status=202)
 
 

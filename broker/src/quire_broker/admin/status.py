@@ -1,4 +1,4 @@
-"""/healthz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
+"""/healthz, /readyz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
 
 import html
 
@@ -16,6 +16,7 @@ from quire_broker.topic.topic import Topic
 def add_routes(router: web.UrlDispatcher) -> None:
     """The routes of this module."""
     router.add_get("/healthz", healthz)
+    router.add_get("/readyz", readyz)
     router.add_get("/metrics", metrics)
     router.add_get("/metrics/", metrics)
     router.add_get("/", page)
@@ -29,6 +30,15 @@ async def healthz(request: web.Request) -> web.Response:
     except MetadataError as error:
         return web.Response(status=503, text=f"metadata store: {error}\n")
     return web.Response(text="ok\n")
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """As /healthz, and 503 while a background task of the broker has failed and has not settled since."""
+    down = broker_of(request).background.down
+    if down:
+        # Everybody may ask: the errors themselves are in the log.
+        return web.Response(status=503, text=f"failed and started again: {', '.join(sorted(down))}; see the log\n")
+    return await healthz(request)
 
 
 async def metrics(request: web.Request) -> web.Response:

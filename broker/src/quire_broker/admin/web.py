@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from quire_bookie.admin.origin import from_no_other_site
 from quire_broker.admin import (
     backlog_quotas,
     brokers,
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 def make_app(broker: "RunningBroker") -> web.Application:
     """All routes, on one broker."""
-    app = web.Application(middlewares=[errors_as_json, authorized], client_max_size=BODY_BYTES_MAX)
+    checks = [errors_as_json, from_no_other_site, authorized]
+    app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     for part in (
         brokers,

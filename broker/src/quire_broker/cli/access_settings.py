@@ -1,5 +1,7 @@
 """Maps what a person configured about a broker's security to its settings. Pure: reads no file."""
 
+from collections.abc import Iterable
+
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.tokens.settings import TokenSettings
@@ -7,14 +9,17 @@ from quire_broker.config_security import BrokerSecurityConfig
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ServerTlsSettings
 
 
-def access_settings(config: BrokerSecurityConfig) -> AccessSettings:
-    """Who may use a broker, for what, and over what."""
+def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
+    """Who may use a broker, for what, and over what. `own_names`: that it tells clients."""
     return AccessSettings(
         tls=_tls(config) if config.serves_tls else None,
         authentication=_authentication(config) if config.authentication_enabled else None,
         authorization=config.authorization_enabled,
         super_users=frozenset(config.super_user_roles),
         permissions_check_s=float(config.permissions_check_seconds),
+        admin_remote=config.http_admin_remote,
+        # Names of one part are always taken.
+        allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
 from quire_bookie.cli.client_settings import client_settings
@@ -18,6 +19,7 @@ from quire_broker.config import BacklogQuotaConfig, BrokerConfig, ManagedLedgerC
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.listeners import parse_listeners
+from quire_broker.schemas.budget import SchemaBounds
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.server.parts import SessionSettings
 from quire_broker.standalone import StandaloneSettings, quorums
@@ -76,6 +78,8 @@ def serving_settings(
     config: BrokerConfig | StandaloneConfig, ledger: ManagedLedgerSettings, advertise: str
 ) -> BrokerSettings:
     """The settings of a broker."""
+    listeners = parse_listeners(config.advertised_listeners)
+    own_names = [advertise, *(urlsplit(one.native or one.native_tls).hostname or "" for one in listeners)]
     return BrokerSettings(
         cluster=config.cluster,
         listen=config.listen,
@@ -83,9 +87,9 @@ def serving_settings(
         http_port=config.http_port,
         port_tls=config.broker_port_tls,
         http_port_tls=config.http_port_tls,
-        access=access_settings(config),
+        access=access_settings(config, own_names),
         advertise=advertise,
-        listeners=parse_listeners(config.advertised_listeners),
+        listeners=listeners,
         session=SessionSettings(
             message_bytes_max=config.max_message_size_bytes,
             keep_alive_s=float(config.keep_alive_interval_s),
@@ -105,6 +109,7 @@ def serving_settings(
         ),
         backlog_quotas=backlog_quota_settings(config),
         tier=tier_settings(config),
+        schemas=SchemaBounds(config.schema_bytes_max, config.schema_check_steps_max),
         publish_bytes_max=config.publish_buffer_mb * MIB,
         memory=memory_settings(config, machine_memory_bytes()),
     )

@@ -42,6 +42,7 @@ def register(commands: Commands) -> None:
     def attach(
         topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/topic, or that of a partition.")],
         ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER...", min=0, help="Adopted before.")],
+        create: Annotated[bool, typer.Option("--create", help="Make the topic where the metadata lost it.")] = False,
         metadata: Metadata = None,
         config: ConfigFile = None,
         set_: Settings = None,
@@ -64,7 +65,8 @@ def register(commands: Commands) -> None:
             name = parse_topic(topic)
             async with opened_store(cluster) as store:
                 now_ms = SystemClock().now_ms()
-                node = await attach_(store, name.ledger_name, [LedgerId(one) for one in ledgers], now_ms)
+                ids = [LedgerId(one) for one in ledgers]
+                node = await attach_(store, name.ledger_name, ids, now_ms, create=create)
             listed = ", ".join(str(record.ledger_id) for record in node.ledgers)
             typer.echo(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from quire_bookie.errors import BadVersionError, MetadataFormatError, NoSuchLedgerError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.restoration import RestorationState, read_restoration
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_bookie.model import LedgerId, LedgerState
 from quire_broker.errors import BrokerError
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
@@ -22,18 +22,22 @@ class AttachError(BrokerError):
     """The list stays as it is; the text says what to do first."""
 
 
-async def attach(store: MetadataStore, name: str, ledgers: Sequence[LedgerId], now_ms: int) -> LedgerListNode:
+async def attach(
+    store: MetadataStore, name: str, ledgers: Sequence[LedgerId], now_ms: int, *, create: bool = False
+) -> LedgerListNode:
     """Add closed ledgers to the list of the managed ledger `name`; the list as it is now. Again changes nothing.
 
-    AttachError, MetadataFormatError, MetadataError.
+    `create`: make a list that does not exist. AttachError, MetadataFormatError, MetadataError.
     """
     restoration = await read_restoration(store)
     if restoration is None or restoration.value.state is not RestorationState.REVIEW:
         raise AttachError("no restore is under review: a broker may have the list of ledgers in memory, so it stays")
     stored = await store.get(node_path(name))
-    if stored is None:
-        raise AttachError(f"there is no topic {name} in the metadata; create it once brokers run, or name another one")
-    node = decode_list(stored.value)
+    if stored is None and not create:
+        raise AttachError(
+            f"there is no topic {name} in the metadata: name another one, or give --create where the metadata lost it"
+        )
+    node = LedgerListNode() if stored is None else decode_list(stored.value)
     records = {record.ledger_id: record for record in node.ledgers}
     for ledger in ledgers:
         records.setdefault(ledger, LedgerRecord(ledger))
@@ -47,7 +51,8 @@ async def attach(store: MetadataStore, name: str, ledgers: Sequence[LedgerId], n
     if changed == node:
         return node
     try:
-        await store.put(node_path(name), encode_list(changed), expected=stored.version)
+        version = ABSENT if stored is None else stored.version
+        await store.put(node_path(name), encode_list(changed), expected=version)
     except BadVersionError as error:
         raise AttachError(f"the list of {name} was written meanwhile: stop the brokers, and try again") from error
     return changed

@@ -4,9 +4,11 @@
 
 A bundle is ours while our session has its node. When the session is lost, a bundle stays ours *in doubt*: its open
 topics are served, because the next owner fences their ledgers first and a late write of ours then fails. No topic is
-opened in it: that would fence the next owner.
+opened in it: that would fence the next owner. A node of ours can also go while the session lives: by a deletion whose
+outcome was unknown, or by hand. `follow` watches for that.
 
     certain   --LOST-->                          in doubt
+    certain   --node gone, or another's-->       in doubt   at once as after RENEWED
     in doubt  --CONNECTED-->                     certain
     in doubt  --RENEWED, node free-->            certain    `on_retaken`: its topics ask whether they had another owner
     in doubt  --RENEWED, another broker's node--> given up  `on_lost`: its topics are closed
@@ -18,9 +20,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
-from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
+from quire_bookie.metadata.following import patient_watch, patiently
+from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
 from quire_broker.ownership.policies import Json, PolicyStore, decode_json, encode_json
@@ -118,6 +122,8 @@ class Owners:
         self._tenures: dict[Bundle, int] = {}
         """Of `_held`; see `tenure`."""
         self._tenures_begun = 0
+        self._deletions_seen = 0
+        """How often the node of a bundle that is being taken may have been deleted."""
         self._session_lost = False
         self._doubts = asyncio.Event()
         self._leaving: set[Bundle] = set()
@@ -127,7 +133,7 @@ class Owners:
         self._closed = False
         self._sessions_lost = 0
         self.on_lost: Callable[[Bundle], None] = lambda bundle: None
-        """Called, without waiting, for each bundle that another broker took after our session was lost."""
+        """Called, without waiting, for each bundle that another broker took after our session or its node was lost."""
         self.on_retaken: Callable[[Bundle], None] = lambda bundle: None
         """Called, without waiting, for each bundle that is ours again and may have had another owner meanwhile."""
         self._forget_session = metadata.on_session(self._session_changed)
@@ -199,7 +205,7 @@ class Owners:
                 await self._metadata.delete(bundle.key, expected=node.version)
             except BadVersionError:
                 return None
-        losses = self._sessions_lost
+        losses, deletions = self._sessions_lost, self._deletions_seen
         version = ABSENT if node is None or not node.owned else node.version
         try:
             if version == ABSENT:
@@ -209,7 +215,7 @@ class Owners:
                 version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
         except (BadVersionError, MetadataUnknownError):
             return None  # the next attempt reads back whose it is
-        if losses != self._sessions_lost:
+        if losses != self._sessions_lost or deletions != self._deletions_seen:
             return None
         if bundle not in self._held or bundle in self._interrupted:
             self._tenures_begun += 1
@@ -231,7 +237,7 @@ class Owners:
 
     def _give_up(self, bundle: Bundle) -> None:
         if self._forget(bundle):
-            log.warning("%s/%s has another owner since the session was lost", bundle.namespace, bundle.range)
+            log.warning("%s/%s has another owner: its topics are closed here", bundle.namespace, bundle.range)
             self.on_lost(bundle)
 
     def _left_behind(self, node: Node) -> bool:
@@ -284,7 +290,7 @@ class Owners:
             await self.release(bundle)
 
     async def run(self, retry_s: float = CONFIRM_RETRY_S) -> None:
-        """Take the bundles in doubt again after each loss of the session, or give them up, until cancelled."""
+        """Take bundles in doubt again after each loss of the session or a node, or give them up, until cancelled."""
         while True:
             await self._doubts.wait()
             self._doubts.clear()
@@ -298,6 +304,44 @@ class Owners:
             if self._doubted and not self._session_lost:
                 self._doubts.set()
                 await asyncio.sleep(retry_s)
+
+    async def follow(self) -> None:
+        """Doubt a bundle whose node vanishes or becomes another broker's while the session lives, until cancelled.
+
+        While the store does not answer nothing is doubted: the open topics are served.
+        """
+        watch = await patient_watch(self._metadata, f"{OWNERS}/", log.warning)
+        try:
+            for bundle in self.held:  # their nodes may have gone before the watch began
+                await self._look(bundle)
+            async for event in watch:
+                for bundle in self._concerned(event):
+                    await self._look(bundle)
+        finally:
+            await watch.close()
+
+    def _concerned(self, event: Event) -> list[Bundle]:
+        """Held bundles whose node may have changed."""
+        lost_events = event.kind is EventKind.RESYNC
+        if event.kind is EventKind.DELETED or lost_events:
+            self._deletions_seen += bool(self._taking)
+        if lost_events:
+            return list(self._held)
+        namespace, _, name = event.key.removeprefix(f"{OWNERS}/").rpartition("/")
+        tenant, _, local = namespace.partition("/")
+        bundle = Bundle(NamespaceName(tenant, local), name)
+        return [bundle] if bundle in self._held else []
+
+    async def _look(self, bundle: Bundle) -> None:
+        tenure = self._tenures.get(bundle)
+        read = partial(self._metadata.get, bundle.key)
+        node = await patiently(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
+        if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
+            return
+        log.warning("the node of %s/%s is gone, or another broker's", bundle.namespace, bundle.range)
+        self._doubted.add(bundle)
+        self._interrupted.add(bundle)
+        self._doubts.set()
 
     def _session_changed(self, state: SessionState) -> None:
         self._session_lost = state is SessionState.LOST

@@ -12,6 +12,7 @@ before an outage serves until it ends. It must never invent policies for a names
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -27,14 +28,18 @@ from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.ownership.bundles import Bundles
+from quire_broker.ownership.policy_fields import usable
 from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
 
 Json: TypeAlias = dict[str, Any]
+_log = logging.getLogger("quire.broker.policies")
 
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
+_POLICIES_DEPTH = 4
+"""Slashes in the key of a namespace's policies."""
 FIRST_ADDED = "quire.first-added-partition"
 """Property of a partitioned topic that has grown: from this partition on they were added to the ones it began with."""
 
@@ -103,6 +108,8 @@ def _wanted_bundles(asked: object) -> Bundles:
 class _Cached:
     value: Any
     until: float
+    flaws: tuple[str, ...] = ()
+    """Of policies: what is wrong with the fields that were left out."""
 
 
 class PolicyStore:
@@ -136,7 +143,12 @@ class PolicyStore:
             self._cache.pop(key, None)
             return None
         value = decode_json(key, node.value)
-        self._cache[key] = _Cached(value, now + POLICIES_CACHE_S)
+        flaws: tuple[str, ...] = ()
+        if key.count("/") == _POLICIES_DEPTH and key.startswith(POLICIES):
+            value, flaws = usable(value)
+            if flaws and (cached is None or cached.flaws != flaws):
+                _log.warning("%s: fields are not used; correct them: %s", key, "; ".join(flaws))
+        self._cache[key] = _Cached(value, now + POLICIES_CACHE_S, flaws)
         return value
 
     async def _create(self, key: str, value: Json, what: str) -> None:
@@ -255,7 +267,10 @@ class PolicyStore:
         return await self._metadata.children(f"{POLICIES}/{tenant}")
 
     async def policies(self, namespace: NamespaceName) -> Json | None:
-        """Policies of a namespace, None when it does not exist. Do not change the result."""
+        """Policies of a namespace, None when it does not exist. Do not change the result.
+
+        A field of a wrong type is left out and logged: other brokers write these nodes, too.
+        """
         return await self._read(f"{POLICIES}/{namespace}")
 
     async def create_namespace(self, namespace: NamespaceName, policies: Json | None = None) -> None:

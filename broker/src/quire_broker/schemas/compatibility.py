@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from quire_broker.schemas.avro_check import AvroSchema, unreadable
+from quire_broker.schemas.budget import Budget
 from quire_broker.schemas.stored import AVRO_TYPES, Schema, SchemaType, split_key_value
 
 
@@ -54,16 +55,16 @@ class Strategy(Enum):
         )
 
 
-def flaw_of(schema: Schema) -> str | None:
-    """Why this is no schema at all."""
+def flaw_of(schema: Schema, budget: Budget) -> str | None:
+    """Why this is no schema at all. BudgetSpentError."""
     try:
         if schema.type in AVRO_TYPES:
-            AvroSchema(schema.data)
+            AvroSchema(schema.data, budget)
         elif schema.type is SchemaType.PROTOBUF_NATIVE:
-            _root_message(schema)
+            _root_message(schema, budget)
         elif schema.type is SchemaType.KEY_VALUE:
             for part in split_key_value(schema):
-                flaw = flaw_of(part)
+                flaw = flaw_of(part, budget)
                 if flaw:
                     return flaw
     except ValueError as error:
@@ -71,8 +72,8 @@ def flaw_of(schema: Schema) -> str | None:
     return None
 
 
-def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy) -> str | None:
-    """Why `new` may not follow `existing` (oldest first); None when it may."""
+def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy, budget: Budget) -> str | None:
+    """Why `new` may not follow `existing` (oldest first); None when it may. BudgetSpentError."""
     if not existing or strategy is Strategy.ALWAYS_COMPATIBLE:
         return None
     if strategy is Strategy.ALWAYS_INCOMPATIBLE:
@@ -81,27 +82,28 @@ def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy) ->
         if old.type is not new.type:
             return f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
         if strategy.backward:
-            flaw = _unreadable(new, old)
+            flaw = _unreadable(new, old, budget)
             if flaw:
                 return f"the new schema cannot read what was written before: {flaw}"
         if strategy.forward:
-            flaw = _unreadable(old, new)
+            flaw = _unreadable(old, new, budget)
             if flaw:
                 return f"readers of the existing schema cannot read the new one: {flaw}"
     return None
 
 
-def same(one: Schema, other: Schema) -> bool:
-    """Whether two schemas are one version: equal data, or equal JSON where the data is an Avro schema."""
+def same(one: Schema, other: Schema, budget: Budget) -> bool:
+    """Whether two schemas are one version: equal data, or for Avro schemas equal JSON. BudgetSpentError."""
     if one.type is not other.type:
         return False
     if one.data == other.data:
         return one.type is not SchemaType.KEY_VALUE or _key_value_types(one) == _key_value_types(other)
     if one.type not in AVRO_TYPES:
         return False
+    budget.spend_bytes(len(one.data) + len(other.data))
     try:
         return bool(json.loads(one.data) == json.loads(other.data))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False  # stored by an older client in another notation
 
 
@@ -110,8 +112,9 @@ def _key_value_types(schema: Schema) -> list[str | None]:
     return [schema.properties.get(name) for name in names]
 
 
-def _root_message(schema: Schema) -> str:
+def _root_message(schema: Schema, budget: Budget) -> str:
     """ValueError when the data is no native Protobuf schema."""
+    budget.spend_bytes(len(schema.data))
     try:
         decoded = json.loads(schema.data)
     except RecursionError as error:
@@ -121,24 +124,24 @@ def _root_message(schema: Schema) -> str:
     return str(decoded["rootMessageTypeName"])
 
 
-def _unreadable(reader: Schema, writer: Schema) -> str | None:
+def _unreadable(reader: Schema, writer: Schema, budget: Budget) -> str | None:
     try:
-        return _flaw_between(reader, writer)
+        return _flaw_between(reader, writer, budget)
     except ValueError as error:
         return f"a schema that is stored does not parse: {error}"
 
 
-def _flaw_between(reader: Schema, writer: Schema) -> str | None:
+def _flaw_between(reader: Schema, writer: Schema, budget: Budget) -> str | None:
     if reader.type is not writer.type:
         return f"{writer.type.name} was written, {reader.type.name} is expected"
     if reader.type in AVRO_TYPES:
-        return unreadable(AvroSchema(reader.data), AvroSchema(writer.data))
+        return unreadable(AvroSchema(reader.data, budget), AvroSchema(writer.data, budget), budget)
     if reader.type is SchemaType.PROTOBUF_NATIVE:
-        old, new = _root_message(writer), _root_message(reader)
+        old, new = _root_message(writer, budget), _root_message(reader, budget)
         return None if old == new else f"root message {old} was written, {new} is expected"
     if reader.type is SchemaType.KEY_VALUE:
         for mine, theirs in zip(split_key_value(reader), split_key_value(writer), strict=True):
-            flaw = _unreadable(mine, theirs)
+            flaw = _unreadable(mine, theirs, budget)
             if flaw:
                 return flaw
     return None

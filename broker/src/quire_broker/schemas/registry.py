@@ -7,6 +7,7 @@ who loses deletes the ledger and looks again. A crash in between leaves an unref
 import asyncio
 import logging
 from collections import OrderedDict
+from functools import partial
 from weakref import WeakValueDictionary
 
 from quire_bookie.env.chance import Chance
@@ -19,6 +20,7 @@ from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.schemas.budget import BOUNDS, Budget, Checks, SchemaBounds
 from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same
 from quire_broker.schemas.stored import (
     Location,
@@ -50,12 +52,15 @@ class SchemaRegistry:
         clock: WallClock,
         chance: Chance,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        bounds: SchemaBounds = BOUNDS,
     ) -> None:
         self._metadata = metadata
         self._ledgers = ledgers
         self._settings = settings
         self._clock = clock
         self._chance = chance
+        self._bounds = bounds
+        self._checks = Checks(bounds)
         self._cache: OrderedDict[tuple[int, int], StoredSchema] = OrderedDict()
         self._cached_bytes = 0
         self._cached_bytes_max = cached_bytes_max
@@ -88,24 +93,40 @@ class SchemaRegistry:
 
     async def find(self, identity: str, schema: Schema) -> StoredSchema | None:
         """The version that is this schema."""
-        return next((each for each in await self.versions(identity) if same(each.schema, schema)), None)
+        self._require_size(schema)
+        versions = await self.versions(identity)
+        return await self._checks.run(lambda budget: _same_among(versions, schema, budget))
+
+    async def require_valid(self, schema: Schema) -> None:
+        """SchemaError when this is no schema that can be registered."""
+        self._require_size(schema)
+        if schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
+            raise SchemaError(f"a schema of type {schema.type.name} cannot be registered")
+        flaw = await self._checks.run(lambda budget: flaw_of(schema, budget))
+        if flaw:
+            raise SchemaError(flaw)
+
+    async def incompatible(self, identity: str, schema: Schema, strategy: Strategy) -> str | None:
+        """Why a valid schema cannot be the next version; None when it can. SchemaError when it is not valid."""
+        await self.require_valid(schema)
+        return await self._incompatible(schema, await self.versions(identity), strategy)
 
     async def register(
         self, identity: str, schema: Schema, strategy: Strategy, *, allow_update: bool = True
     ) -> StoredSchema:
         """The version of this schema, stored now unless it was there. SchemaError: invalid or incompatible."""
-        _require_valid(schema)
+        await self.require_valid(schema)
         lock = self._locks.setdefault(identity, asyncio.Lock())
         async with lock:  # two producers at once: the second finds what the first stored
             while True:
                 node, locations = await self._load(identity)
                 versions = self._live([await self._read(each) for each in locations])
-                found = next((each for each in versions if same(each.schema, schema)), None)
+                found = await self._checks.run(partial(_same_among, versions, schema))
                 if found is not None:
                     return found
                 if versions and not allow_update:
                     raise SchemaError(f"{identity}: Schema not found and schema auto updating is disabled.")
-                flaw = incompatible(schema, [each.schema for each in versions], strategy)
+                flaw = await self._incompatible(schema, versions, strategy)
                 if flaw:
                     raise SchemaError(f"{identity}: {flaw}")
                 stored = await self._store(identity, node, locations, schema, deleted=False)
@@ -124,13 +145,27 @@ class SchemaRegistry:
 
     async def check_consumer(self, identity: str, schema: Schema, strategy: Strategy) -> None:
         """SchemaError unless this schema can read what the topic's schemas wrote."""
-        _require_valid(schema)
-        versions = [each.schema for each in await self.versions(identity)]
+        await self.require_valid(schema)
+        versions = await self.versions(identity)
         if not versions:
             raise SchemaError("Topic does not have schema to check")
-        flaw = incompatible(schema, versions, strategy.of_consumer())
+        flaw = await self._incompatible(schema, versions, strategy.of_consumer())
         if flaw:
             raise SchemaError(f"{identity}: {flaw}")
+
+    # checks
+
+    def _require_size(self, schema: Schema) -> None:
+        size = len(schema.data) + sum(len(key) + len(value) for key, value in schema.properties.items())
+        if size > self._bounds.bytes_max:
+            raise SchemaError(
+                f"the schema has {size} bytes, properties included; at most {self._bounds.bytes_max} are accepted "
+                "(schemaMaxBytes)"
+            )
+
+    async def _incompatible(self, schema: Schema, versions: list[StoredSchema], strategy: Strategy) -> str | None:
+        existing = [each.schema for each in versions]
+        return await self._checks.run(lambda budget: incompatible(schema, existing, strategy, budget))
 
     # storage
 
@@ -220,9 +255,5 @@ def _size_bytes(stored: StoredSchema) -> int:
     return _CACHED_OVERHEAD_BYTES + len(stored.schema.data) + texts
 
 
-def _require_valid(schema: Schema) -> None:
-    flaw = flaw_of(schema)
-    if flaw:
-        raise SchemaError(flaw)
-    if schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
-        raise SchemaError(f"a schema of type {schema.type.name} cannot be registered")
+def _same_among(versions: list[StoredSchema], schema: Schema, budget: Budget) -> StoredSchema | None:
+    return next((each for each in versions if same(each.schema, schema, budget)), None)

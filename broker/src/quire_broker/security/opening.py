@@ -48,9 +48,10 @@ class Access:
         It is told whether other tokens may be good than at the last call.
         """
         if self.tls is not None and self.tls.refresh_s > 0:
-            background.start(self.tls.follow(), "TLS files")
+            background.keep(self.tls.follow, "TLS files")
         if self.settings.authentication is not None:
-            background.start(self._check(check, self.settings.authentication.check_interval_s), "credentials")
+            interval_s = self.settings.authentication.check_interval_s
+            background.keep(lambda: self._check(check, interval_s), "credentials")
 
     async def _check(self, check: Callable[[bool], None], interval_s: float) -> None:
         while True:

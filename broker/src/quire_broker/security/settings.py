@@ -41,10 +41,22 @@ class AuthenticationSettings:
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """All of it. Without `authentication` everybody may do everything: nobody has a role for `authorization`."""
+    """All of it. Without `authentication` no client has a role, so every client of the Pulsar port may do everything.
+
+    `admin_remote`: then the admin REST answers other machines, too. `allowed_hosts`: names by which REST is asked where
+    a browser could come without a token; see `quire_bookie.admin.origin`.
+    """
 
     tls: ServerTlsSettings | None = None
     authentication: AuthenticationSettings | None = None
     authorization: bool = False
     super_users: frozenset[str] = field(default_factory=frozenset)
     permissions_check_s: float = limits.PERMISSIONS_CHECK_S
+    admin_remote: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+
+    @property
+    def browsers_come_in(self) -> bool:
+        """Whether a client may have a role, or all rights, without showing a token."""
+        wanted = self.authentication
+        return wanted is None or wanted.certificates or bool(wanted.anonymous_role)

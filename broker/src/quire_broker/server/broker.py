@@ -29,6 +29,7 @@ from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
+from quire_broker.schemas.budget import SchemaBounds
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.opening import Access
@@ -72,6 +73,7 @@ class BrokerSettings:
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
     tier: TierSettings = field(default_factory=TierSettings)
+    schemas: SchemaBounds = field(default_factory=SchemaBounds)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -178,7 +180,14 @@ class RunningBroker:
             topics=self.topics,
             lookups=lookups,
             policies=self.policies,
-            schemas=SchemaRegistry(self.metadata, self.ledger_client, settings.topics.ledger, self.clock, self.chance),
+            schemas=SchemaRegistry(
+                self.metadata,
+                self.ledger_client,
+                settings.topics.ledger,
+                self.clock,
+                self.chance,
+                bounds=settings.schemas,
+            ),
             backlog_quotas=quotas,
             names=ProducerNames(settings.cluster, instance),
             budget=self.budget,
@@ -189,15 +198,16 @@ class RunningBroker:
             authentication=self.access.authentication,
             authorization=self.authorization,
         )
-        self.background.start(self._registration.run(), "registration")
-        self.background.start(self.owners.run(), "bundles in doubt")
-        self.background.start(self._tick(), "tick")
-        self.background.start(Expiry(self.topics, self.policies, self.clock).run(), "expiry of messages")
-        self.background.start(quotas.run(), "backlog quotas")
+        self.background.keep(self._registration.run, "registration")
+        self.background.keep(self.owners.run, "bundles in doubt")
+        self.background.keep(self.owners.follow, "owner nodes of bundles")
+        self.background.keep(self._tick, "tick")
+        self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")
+        self.background.keep(quotas.run, "backlog quotas")
         self.access.follow(self.background, self._check_credentials)
         if self.authorization is not None:
             watch = PermissionWatch(self._opened, settings.access.permissions_check_s)
-            self.background.start(watch.run(), "permissions")
+            self.background.keep(watch.run, "permissions")
         await self.ports.serve()
         if self.ports.web:
             await self._serve_http()
@@ -219,7 +229,7 @@ class RunningBroker:
         for listening, tls in self.ports.web:
             await self._web.serve(listening, tls)
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self) -> Connection:
         settings = self.settings.session
         return Connection(
             self.budget,

@@ -51,6 +51,8 @@ class PermissionWatch:
                 return
             except QuireError as error:  # of this one, as policies that cannot be read: the others are looked at
                 log.warning("a permission is looked at later: %s", error)
+            except Exception:  # a defect must not leave revoked roles of others connected
+                log.exception("a permission could not be looked at; it is tried again in %g s", self._interval_s)
             if number % PAUSE_AFTER == 0:
                 await asyncio.sleep(0)
 

@@ -7,10 +7,11 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quire_bookie import limits as bookie_limits
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.errors import StartupError
 from quire_broker.ownership.owners import BrokerUrls
+from quire_broker.server.connection import Connection
+from quire_broker.server.tls_socket import TlsSocket
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +49,23 @@ class Ports:
     def _url(self, scheme: str, port: int) -> str:
         return f"{scheme}://{self._settings.advertise}:{port}" if port else ""
 
-    async def open(self, accept: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:
+    async def open(self, accept: Callable[[], Connection], tls: ssl.SSLContext | None) -> None:
         """Take them all. StartupError for one that is taken; `close` gives back those before it."""
         settings = self._settings
         if settings.port is not None:
-            self.port = await self._listen(accept, settings.port, None)
+            self.port = await self._listen(accept, settings.port)
         if settings.port_tls is not None:
-            self.port_tls = await self._listen(accept, settings.port_tls, tls)
+            assert tls is not None, "the settings were checked"
+            self.port_tls = await self._listen(lambda: TlsSocket(accept, tls), settings.port_tls)
         if settings.http_port is not None:
             self.http_port = self._listen_http(settings.http_port, None)
         if settings.http_port_tls is not None:
             self.http_port_tls = self._listen_http(settings.http_port_tls, tls)
 
-    async def _listen(self, accept: Callable[[], asyncio.Protocol], port: int, tls: ssl.SSLContext | None) -> int:
+    async def _listen(self, accept: Callable[[], asyncio.Protocol], port: int) -> int:
         where = self._settings.listen
-        patience = None if tls is None else bookie_limits.TLS_HANDSHAKE_TIMEOUT_S
         try:
-            server = await asyncio.get_running_loop().create_server(
-                accept, where, port, start_serving=False, ssl=tls, ssl_handshake_timeout=patience
-            )
+            server = await asyncio.get_running_loop().create_server(accept, where, port, start_serving=False)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartupError(

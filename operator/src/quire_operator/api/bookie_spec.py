@@ -6,14 +6,17 @@ from typing import Annotated
 from pydantic import Field
 
 from quire_operator.api.bookie_storage import Storage, Watermarks
-from quire_operator.api.fields import ApiModel, Duration, Label, Quantity, Rule, names, section
+from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, names, section
 from quire_operator.api.shared import (
+    ALGORITHM_HELP,
     IMAGE_HELP,
+    KEY_TYPE_HELP,
     RESOURCES_HELP,
     SETTING_PATTERN,
     SETTINGS_HELP,
     SETTINGS_MAX,
     TEMPLATE_HELP,
+    Algorithm,
     Image,
     MetadataStore,
     Monitoring,
@@ -21,6 +24,7 @@ from quire_operator.api.shared import (
     Resources,
     SettingValue,
     Tls,
+    TokenKeyType,
 )
 
 REPLICAS_MAX = 250
@@ -247,6 +251,22 @@ class Autoscale(ApiModel):
     )
 
 
+class BookieAuthentication(ApiModel):
+    """Clients of the bookies show a token: on the BookKeeper port and on the HTTP ports."""
+
+    token_key_secret: Name = Field(
+        description="Secret with token.key (`quire tokens create-secret-key`, or the public key of a pair) and a token "
+        "of each of these roles: operator.token of quire-operator, bookie.token of quire-bookie (bookies and "
+        "auto-recovery), broker.token of quire-broker (brokers and jobs)."
+    )
+    key_type: TokenKeyType = Field(TokenKeyType.SECRET, description=KEY_TYPE_HELP)
+    algorithm: Algorithm = Field("RS256", description=ALGORITHM_HELP)
+    roles: tuple[Label, ...] = names(64, "Further roles that may connect, and read over HTTP.")
+    admin_roles: tuple[Label, ...] = names(
+        64, "Further roles that may connect, and change something over HTTP, such as deleting a ledger."
+    )
+
+
 class BookieSpec(ApiModel):
     """A pool of bookies, each pod one bookie."""
 
@@ -265,6 +285,17 @@ class BookieSpec(ApiModel):
             "self.update.maxUnavailable == 1 || self.update.waitFor == 'Writable'",
             "update.waitFor FullyReplicated goes pod by pod: maxUnavailable must be 1",
             ".update.maxUnavailable",
+        ),
+        Rule(
+            "!has(self.authentication) || !has(self.tls) || self.tls.mode != 'Offered'",
+            "authentication: no token is sent in clear beside TLS; set tls.mode to Required",
+            ".authentication",
+        ),
+        Rule(
+            "!has(self.authentication) || !has(self.tls) || !has(self.tls.authorizedRoles) || "
+            "size(self.tls.authorizedRoles) == 0",
+            "authentication: roles come from tokens; leave tls.authorizedRoles out and use authentication.roles",
+            ".authentication",
         ),
     )
 
@@ -288,6 +319,9 @@ class BookieSpec(ApiModel):
         None,
         description="TLS of the BookKeeper port, and of the HTTP port where mode is Required. Default: with "
         "certificates that the operator makes, where it runs with --tls generated (the chart's default); else none.",
+    )
+    authentication: BookieAuthentication | None = Field(
+        None, description="Default: every client that reaches the ports may do everything."
     )
     monitoring: Monitoring = section(Monitoring, "Scraping by Prometheus.")
     paused: bool = Field(False, description="The operator looks and reports, and changes nothing.")

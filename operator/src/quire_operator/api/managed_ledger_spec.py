@@ -9,17 +9,21 @@ from quire_operator.api.bookie_spec import settings_rule
 from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, judged_by, keyed, section
 from quire_operator.api.jobs_spec import ANALYTICS_MAX, Analytics, Offload, Spark
 from quire_operator.api.shared import (
+    ALGORITHM_HELP,
     IMAGE_HELP,
+    KEY_TYPE_HELP,
     RESOURCES_HELP,
     SETTINGS_HELP,
     SETTINGS_MAX,
     TEMPLATE_HELP,
+    Algorithm,
     Image,
     Monitoring,
     PodTemplate,
     Resources,
     SettingValue,
     Tls,
+    TokenKeyType,
 )
 
 _WORD = r"[-=:.A-Za-z0-9_]+"
@@ -75,13 +79,6 @@ class AdvertisedListener(ApiModel):
     port: Port = Field(6650, description="Port.")
 
 
-class TokenKeyType(StrEnum):
-    """What tells whether a token is good."""
-
-    SECRET = "Secret"
-    PUBLIC = "Public"
-
-
 class Authentication(ApiModel):
     """Clients show a token, and do what their role may. Roles get rights by the brokers' admin REST."""
 
@@ -89,12 +86,8 @@ class Authentication(ApiModel):
         description="Secret with token.key (`quire tokens create-secret-key`, or the public key of a pair) and "
         "operator.token: a token of the role quire-operator, by which the operator asks the brokers."
     )
-    key_type: TokenKeyType = Field(
-        TokenKeyType.SECRET, description="Secret: token.key signs and checks tokens. Public: it checks them."
-    )
-    algorithm: Annotated[str, StringConstraints(pattern=r"^(RS|PS|ES)(256|384|512)$", max_length=5)] = Field(
-        "RS256", description="Signature algorithm of a public key."
-    )
+    key_type: TokenKeyType = Field(TokenKeyType.SECRET, description=KEY_TYPE_HELP)
+    algorithm: Algorithm = Field("RS256", description=ALGORITHM_HELP)
     super_user_roles: tuple[Label, ...] = Field(
         (), max_length=64, description="Roles that may do everything, beside quire-operator."
     )

@@ -130,6 +130,18 @@ def effective_tls(wanted: Tls | None, generated: str | None) -> Tls | None:
     return wanted if wanted.secret_name is not None else wanted.model_copy(update={"secret_name": generated})
 
 
+class TokenKeyType(StrEnum):
+    """What tells whether a token is good."""
+
+    SECRET = "Secret"
+    PUBLIC = "Public"
+
+
+Algorithm = Annotated[str, StringConstraints(pattern=r"^(RS|PS|ES)(256|384|512)$", max_length=5)]
+KEY_TYPE_HELP = "Secret: token.key signs and checks tokens. Public: it checks them."
+ALGORITHM_HELP = "Signature algorithm of a public key."
+
+
 class Monitoring(ApiModel):
     """Scraping by Prometheus; has no effect where its operator's API is not installed."""
 

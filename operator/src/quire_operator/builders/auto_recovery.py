@@ -5,8 +5,22 @@ from quire_operator.api.shared import PodTemplate
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import CONFIG_HEAD, https_secret, pod_monitor
 from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, child, child_name, selector
-from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
-from quire_operator.builders.settings import RECOVERY_HTTP_PORT, is_https_only, recovery_settings
+from quire_operator.builders.pods import (
+    CONFIG_FILE,
+    container,
+    pod_spec,
+    pod_template,
+    spread,
+    with_pool_tokens,
+    with_secrets,
+)
+from quire_operator.builders.settings import (
+    BOOKIE_TOKEN,
+    RECOVERY_HTTP_PORT,
+    TOKEN_KEY,
+    is_https_only,
+    recovery_settings,
+)
 from quire_operator.builders.toml import toml_text
 
 GRACE_S = 30
@@ -44,6 +58,7 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
     pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
     match, wishes = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
     pod = with_secrets(pod | spread(match, (), 1, enforce=False), spec.metadata, spec.tls)
+    pod = with_pool_tokens(pod, spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     return child("Deployment", "apps/v1", "Bookie", meta, AUTO_RECOVERY) | {
         "spec": {
             "replicas": spec.auto_recovery.replicas,

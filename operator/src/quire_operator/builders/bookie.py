@@ -10,12 +10,22 @@ from quire_operator.api.bookie_storage import IndexVolume, Volumes
 from quire_operator.api.shared import Metadata, Monitoring
 from quire_operator.builders import Manifest
 from quire_operator.builders.naming import BOOKIE, MONITORING_VERSION, child, child_name, selector
-from quire_operator.builders.pods import CONFIG_FILE, container, pod_spec, pod_template, spread, with_secrets
+from quire_operator.builders.pods import (
+    CONFIG_FILE,
+    container,
+    pod_spec,
+    pod_template,
+    spread,
+    with_pool_tokens,
+    with_secrets,
+)
 from quire_operator.builders.settings import (
     BOOKIE_HTTP_PORT,
     BOOKIE_PORT,
+    BOOKIE_TOKEN,
     DATA_ROOT,
     PODINFO_FOLDER,
+    TOKEN_KEY,
     bookie_settings,
     is_https_only,
 )
@@ -111,7 +121,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]
     pod = pod_spec(main, name, name, GRACE_S)
     pod |= spread(match, spec.placement.topology_keys, spec.placement.min_zones, spec.placement.enforce)
-    pod = with_secrets(pod, spec.metadata, spec.tls)
+    pod = with_pool_tokens(with_secrets(pod, spec.metadata, spec.tls), spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     if spec.placement.topology_keys:
         pod = with_annotations(pod)
     return child("StatefulSet", "apps/v1", "Bookie", meta, BOOKIE) | {

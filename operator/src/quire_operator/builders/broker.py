@@ -16,10 +16,17 @@ from quire_operator.builders.pods import (
     pod_template,
     spread,
     with_credentials,
+    with_pool_tokens,
     with_secret,
     with_secrets,
 )
-from quire_operator.builders.settings import BROKER_TLS_FOLDER, BROKER_TOKEN_FOLDER, broker_ports, broker_settings
+from quire_operator.builders.settings import (
+    BROKER_TLS_FOLDER,
+    BROKER_TOKEN,
+    BROKER_TOKEN_FOLDER,
+    broker_ports,
+    broker_settings,
+)
 from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
@@ -141,7 +148,7 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     # Its health is the metadata store's: to be killed because etcd is away would help nobody.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
     pod = pod_spec(main, name, name, GRACE_S) | spread(match, (), 1, enforce=False)
-    pod = with_secrets(pod, pool.metadata, pool.tls)
+    pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     tls, authentication = spec.brokers.tls, spec.brokers.authentication
     if tls is not None and tls.secret_name is not None and "https" in ports:
         pod = with_secret(pod, "broker-tls", tls.secret_name, BROKER_TLS_FOLDER)

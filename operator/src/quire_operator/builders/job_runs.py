@@ -39,12 +39,20 @@ from quire_operator.builders.naming import (
     child_name,
     labels,
 )
-from quire_operator.builders.pods import container_security, pod_security, with_credentials, with_secret, with_secrets
+from quire_operator.builders.pods import (
+    container_security,
+    pod_security,
+    with_credentials,
+    with_pool_tokens,
+    with_secret,
+    with_secrets,
+)
 from quire_operator.builders.settings import (
     BROKER_TLS_FOLDER,
+    BROKER_TOKEN,
     BROKER_TOKEN_FOLDER,
     broker_ports,
-    client_tls,
+    client_access,
     metadata_access,
 )
 from quire_operator.builders.toml import toml_text
@@ -142,7 +150,7 @@ def arguments(job: JobWanted, slot: Slot) -> list[str]:
 
 def settings_text(pool: Bookie) -> str:
     """The configuration file of driver and executors: whom they trust and as whom they come."""
-    settings = metadata_access(pool.spec.metadata) | client_tls(pool.spec.tls)
+    settings = metadata_access(pool.spec.metadata) | client_access(pool.spec)
     return toml_text(settings, "Made by quire-operator.")
 
 
@@ -249,7 +257,7 @@ def _pod(resource: ManagedLedger, facts: JobFacts, job: JobWanted, main: Manifes
 def _with_access(pod: Manifest, resource: ManagedLedger, facts: JobFacts, job: JobWanted) -> Manifest:
     """Certificates, tokens and credentials. Of the brokers' Secrets only what a client needs, never their keys."""
     brokers, pool = resource.spec.brokers, facts.pool.spec
-    pod = with_secrets(pod, pool.metadata, pool.tls)
+    pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     env: list[Manifest] = []
     if brokers.tls is not None and brokers.tls.secret_name is not None and "https" in broker_ports(brokers):
         pod = with_secret(pod, "broker-tls", brokers.tls.secret_name, BROKER_TLS_FOLDER, {"ca.crt": "ca.crt"})

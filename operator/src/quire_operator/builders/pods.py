@@ -3,11 +3,12 @@
 import hashlib
 from typing import Any
 
+from quire_operator.api.bookie_spec import BookieAuthentication
 from quire_operator.api.shared import MetadataStore, PodTemplate, Resources, Tls
 from quire_operator.builders import Manifest
 from quire_operator.builders.merging import merged
 from quire_operator.builders.naming import CONFIG_HASH, CONTAINER, labels
-from quire_operator.builders.settings import METADATA_AUTH_FOLDER, METADATA_TLS_FOLDER, TLS_FOLDER
+from quire_operator.builders.settings import METADATA_AUTH_FOLDER, METADATA_TLS_FOLDER, POOL_TOKEN_FOLDER, TLS_FOLDER
 
 CONFIG_FOLDER = "/etc/quire/config"
 CONFIG_FILE = "quire.toml"
@@ -113,6 +114,13 @@ def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Ma
     for name, secret, folder in secrets:
         spec = with_secret(spec, name, secret, folder)
     return spec
+
+
+def with_pool_tokens(spec: Manifest, wanted: BookieAuthentication | None, *keys: str) -> Manifest:
+    """Mount what a process needs of the Secret with the key and the tokens of a pool, and nothing else of it."""
+    if wanted is None:
+        return spec
+    return with_secret(spec, "token", wanted.token_key_secret, POOL_TOKEN_FOLDER, {key: key for key in keys})
 
 
 def with_secret(

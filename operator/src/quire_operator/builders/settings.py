@@ -3,10 +3,12 @@
 The operator may not import the bookie or the broker; a unit test gives what is made here to their own loaders.
 """
 
-from quire_operator.api.bookie_spec import BookieSpec, JournalMode
-from quire_operator.api.managed_ledger_spec import Brokers, ManagedLedgerSpec, TokenKeyType
+from collections.abc import Mapping
+
+from quire_operator.api.bookie_spec import BookieAuthentication, BookieSpec, JournalMode
+from quire_operator.api.managed_ledger_spec import Brokers, ManagedLedgerSpec
 from quire_operator.api.quantities import duration_ms, duration_s, quantity_bytes, quantity_mib
-from quire_operator.api.shared import MetadataStore, Tls, TlsMode
+from quire_operator.api.shared import MetadataStore, Tls, TlsMode, TokenKeyType
 from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.builders.toml import Value
 
@@ -23,7 +25,20 @@ METADATA_TLS_FOLDER = "/etc/quire/metadata-tls"
 METADATA_AUTH_FOLDER = "/etc/quire/metadata-auth"
 CLUSTER_NAME = "quire"
 OPERATOR_ROLE = "quire-operator"
-"""The role of the token by which the operator asks brokers."""
+"""The role of the token by which the operator asks brokers and bookies."""
+BOOKIE_ROLE, BROKER_ROLE = "quire-bookie", "quire-broker"
+"""The roles of a pool's other tokens: of bookies and auto-recovery, and of brokers and jobs."""
+TOKEN_KEY, OPERATOR_TOKEN = "token.key", "operator.token"
+BOOKIE_TOKEN, BROKER_TOKEN = "bookie.token", "broker.token"
+POOL_SECRET_KEYS = (TOKEN_KEY, OPERATOR_TOKEN, BOOKIE_TOKEN, BROKER_TOKEN)
+"""Keys of a Secret with the key and the tokens of a pool."""
+POOL_TOKEN_FOLDER = "/etc/quire/token"
+
+OPEN_TO_PODS: Mapping[str, Value] = {
+    "httpServerAdminRemote": True,
+    "httpServerAllowedHosts": ["*.svc", "*.cluster.local"],
+}
+"""Without authentication: the operator and jobs ask from other pods, by address or by the names of Services."""
 
 _TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 _TOKEN_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
@@ -104,6 +119,8 @@ def _broker_security(brokers: Brokers) -> Settings:
             "authorizationEnabled": True,
             "superUserRoles": list(dict.fromkeys([OPERATOR_ROLE, *wanted.super_user_roles])),
         }
+    else:
+        found |= OPEN_TO_PODS
     return found
 
 
@@ -130,8 +147,6 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
         # A pod keeps its name when its volumes are replaced by empty ones: an id must not.
         "bookieIdScheme": "storage",
         "httpServerPort": BOOKIE_HTTP_PORT,
-        # Operator, auto-recovery and jobs ask from other pods, and bookies of a pool take no tokens yet.
-        "httpServerAdminRemote": True,
         "journalDirectories": folders("journal", storage.journal.volumes, storage.journal.dirs_per_volume),
         "ledgerDirectories": folders("ledgers", storage.ledgers.volumes, storage.ledgers.dirs_per_volume),
         # Only empty folders behind the known ones are taken; one that lost its files is refused all the same.
@@ -166,7 +181,26 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
         found["acknowledgeDataLossRisk"] = spec.durability.acknowledge_data_loss_risk
     if spec.tls is not None:
         found |= _bookie_tls(spec.tls) | _http_tls(spec.tls)
-    return found | metadata_access(spec.metadata)
+    if spec.authentication is not None:
+        # Of the client inside the bookie, which reads ledgers of other bookies for the admin paths.
+        found["clientAuthProviderFactoryClass"] = "token"
+        found["clientAuthParameters"] = f"file://{POOL_TOKEN_FOLDER}/{BOOKIE_TOKEN}"
+    return found | http_roles(spec.authentication) | metadata_access(spec.metadata)
+
+
+def http_roles(wanted: BookieAuthentication | None) -> Settings:
+    """Whom bookies and auto-recovery answer: operator, auto-recovery and jobs ask from other pods."""
+    if wanted is None:
+        return dict(OPEN_TO_PODS)
+    key = "tokenSecretKey" if wanted.key_type is TokenKeyType.SECRET else "tokenPublicKey"
+    admins = [OPERATOR_ROLE, BOOKIE_ROLE, *wanted.admin_roles]
+    return {
+        "bookieAuthProviderFactoryClass": "token",
+        key: f"file://{POOL_TOKEN_FOLDER}/{TOKEN_KEY}",
+        "tokenPublicAlg": wanted.algorithm,
+        "authorizedRoles": list(dict.fromkeys([*admins, BROKER_ROLE, *wanted.roles])),
+        "httpServerAdminRoles": list(dict.fromkeys(admins)),
+    }
 
 
 def _bookie_tls(tls: Tls) -> Settings:
@@ -185,8 +219,17 @@ def _bookie_tls(tls: Tls) -> Settings:
     return found
 
 
-def client_tls(tls: Tls | None) -> Settings:
-    """What a client of the bookies (auto-recovery, broker) needs, with the same Secret as they."""
+def client_access(pool: BookieSpec, token: str = BROKER_TOKEN) -> Settings:
+    """As whom a client of the bookies comes (auto-recovery, broker, jobs). `token`: key in the pool's Secret."""
+    found = _client_tls(pool.tls)
+    if pool.authentication is not None:
+        found["bookkeeperClientAuthenticationPlugin"] = "token"
+        found["bookkeeperClientAuthenticationParameters"] = f"file://{POOL_TOKEN_FOLDER}/{token}"
+    return found
+
+
+def _client_tls(tls: Tls | None) -> Settings:
+    """With the same Secret as the bookies."""
     if tls is None:
         return {}
     return {
@@ -202,11 +245,11 @@ def recovery_settings(spec: BookieSpec) -> Settings:
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "httpServerPort": RECOVERY_HTTP_PORT,
-        "httpServerAdminRemote": True,
         "lostBookieRecoveryDelay": round(duration_s(spec.auto_recovery.lost_bookie_delay)),
         "replicationRateByBytes": quantity_bytes(spec.auto_recovery.bytes_per_second),
     }
-    return found | metadata_access(spec.metadata) | client_tls(spec.tls) | _http_tls(spec.tls)
+    found |= metadata_access(spec.metadata) | client_access(spec, BOOKIE_TOKEN)
+    return found | _http_tls(spec.tls) | http_roles(spec.authentication)
 
 
 def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
@@ -232,7 +275,7 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         scheme = "pulsar" if "pulsar" in broker_ports(spec.brokers) else "pulsar+ssl"
         listeners = [f"{one.name}:{scheme}://{one.host}:{one.port}" for one in spec.brokers.advertised_listeners]
         found["advertisedListeners"] = ",".join(listeners)
-    return found | _broker_security(spec.brokers) | metadata_access(pool.metadata) | client_tls(pool.tls)
+    return found | _broker_security(spec.brokers) | metadata_access(pool.metadata) | client_access(pool)
 
 
 def _minutes(duration: str) -> int:

@@ -1,6 +1,6 @@
 """The HTTP ports of bookies and auto-recovery: what they say of themselves and of the cluster, and wishes to them."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +32,13 @@ class BookieHttp:
         self._port = port
         self._judges: dict[str, Judge] = {}
         self._of_pool: dict[str, dict[str, Judge]] = {}
+        self._tokens: dict[str, tuple[str, str]] = {}
+        """Pool and token by host."""
 
-    def judge(self, pool: str, hosts: Iterable[str], judges: Mapping[str, Judge]) -> None:
-        """By what the hosts of a pool are judged from now on; those without a judge speak in clear.
+    def judge(self, pool: str, hosts: Collection[str], judges: Mapping[str, Judge], token: str | None = None) -> None:
+        """By what the hosts of a pool are judged from now on, and the token that they are shown.
+
+        Those without a judge speak in clear.
 
         Addresses that its pods had before are forgotten, unless they are another pool's by now.
         """
@@ -44,6 +48,8 @@ class BookieHttp:
         for host in hosts:
             self._judges.pop(host, None)
         self._judges.update(judges)
+        others = {host: shown for host, shown in self._tokens.items() if shown[0] != pool and host not in hosts}
+        self._tokens = others | ({} if token is None else dict.fromkeys(hosts, (pool, token)))
         if judges:
             self._of_pool[pool] = dict(judges)
 
@@ -52,7 +58,8 @@ class BookieHttp:
 
         A pod that was made before TLS was turned on or off speaks the other way until it is replaced, which only goes
         on while the operator can ask it: so the other way is tried too. A certificate that the judge refuses is final,
-        and a pod whose own spec requires TLS is never asked in clear.
+        and a pod whose own spec requires TLS is never asked in clear. A pod that was made before authentication was
+        turned on does not look at the token.
         """
         judge = self._judges.get(host)
         ways = [judge, None] if judge is not None else [None, Judge(trusting_anybody(), "")]
@@ -75,9 +82,21 @@ class BookieHttp:
         url = f"{'http' if judge is None else 'https'}://{host}:{self._port}{path}"
         tls = True if judge is None else judge.context
         name = None if judge is None else judge.name or None
-        asked = self._session.request(method, url, json=body, timeout=timeout, ssl=tls, server_hostname=name)
+        _, token = self._tokens.get(host, ("", ""))
+        asked = self._session.request(
+            method,
+            url,
+            json=body,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=timeout,
+            ssl=tls,
+            server_hostname=name,
+        )
         async with asked as answer:
-            return Said(answer.status, await answer.json(content_type=None))
+            said = Said(answer.status, await answer.json(content_type=None))
+        if said.status in (401, 403):
+            raise UnreachableError(f"{method} {path}: {host} refuses the operator ({said.status}): {said.body}")
+        return said
 
     async def bookie(self, host: str, bookie_id: str) -> BookieSeen:
         """What a bookie says of itself. UnreachableError, also while it starts."""

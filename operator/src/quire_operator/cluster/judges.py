@@ -6,9 +6,11 @@ Pods are asked by IP, and their certificates are for names: the name that a pod 
 import base64
 import binascii
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from quire_operator.builders.settings import OPERATOR_TOKEN
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import object_path
 
@@ -29,11 +31,22 @@ async def trust_of(kube: Kube, namespace: str, secret: str) -> ssl.SSLContext | 
     return None if "ca.crt" not in data else _context(data["ca.crt"])
 
 
+async def operator_token(kube: Kube, namespace: str, secret: str) -> tuple[str | None, frozenset[str]]:
+    """The token by which the operator asks, of a Secret with a key and tokens, and its keys with a value. KubeError."""
+    found = await kube.get(object_path("v1", "Secret", namespace, secret))
+    data = (found or {}).get("data") or {}
+    return _texts(data).get(OPERATOR_TOKEN, "").strip() or None, frozenset(key for key, value in data.items() if value)
+
+
 async def secret_data(kube: Kube, namespace: str, secret: str) -> dict[str, str]:
     """The texts of a Secret; empty when there is none. KubeError."""
     found = await kube.get(object_path("v1", "Secret", namespace, secret))
+    return _texts((found or {}).get("data") or {})
+
+
+def _texts(data: Mapping[str, str]) -> dict[str, str]:
     texts = {}
-    for key, value in ((found or {}).get("data") or {}).items():
+    for key, value in data.items():
         try:
             texts[key] = base64.b64decode(value, validate=True).decode()
         except (binascii.Error, ValueError):

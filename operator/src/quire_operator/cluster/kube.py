@@ -23,6 +23,7 @@ from quire_operator.errors import ConflictError, GoneError, KubeError, OperatorE
 
 REQUEST_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 10.0
+NO_HEADERS: Mapping[str, str] = {}
 PAGE_ITEMS = 500
 WATCH_BYTES_MAX = 8 * 1024 * 1024
 """Of one event: more than the API server's largest object."""
@@ -191,10 +192,11 @@ class Kube:
         query: Mapping[str, str] | None,
         accept: str,
         timeout: aiohttp.ClientTimeout,
+        more_headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer, given back at the end. UnreachableError, also for a body that breaks off."""
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": content_type, "Accept": accept}
+        headers = {"Content-Type": content_type, "Accept": accept, **more_headers}
         for setting in (await self._configuration.auth_settings()).values():
             headers[setting["key"]] = setting["value"]
         self.requests += 1

@@ -25,8 +25,9 @@ from quire_operator.builders.naming import (
     child_name,
     selector_text,
 )
+from quire_operator.builders.settings import POOL_SECRET_KEYS
 from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.judges import Judge, trust_of, trusting_nobody
+from quire_operator.cluster.judges import Judge, operator_token, trust_of, trusting_nobody
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.lost_volumes import last_words, volumes_gone
 from quire_operator.cluster.memory import Cache, Memory
@@ -76,8 +77,13 @@ async def observe_pool(
     gone = await volumes_gone(kube, pods, claims)
     classes = await _expandable_classes(kube, memory.cache, now_s) if claims else frozenset()
     known = {row.pod: row.id for row in resource.status.bookies if row.id}
-    http.judge(f"{namespace}/{name}", *await _judges(kube, effective_bookie(resource, generated), pods, recovery))
-    bookies, cluster, delay_s, hosts = await _ask(http, resource, pods, recovery, known)
+    hosts, judges = await _judges(kube, effective_bookie(resource, generated), pods, recovery)
+    authentication, token, lacking = resource.spec.authentication, None, frozenset[str]()
+    if authentication is not None:
+        token, there_are = await operator_token(kube, namespace, authentication.token_key_secret)
+        lacking = frozenset(POOL_SECRET_KEYS) - there_are
+    http.judge(f"{namespace}/{name}", hosts, judges, token)
+    bookies, cluster, delay_s, answering = await _ask(http, resource, pods, recovery, known)
     return PoolSeen(
         resource,
         now_s,
@@ -94,7 +100,8 @@ async def observe_pool(
             *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BOOKIE, AUTO_RECOVERY)
         ),
         recovery_ready=any(_is_ready(pod) for pod in recovery),
-        hosts=hosts,
+        hosts=answering,
+        lacking_secret_keys=lacking,
     )
 
 

@@ -13,7 +13,7 @@ from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.builders.naming import BROKER, child_name, selector_text
 from quire_operator.builders.settings import broker_ports
 from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
-from quire_operator.cluster.judges import secret_data, trust_of
+from quire_operator.cluster.judges import operator_token, trust_of
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
@@ -89,8 +89,7 @@ async def _ask(
         if tls is None:
             return None, None  # the brokers do not start without that Secret either
     if authentication is not None:
-        data = await secret_data(kube, meta.namespace, authentication.token_key_secret)
-        token = data.get("operator.token", "").strip() or None
+        token, _ = await operator_token(kube, meta.namespace, authentication.token_key_secret)
     for pod in pods:
         host = pod.get("status", {}).get("podIP")
         if host is None or "deletionTimestamp" in pod["metadata"]:

@@ -4,6 +4,7 @@ Pods are reached through the API server, so a person needs no way into the clust
 `pods/proxy` (and `pods/log` for a report).
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,10 +19,14 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import CONTAINER
-from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, Kube, refusal
+from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, NO_HEADERS, Kube, refusal
 from quire_operator.errors import KubeError, OperatorError
 
 PROXY_TIMEOUT_S = 70.0
+PROXIED = "Quire-Authorization"
+"""Instead of Authorization, which the API server takes for itself."""
+_NAMES = "httpServerAllowedHosts"
+"""Named by a process that is not asked by the name in Host."""
 CHUNK_BYTES = 64 * 1024
 
 
@@ -37,10 +42,17 @@ class Cluster(Kube):
     """Reach it, then use it within `async with cluster`."""
 
     namespace: str = "default"
+    token: str = ""
+    """Shown to pods, of a role that bookies and brokers let in; empty: none."""
 
     @classmethod
-    async def reach(cls, kubeconfig: str | None, context: str | None, namespace: str | None) -> "Cluster":
-        """As `kubectl` does: the file, its current context and namespace, unless they are given. OperatorError."""
+    async def reach(
+        cls, kubeconfig: str | None, context: str | None, namespace: str | None, token: str = ""
+    ) -> "Cluster":
+        """As `kubectl` does: the file, its current context and namespace, unless they are given. OperatorError.
+
+        `token`: as in QUIRE_TOKEN, itself or file:///path.
+        """
         configuration, loading = Configuration(), cast(Any, config)
         if kubeconfig is not None and not Path(kubeconfig).is_file():  # noqa: ASYNC240 - once, at the start of a command
             raise OperatorError(f"no access to a cluster: there is no file {kubeconfig}")
@@ -53,6 +65,7 @@ class Cluster(Kube):
             raise OperatorError(f"no access to a cluster: {error}") from error
         found = cls(ApiClient(configuration))
         chosen = next((one for one in contexts if one["name"] == context), active)
+        found.token = await asyncio.to_thread(_token, token)
         found.namespace = namespace or chosen["context"].get("namespace") or "default"
         return found
 
@@ -66,14 +79,29 @@ class Cluster(Kube):
         plain, _, query = path.partition("?")
         where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{name}/proxy{plain}"
         pairs = dict(part.partition("=")[::2] for part in query.split("&")) if query else None
-        status, data = await self._raw(method, where, pairs, body)
-        try:
-            said: Any = json.loads(data)
-        except ValueError:
-            said = data.decode(errors="replace").strip()
+        status, said = await self._said(method, where, pairs, body)
+        if status == 403 and _NAMES in str(said) and (address := (pod.get("status") or {}).get("podIP")):
+            # The proxy hands on the name of the API server, which a process without tokens does not know for its own.
+            own = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            status, said = await self._said(method, where, pairs, body, {"Host": own})
         if isinstance(said, dict) and said.get("kind") == "Status" and said.get("apiVersion") == "v1":
             raise KubeError(status, f"{metadata['name']} was not reached: {said.get('message', '')}")
         return Said(status, said)
+
+    async def _said(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: ReadManifest | None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> tuple[int, Any]:
+        """Status and body: decoded JSON, else the text."""
+        status, data = await self._raw(method, path, query, body, headers)
+        try:
+            return status, json.loads(data)
+        except ValueError:
+            return status, data.decode(errors="replace").strip()
 
     async def log_of(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool) -> str | None:
         """The last lines of a container; None when there are none. UnreachableError."""
@@ -98,11 +126,28 @@ class Cluster(Kube):
                 write(chunk)
 
     async def _raw(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: ReadManifest | None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: ReadManifest | None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-        async with self._asking(method, path, body, "application/json", query, "*/*", timeout) as answer:
+        shown = {**headers, **({PROXIED: f"Bearer {self.token}"} if self.token else {})}
+        async with self._asking(method, path, body, "application/json", query, "*/*", timeout, shown) as answer:
             return answer.status, await answer.read()
+
+
+def _token(given: str) -> str:
+    """The token itself. OperatorError: its file cannot be read."""
+    if not given.startswith("file:"):
+        return given.strip()
+    path = "/" + given.removeprefix("file:").lstrip("/")
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"QUIRE_TOKEN: the file {path} cannot be read: {error}") from error
 
 
 def http_of(pod: ReadManifest) -> tuple[str, int]:

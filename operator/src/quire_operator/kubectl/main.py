@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import codecs
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -96,7 +97,7 @@ def _job(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 async def _run(given: argparse.Namespace) -> tuple[Any, str]:
-    cluster = await Cluster.reach(given.kubeconfig, given.context, given.namespace)
+    cluster = await Cluster.reach(given.kubeconfig, given.context, given.namespace, os.environ.get("QUIRE_TOKEN", ""))
     async with cluster:
         match given.command:
             case "status":

@@ -55,7 +55,10 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
         leaving = plan_deletion(seen)
         at = Standing(leaving.operation, deletion_held=leaving.held)
         return Pass(leaving.actions, render_status(seen, at), BUSY_REQUEUE_S)
-    faults, not_served = tuple(bookie_faults(seen.resource)), tuple(not_served_by_bookies(seen.resource))
+    faults, not_served = (
+        tuple(bookie_faults(seen.resource, seen.lacking_secret_keys)),
+        tuple(not_served_by_bookies(seen.resource)),
+    )
     faults += tuple(filter(None, [seen.certificate_fault]))
     if faults or spec.paused:
         at = Standing(operation, faults, not_served, deletion_held=held)

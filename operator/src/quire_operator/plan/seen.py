@@ -168,6 +168,8 @@ class PoolSeen:
     recovery_ready: bool = False
     certificate_fault: str | None = None
     """Why the operator cannot make the certificates; a person must act."""
+    lacking_secret_keys: frozenset[str] = frozenset()
+    """Keys that the Secret of `authentication` should have and has not."""
     hosts: tuple[str, ...] = ()
     """Addresses of bookies and auto-recovery, those first that answered for the metadata."""
 

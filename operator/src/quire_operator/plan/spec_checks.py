@@ -7,18 +7,32 @@ import difflib
 from collections.abc import Collection
 
 from quire_operator.api.bookie import Bookie
+from quire_operator.api.bookie_spec import BookieAuthentication
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import Brokers
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
 from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
+_MAY_BE_SAID = frozenset({"authorizationEnabled", "httpServerAllowedHosts"})
+"""Keys that follow from fields, and that `settings` may say in another way."""
 
-def bookie_faults(resource: Bookie) -> list[str]:
-    """Sentences; empty: the spec can be acted on."""
+
+def bookie_faults(resource: Bookie, lacking_secret_keys: Collection[str] = ()) -> list[str]:
+    """Sentences; empty: the spec can be acted on. `lacking_secret_keys`: of the Secret of `authentication`."""
     given = resource.spec.engine.settings
     return [
+        *_lacking_keys(resource.spec.authentication, lacking_secret_keys),
         *_unknown_keys("engine.settings", given, BOOKIE_KEYS),
-        *_taken_keys("engine.settings", given, bookie_settings_of_fields(resource.spec)),
+        *_taken_keys("engine.settings", given, bookie_settings_of_fields(resource.spec).keys() - _MAY_BE_SAID),
+    ]
+
+
+def _lacking_keys(wanted: BookieAuthentication | None, lacking: Collection[str]) -> list[str]:
+    if wanted is None or not lacking:
+        return []
+    return [
+        f"authentication: Secret {wanted.token_key_secret} lacks {', '.join(sorted(lacking))}: add them "
+        "(`quire tokens create-secret-key` and `quire tokens create --subject ROLE`); no pod is changed before"
     ]
 
 
@@ -27,7 +41,7 @@ def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies:
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
     if pool is not None:
-        of_fields = broker_settings_of_fields(spec, pool.spec).keys() - {"authorizationEnabled"}
+        of_fields = broker_settings_of_fields(spec, pool.spec).keys() - _MAY_BE_SAID
         found += _taken_keys("brokers.settings", spec.brokers.settings, of_fields)
     if pool is None:
         found.append(f"bookieRef: there is no Bookie {spec.bookie_ref.name} in this namespace: make it")

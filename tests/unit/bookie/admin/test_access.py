@@ -12,9 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from quire_bookie.admin.access import AdminAccess
+from quire_bookie.admin.origin import AllowedHosts
 from quire_bookie.admin.recovery_web import RecoveryWeb
 from quire_bookie.admin.web import BookieWeb
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.tokens import TokenAuthentication
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms, secret_of
 
@@ -120,10 +122,17 @@ def with_tokens(**changes: Any) -> AdminAccess:
     return AdminAccess(TokenAuthentication(check, ("reader", "admin")), admins=("admin",), **changes)
 
 
-async def status(access: AdminAccess, route: str, shown: str | None = None, peer: str = REMOTE) -> int:
+async def status(
+    access: AdminAccess,
+    route: str,
+    shown: str | None = None,
+    peer: str = REMOTE,
+    header: str = "Authorization",
+    host: str = "localhost",
+) -> int:
     """What the rules answer; 200 stands for the route's own answer."""
     method, _, path = route.partition(" ")
-    headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+    headers = {"Host": host} | ({} if shown is None else {header: f"Bearer {shown}"})
     transport = mock.Mock()
     transport.get_extra_info = {"peername": (peer, 1)}.get
     request = make_mocked_request(method, path, headers=headers, transport=transport)
@@ -168,3 +177,27 @@ async def test_metrics_may_need_a_token_and_probes_never_do() -> None:
     assert await status(access, "GET /metrics") == 401
     assert await status(access, "GET /metrics", token("reader")) == 200
     assert await status(access, "GET /healthz") == 200
+
+
+@pytest.mark.parametrize("route", CHANGES)
+async def test_without_roles_that_may_change_anything_no_token_does(route: str) -> None:
+    rules = with_tokens()
+    access = AdminAccess(rules.provider, admins=())
+    for role in ("reader", "admin"):
+        assert await status(access, route, token(role), LOCAL) == 403
+
+
+async def test_a_token_behind_the_proxy_of_an_api_server_comes_in_a_header_of_its_own() -> None:
+    access, route = with_tokens(), "PUT /api/v1/bookie/gc"
+    assert await status(access, route, token("admin"), header="Quire-Authorization") == 200
+    assert await status(access, route, token("reader"), header="Quire-Authorization") == 403
+    assert await status(access, route, token("admin"), header="Other") == 401
+
+
+@pytest.mark.parametrize("route", all_routes())
+async def test_without_tokens_a_route_is_not_asked_by_the_name_of_another_site(route: str) -> None:
+    for access in (AdminAccess(), AdminAccess(remote=True), AdminAccess(CertificateRoles(("admin",)))):
+        assert await status(access, route, peer=LOCAL, host="evil.example") == (200 if route in OPEN else 403)
+    named = AdminAccess(hosts=AllowedHosts(("evil.example",)))
+    assert await status(named, route, peer=LOCAL, host="evil.example") == 200
+    assert await status(with_tokens(), route, token("admin"), host="any.example") == 200

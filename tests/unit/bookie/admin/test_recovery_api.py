@@ -41,7 +41,8 @@ class Server:
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         data = None if body is None else json.dumps(body)
-        async with self._session.request(method, self.url + path, data=data) as answer:
+        headers = {"Content-Type": "application/json"}
+        async with self._session.request(method, self.url + path, data=data, headers=headers) as answer:
             return answer.status, await answer.json()
 
     async def command(self, *arguments: str) -> int:
@@ -70,6 +71,14 @@ async def test_recovery_is_switched(server: Server, capsys: pytest.CaptureFixtur
     assert await server.command("autorecovery") == 0
     assert await server.command("autorecovery", "on") == 0
     assert capsys.readouterr().out.split() == ["off", "on"]
+    assert await server.ask("GET", f"{ROOT}/status") == (200, {"enabled": True})
+
+
+@pytest.mark.parametrize("header", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+async def test_a_page_of_another_site_switches_nothing(server: Server, header: dict[str, str]) -> None:
+    url = f"{server.url}{ROOT}/status?enabled=false"
+    async with aiohttp.ClientSession(headers=header) as session, session.put(url) as answer:
+        assert answer.status == 403
     assert await server.ask("GET", f"{ROOT}/status") == (200, {"enabled": True})
 
 

@@ -9,7 +9,7 @@ from quire_bookie.recovery.stats import RecoveryStats
 
 
 async def test_counters_gauges_and_what_its_reads_did_are_shown() -> None:
-    pool = SimpleNamespace(health=SimpleNamespace(speculative_reads=2))
+    pool = SimpleNamespace(health=SimpleNamespace(speculative_reads=2, foreign_answers=3))
     running: Any = SimpleNamespace(
         auditor=SimpleNamespace(leads=True),
         stats=RecoveryStats(entries_copied=30),

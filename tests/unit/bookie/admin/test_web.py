@@ -37,7 +37,8 @@ class Admin:
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status, and the JSON or text of the answer."""
         data = None if body is None else json.dumps(body)
-        async with self.session.request(method, self.url + path, data=data) as answer:
+        headers = {"Content-Type": "application/json"}
+        async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
             text = await answer.text()
             return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 

@@ -14,7 +14,16 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerState
+from quire_bookie.model import (
+    LEDGER_TOKEN,
+    BookieId,
+    DigestType,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+)
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
 from tests.support.bookie_world import BookieWorld
@@ -79,7 +88,7 @@ async def test_digest_and_all_entries_are_found_again(scene: Scene, digest: Dige
     assert evidence.last == len(PAYLOADS) - 1 and not evidence.absent
     found = await adopt(scene.access, ledger, evidence, "the-backup", password)
     assert found.state is LedgerState.CLOSED and found.digest_type is digest
-    assert found.custom == {ADOPTED: b"the-backup"}
+    assert found.custom == {ADOPTED: b"the-backup", LEDGER_TOKEN: found.token} and found.token
     assert (found.last_entry, found.length) == (len(PAYLOADS) - 1, sum(map(len, PAYLOADS)))
     assert await scene.read(ledger, password) == PAYLOADS
     again = await adopt(scene.access, ledger, evidence, "the-backup", password)
@@ -143,8 +152,30 @@ async def test_what_an_adoption_closed_too_early_is_adopted_again_and_nothing_el
     evidence = await scene.evidence(ledger)
     whole = await adopt(scene.access, ledger, evidence, "b", b"")
     stored = await scene.access.nodes.read(ledger)
-    custom = {ADOPTED: b"b"} if by_adoption else {}
+    custom = {LEDGER_TOKEN: whole.token} | ({ADOPTED: b"b"} if by_adoption else {})
     early = replace(whole, last_entry=EntryId(3), length=30, custom=custom)
     await scene.access.nodes.update(ledger, early, stored.version)
     found = await adopt(scene.access, ledger, evidence, "b", b"")
     assert found == (whole if by_adoption else early)
+
+
+async def test_entries_of_two_ledgers_under_one_id_are_not_adopted_together(scene: Scene) -> None:
+    ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
+    evidence = await scene.evidence(ledger)
+    assert evidence.token
+    other = LedgerMetadata(1, 1, 1, (Segment(EntryId(0), (scene.bookie,)),), custom={LEDGER_TOKEN: b"another"})
+    await scene.access.nodes.create(ledger, other)
+    with pytest.raises(BackupError, match="name another ledger than the one that bookies hold"):
+        await adopt(scene.access, ledger, evidence, "b", b"")
+
+    class Two(BookieQuestions):
+        """Stands for a second bookie, which holds another ledger."""
+
+        async def ranges(self, bookie: BookieId, ledger: LedgerId) -> list[tuple[EntryId, EntryId]]:
+            return await super().ranges(scene.bookie, ledger)
+
+        async def token(self, bookie: BookieId, ledger: LedgerId) -> bytes:
+            return b"another" if bookie == "second" else await super().token(bookie, ledger)
+
+    with pytest.raises(BackupError, match="entries of 2 ledgers with the id"):
+        await gather_evidence(scene.access, Two(scene.access), ledger, (), [scene.bookie, BookieId("second")])

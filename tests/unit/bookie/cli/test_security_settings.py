@@ -53,7 +53,7 @@ def _fields(model: type[ProcessConfig], keys: dict[str, Any]) -> dict[str, Any]:
 
 def test_without_a_word_there_is_no_tls_and_no_authentication_but_limits() -> None:
     settings = bookie()
-    assert (settings.tls, settings.auth, settings.token) == (None, AuthKind.NONE, None)
+    assert (settings.tls, settings.roles.kind, settings.roles.token) == (None, AuthKind.NONE, None)
     assert settings.limits.connections_max > 0
     assert client() == ClientSecuritySettings()
 
@@ -101,14 +101,14 @@ def test_roles_and_tokens_are_taken() -> None:
     settings = bookie(
         **TLS, tlsClientAuthentication=True, bookieAuthProviderFactoryClass=ROLES, authorizedRoles="broker, recovery"
     )
-    assert (settings.auth, settings.authorized_roles) == (AuthKind.CERTIFICATE_ROLES, ("broker", "recovery"))
+    assert (settings.roles.kind, settings.roles.authorized) == (AuthKind.CERTIFICATE_ROLES, ("broker", "recovery"))
     settings = bookie(bookieAuthProviderFactoryClass="token", tokenSecretKey="file:///keys/secret", tokenAuthClaim="r")
-    assert settings.token == TokenSettings(secret_key="file:///keys/secret", claim="r")
+    assert settings.roles.token == TokenSettings(secret_key="file:///keys/secret", claim="r")
 
 
 def test_a_setting_that_means_nothing_without_its_provider_is_left_alone() -> None:
     assert bookie(tlsKeyStoreType="JKS", tlsKeyStore="x", authorizedRoles="a").tls is None
-    assert bookie(bookieAuthProviderFactoryClass="null").auth is AuthKind.NONE
+    assert bookie(bookieAuthProviderFactoryClass="null").roles.kind is AuthKind.NONE
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_every_setting_of_a_bookie_reaches_its_room() -> None:
     """A setting that nobody reads is a promise that nobody keeps; those for BookKeeper's sake say so."""
     unread = {"tls_provider", "tls_key_store_type", "tls_trust_store_type", "tls_trust_store_password_path"}
     unread |= {"own_auth_plugin", "own_auth_parameters"}  # they are the client's: see above
-    unread |= {"http_admin_roles", "http_authenticate_metrics"}  # of the HTTP port: see admin/test_access.py
+    unread |= {"http_admin_roles", "http_authenticate_metrics"}  # of the HTTP port: see test_admin_access.py
     base: dict[str, Any] = {**TLS, "tlsClientAuthentication": True, "authorizedRoles": "a"}
     token = {"bookieAuthProviderFactoryClass": "token"}
     for name, info in BookieSecurityConfig.model_fields.items():

@@ -47,6 +47,7 @@ class StoredLedger:
     unsynced: set[int] = field(default_factory=set)
     lac: int = -1
     packet: bytes | None = None
+    token: bytes | None = None
 
 
 class FakeBookie:
@@ -194,15 +195,23 @@ class _Connection(asyncio.Protocol):
 
     def _tell_ids(self, request: BookieInfoRequest) -> None:
         bookie = self._bookie
-        bookie.inquiries.append(request.ledger)
+        if request.token is None:
+            bookie.inquiries.append(request.ledger)
         known = {*bookie.ledgers, *bookie.deleted}
         report = None
         if bookie.seen is not None:
             short = LedgerId(max((ledger for ledger in known if ledger < 1 << 31), default=-1))
             long = LedgerId(max((ledger for ledger in known if ledger >= 1 << 31), default=-1))
+            if request.ledger is not None and request.token and request.master_key is not None:
+                bound = bookie.ledgers.setdefault(request.ledger, StoredLedger(request.master_key))
+                if bound.token is None and not bound.entries:
+                    bound.token = request.token
+                known.add(request.ledger)
             report = IdReport(short, long, bookie.seen, None if request.ledger is None else request.ledger in known)
+        held = None if bookie.seen is None or request.ledger is None else bookie.ledgers.get(request.ledger)
         if not bookie.silent_on_ids:
-            info = BookieInfoResponse(Status.OK, None, None, request.origin.transaction, report)
+            token = None if held is None else held.token
+            info = BookieInfoResponse(Status.OK, None, None, request.origin.transaction, report, token)
             self.transport.write(server_v3.encode_info(info))
 
     def _parked(self, request: ReadRequest) -> bool:

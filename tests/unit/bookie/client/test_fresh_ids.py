@@ -81,6 +81,21 @@ def test_a_client_that_lives_on_gives_out_no_id_of_an_older_copy_that_is_put_in_
     run(scenario)
 
 
+def test_an_older_copy_that_brings_its_leases_along_is_noticed_by_the_broken_connection() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        older = cluster.metadata.snapshot()
+        assert (await create(client)).ledger_id == 1
+        counted(cluster, 10)
+        for bookie in cluster.bookies.values():
+            bookie.seen = IdCounters(0, 10, -1)
+        cluster.metadata.put_back(older, noticed=False)
+        counted(cluster, 4)
+        with pytest.raises(MetadataOutdatedError, match="was at 10"):
+            await create(client)
+
+    run(scenario)
+
+
 def test_bookies_of_another_make_are_no_obstacle() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         for bookie in cluster.bookies.values():

@@ -10,7 +10,7 @@ from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import ConfigError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.model import LEDGER_TOKEN, BookieId, LedgerId, LedgerMetadata, LedgerState
 from tests.unit.bookie.client.cluster import Cluster, run
 
 
@@ -24,7 +24,7 @@ def test_a_new_ledger_is_open_empty_and_on_distinct_bookies() -> None:
         metadata = await client.read_metadata(await _create(client))
         assert metadata.state is LedgerState.OPEN
         assert set(metadata.segments[0].ensemble) == client.writable_bookies
-        assert dict(metadata.custom) == {"k": b"v"}
+        assert dict(metadata.custom) == {"k": b"v", LEDGER_TOKEN: metadata.token}
 
     run(scenario)
 

@@ -7,7 +7,7 @@ import pytest
 
 from quire_bookie.client import LedgerClient, WriterState
 from quire_bookie.errors import LedgerClosedError, LedgerFencedError, NotEnoughBookiesError
-from quire_bookie.model import EntryId, LedgerState
+from quire_bookie.model import LEDGER_TOKEN, EntryId, LedgerState
 from tests.unit.bookie.client.cluster import Cluster, run
 
 
@@ -19,7 +19,7 @@ def test_a_writer_is_closed_at_the_end_of_its_block() -> None:
         metadata = await client.read_metadata(writer.ledger_id)
         assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 1)
         assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
-        assert metadata.custom == {"owner": b"me"}
+        assert metadata.custom == {"owner": b"me", LEDGER_TOKEN: metadata.token}
         async with client.open_ledger(writer.ledger_id, recover=False) as reader:
             assert [bytes(entry) async for entry in reader] == [b"one", b"two"]
         with pytest.raises(LedgerClosedError):

@@ -3,11 +3,13 @@
 import asyncio
 import inspect
 import logging
+from itertools import pairwise
 
 import pytest
 
-from quire_bookie.env.background import Background, start_background
+from quire_bookie.env.background import SETTLED_S, Background, start_background
 from quire_bookie.errors import QuireError
+from tests.sim.loop import SimLoop, simulate
 
 log = logging.getLogger("quire.test")
 
@@ -92,3 +94,43 @@ async def test_settling_waits_no_longer_than_told() -> None:
     await background.settle(0.0)
     assert len(background) == 1
     await background.close()
+
+
+def test_a_kept_task_starts_again_after_each_error_and_is_named_until_it_settles() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        background = Background()
+        begun: list[float] = []
+
+        async def work() -> None:
+            begun.append(loop.time())
+            await asyncio.sleep(1.0)
+            if len(begun) <= 3:
+                raise ValueError("a defect")
+            await asyncio.Event().wait()
+
+        background.keep(work, "watch")
+        await asyncio.sleep(2.0)
+        assert background.down == {"watch": "ValueError: a defect"}
+        await asyncio.sleep(11.0)
+        assert [after - before for before, after in pairwise(begun)] == [2.0, 3.0, 5.0]
+        assert background.failures == 3
+        assert "watch" in background.down, "it runs, but not for long"
+        await asyncio.sleep(SETTLED_S)
+        assert background.down == {}
+        await background.close()
+        assert len(background) == 0
+
+    simulate(scenario, seed=1)
+
+
+async def test_a_kept_task_that_ends_by_itself_is_over() -> None:
+    background = Background()
+    begun = []
+
+    async def work() -> None:
+        begun.append(1)
+
+    background.keep(work, "once")
+    await background.drain()
+    assert begun == [1]
+    assert background.down == {}

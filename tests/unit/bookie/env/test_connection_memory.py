@@ -286,3 +286,51 @@ async def test_its_readings_say_what_is_held_and_why_connections_were_closed() -
     assert values["quire_connection_memory_bytes", "requests"] == 7
     assert values["quire_connection_memory_max_bytes",] == MAX
     assert values["quire_connections_closed_for_memory", "stalled_frame"] == 0
+
+
+def test_one_that_waits_in_line_inside_its_frame_is_not_closed_while_a_read_holds_the_memory() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        peer = Peer(memory)
+        await memory.reserve(800)
+        peer.receives(5, 300)
+        assert peer.waits
+        await asyncio.sleep(10 * SETTINGS.pressure_s)
+        assert not peer.closed
+        memory.give_back(800)
+        await asyncio.sleep(0.1)
+        assert not peer.waits and not peer.closed
+
+    simulated(scenario)
+
+
+def test_those_in_line_give_way_when_they_alone_fill_the_memory_the_largest_first() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        holder = Peer(memory)
+        holder.receives(900, 990)
+        small, large = Peer(memory), Peer(memory)
+        small.receives(20, 500)
+        large.receives(300, 900)
+        holder.receives(0, 0)  # the first in line goes on, and the second cannot
+        await asyncio.sleep(0.1)
+        assert not small.waits and large.waits
+        await asyncio.sleep(2 * SETTINGS.pressure_s)
+        assert small.closed, "it stalls, and holds what it announced"
+        assert not large.closed and not large.waits
+
+    simulated(scenario)
+
+
+def test_a_peer_that_takes_nothing_of_its_answers_is_closed_under_pressure_after_a_quarter_of_the_time() -> None:
+    async def scenario() -> None:
+        memory = ConnectionMemory(SETTINGS)
+        reader, other = Peer(memory), Peer(memory)
+        reader.queues(990)
+        await asyncio.sleep(2.0)
+        other.receives(5, 300)
+        assert other.waits
+        await asyncio.sleep(0.1 + SETTINGS.pressure_s / 4)
+        assert reader.closed and not other.closed
+
+    simulated(scenario)

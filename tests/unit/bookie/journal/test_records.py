@@ -38,6 +38,7 @@ def test_a_body_is_the_one_that_version_1_writes() -> None:
             fence_record(LedgerId(5)),
             explicit_lac_record(LedgerId(5), memoryview(b"lac")),
             SHUTDOWN_RECORD,
+            master_key_record(LedgerId(6), b"key", b"ab12"),
         ]
     )
     assert body.hex() == (
@@ -47,6 +48,7 @@ def test_a_body_is_the_one_that_version_1_writes() -> None:
         + "03000000" "00000000" "0500000000000000"
         + "04000000" "03000000" "0500000000000000" + b"lac".hex()
         + "05000000" "00000000" "ffffffffffffffff"
+        + "06000000" "08000000" "0600000000000000" "04" + b"ab12key".hex()
     )  # fmt: skip
     assert list(decode_body(body)) == [
         MasterKeyRecord(LedgerId(5), b"key"),
@@ -54,13 +56,14 @@ def test_a_body_is_the_one_that_version_1_writes() -> None:
         FenceRecord(LedgerId(5)),
         ExplicitLacRecord(LedgerId(5), b"lac"),
         ShutdownRecord(),
+        MasterKeyRecord(LedgerId(6), b"key", b"ab12"),
     ]
 
 
 runs = st.builds(run_of, I64, I64, st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.integers(-1, 2**62))
 records: st.SearchStrategy[JournalRecord] = st.one_of(
     st.builds(EntryRecord, runs),
-    st.builds(MasterKeyRecord, I64.map(LedgerId), st.binary(max_size=20)),
+    st.builds(MasterKeyRecord, I64.map(LedgerId), st.binary(max_size=20), st.binary(max_size=64)),
     st.builds(FenceRecord, I64.map(LedgerId)),
     st.builds(ExplicitLacRecord, I64.map(LedgerId), st.binary(max_size=60)),
 )
@@ -70,7 +73,7 @@ def encoded(record: JournalRecord) -> Run | bytes:
     if isinstance(record, EntryRecord):
         return record.run
     if isinstance(record, MasterKeyRecord):
-        return master_key_record(record.ledger, record.key)
+        return master_key_record(record.ledger, record.key, record.token)
     if isinstance(record, FenceRecord):
         return fence_record(record.ledger)
     return explicit_lac_record(record.ledger, record.packet)

@@ -56,6 +56,7 @@ def _repaired(metadata: LedgerMetadata) -> LedgerMetadata:
         (_metadata((0, (_A, _B, _C)), (5, (_A, _B, _E))), AfterLostChange.LOST),
         (_metadata((0, (_A, _B, _C)), (6, (_A, _B, _D))), AfterLostChange.LOST),
         (_metadata((0, (_A, _B, _C))), AfterLostChange.LOST),
+        (_metadata((0, (_A, _B, _C)), (3, (_A, _B, _E)), (5, (_A, _B, _D))), AfterLostChange.LOST),
     ],
 )
 def test_a_lost_change_is_repeated_only_over_changes_behind_the_segment_being_written(

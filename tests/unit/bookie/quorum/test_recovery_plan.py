@@ -13,7 +13,8 @@ from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier, Verdict
 def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
     search = EntrySearch(*quorums)
     for answer in answers:
-        {"f": search.found, "m": search.missing, "x": search.failed}[answer]()
+        said = {"f": search.found, "m": search.missing, "x": search.failed}[answer]()
+        assert said is search.verdict, "a read goes on by the verdict that each answer brings"
     return search.verdict
 
 

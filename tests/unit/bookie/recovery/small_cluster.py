@@ -10,7 +10,7 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.model import LEDGER_TOKEN, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import LedgerCheck, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments
@@ -137,6 +137,11 @@ class SmallCluster:
         metadata = (await self.access.nodes.read(ledger)).value
         check = LedgerCheck(self.access, self.access.handle(ledger, metadata), Pace(0))
         return await check.check(closed_fragments(metadata), listed=listed, suspected=suspected)
+
+    async def hold_another(self, held: Mapping[BookieId, Sequence[int]]) -> None:
+        """These bookies hold an older ledger under the id, which the metadata name no more."""
+        segments = (Segment(EntryId(0), tuple(self.bookies[:3])),)
+        await self.send(held, LedgerMetadata(3, 3, 2, segments, custom={LEDGER_TOKEN: b"older"}))
 
     async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER, version: int = 0) -> Result:
         """A repair under the lock, with these bookies marked."""

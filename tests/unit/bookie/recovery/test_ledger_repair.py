@@ -3,9 +3,12 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from quire_bookie.errors import BookieUnavailableError
 from quire_bookie.metadata.under_replication import Mark
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState, Segment
+from quire_bookie.model import LEDGER_TOKEN, BookieId, EntryId, LedgerId, LedgerState, Segment
+from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_repair import Verdict
 from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
 
@@ -35,6 +38,36 @@ def test_a_lost_bookie_is_replaced_by_one_that_holds_everything() -> None:
         assert (await cluster.mend(b)).verdict is Verdict.WHOLE
         assert await ensemble(cluster) == (a, d, c)
         assert await cluster.held(d, 29) == list(range(30))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("custom", [{LEDGER_TOKEN: b"newer"}, {}], ids=["ours", "stock"])
+def test_a_replica_at_a_bookie_with_another_ledger_moves_and_is_never_read(custom: dict[str, bytes]) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.hold_another({c: range(30)})
+        await cluster.write({a: range(10), b: range(30)}, last=29, custom=custom)
+        reports = {report.bookie: report.health for report in await cluster.check()}
+        assert reports == {a: Health.LACKING, b: Health.WHOLE, c: Health.FOREIGN}
+        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert await ensemble(cluster) == (a, b, d)
+        assert await cluster.held(a, 29) == await cluster.held(d, 29) == list(range(30))
+        assert cluster.access.pool.health.foreign_answers > 0
+
+    run(scenario)
+
+
+def test_no_copy_goes_to_a_bookie_with_another_ledger() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.hold_another({d: [7]})
+        await cluster.write(dict.fromkeys((a, b, c), range(5)), last=4, custom={LEDGER_TOKEN: b"newer"})
+        await cluster.lose(c)
+        result = await cluster.mend(c)
+        assert result.verdict is Verdict.WAIT and "holds another ledger with the id 7" in result.reason
+        assert await ensemble(cluster) == (a, b, c)
+        assert await cluster.held(d, 8) == [7]
 
     run(scenario)
 

@@ -11,7 +11,7 @@ from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.metadata.drains import Drain, Wish
 from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.recovery_controls import RecoveryControls
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.model import LEDGER_TOKEN, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.wanted_copies import missing_copies, wanted_mark
 from quire_bookie.recovery.auditor import Auditor
 from quire_bookie.recovery.ledger_repair import Verdict
@@ -200,7 +200,8 @@ def test_a_client_marks_a_narrow_ledger_before_it_takes_an_entry() -> None:
         store = SimMetadataStore(cluster.world.metadata)
         client = await LedgerClient.open(store, QUICK, clock=cluster.world.clock, chance=SimChance(5))
         whole = await client.create_ledger(fewer_bookies=True)
-        assert (whole.metadata.ensemble_size, dict(whole.metadata.custom)) == (3, {})
+        assert (whole.metadata.ensemble_size, missing_copies(whole.metadata)) == (3, 0)
+        assert set(whole.metadata.custom) == {LEDGER_TOKEN}
         await cluster.lose(c)
         writer = await client.create_ledger(custom={"component": b"managed-ledger"}, fewer_bookies=True)
         metadata = writer.metadata
@@ -208,7 +209,7 @@ def test_a_client_marks_a_narrow_ledger_before_it_takes_an_entry() -> None:
         assert set(metadata.segments[0].ensemble) == {a, b} and missing_copies(metadata) == 1
         assert await marked(cluster) == {writer.ledger_id: ()}
         striped = await client.create_ledger(ensemble_size=3, write_quorum=2, fewer_bookies=True)
-        assert dict(striped.metadata.custom) == {}, "it has as many copies as configured"
+        assert set(striped.metadata.custom) == {LEDGER_TOKEN}, "it has as many copies as configured"
         with pytest.raises(NotEnoughBookiesError):
             await client.create_ledger()
         with pytest.raises(NotEnoughBookiesError):

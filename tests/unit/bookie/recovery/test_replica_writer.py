@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from quire_bookie.client.bookie_link import Links, Purpose
+from quire_bookie.client.bookie_link import Purpose
+from quire_bookie.client.bound_links import BoundLinks
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.settings import ClientSettings
@@ -65,7 +66,7 @@ def writer_on(link: Link) -> ReplicaWriter:
         LEDGER,
         Digest(DigestType.CRC32C, b""),
         master_key(b""),
-        cast("Links", link),
+        cast("BoundLinks", link),
         *(None, ClientSettings(), None, None),  # type: ignore[arg-type]  # it copies, and decides nothing
     )
     return ReplicaWriter(handle, BOOKIE)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
 from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, IdCounters, IdReport, LedgerId, Run, RunBatch
@@ -39,10 +40,10 @@ class FakeJournal:
         self.appended += [("entries", row[0]) for row in batch.rows()]
         self._waiting.append(([EntryRecord(run) for run in batch.runs()], partial(done, batch)))
 
-    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done) -> None:
-        """A key."""
-        self.appended.append(("key", ledger))
-        self._waiting.append(([MasterKeyRecord(ledger, key)], done))
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, token: bytes) -> None:
+        """A key, and a token."""
+        self.appended.append(("token" if token else "key", ledger))
+        self._waiting.append(([MasterKeyRecord(ledger, key, token)], done))
 
     def append_fence(self, ledger: LedgerId, done: Done) -> None:
         """A fence."""
@@ -122,6 +123,11 @@ class FakeStorage:
     def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
         """The key after all."""
         info.master_key, info.key_unknown = master_key, False
+
+    def set_token(self, info: LedgerInfo, token: bytes) -> None:
+        """The first token."""
+        assert not info.token
+        info.token, info.dirty = token, True
 
     def put(self, info: LedgerInfo, run: Run) -> None:
         """Take entries."""
@@ -246,6 +252,7 @@ class FakeConnection:
         """Set when `takes_answers` is to be looked at again."""
         self.unanswered = 0
         self.paused = 0
+        self.memory = ConnectionMemory()
         self.sent: list[bytes] = []
 
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:

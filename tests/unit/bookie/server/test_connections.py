@@ -6,8 +6,11 @@ from typing import cast
 import pytest
 
 from quire_bookie.server.connections import PAUSED_BY_ADDS, PAUSED_BY_REQUESTS, Connection, OpenConnections
+from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.settings import BookieStats, ServiceSettings
 from quire_bookie.wire.messages import ReadRun, Request
+from tests.sim.loop import simulate
 
 
 class Handler:
@@ -76,6 +79,10 @@ class Transport:
 
     def close(self) -> None:
         """Hang up."""
+        self.closed = True
+
+    def abort(self) -> None:
+        """Hang up at once."""
         self.closed = True
 
 
@@ -201,3 +208,24 @@ async def test_a_connection_that_is_closing_reads_no_more_whatever_is_answered(
     connection.data_received(READ + bytes(4))
     connection.resume(PAUSED_BY_REQUESTS)
     assert not transport.reading
+
+
+def test_a_connection_without_a_request_stays_unless_more_than_half_of_those_allowed_are_open() -> None:
+    guard, settings = Guard(ConnectionLimitSettings(connections_max=4)), ServiceSettings()
+
+    def opened() -> tuple[Connection, Transport]:
+        connection, transport = Connection(Handler(), OpenConnections(), settings, guard), Transport()
+        connection.connection_made(cast(asyncio.Transport, transport))
+        return connection, transport
+
+    async def scenario() -> None:
+        made = [opened(), opened()]
+        await asyncio.sleep(10 * settings.first_request_s)
+        assert [transport.closed for _, transport in made] == [False, False]
+        made.append(opened())
+        await asyncio.sleep(1.5 * settings.first_request_s)
+        assert all(transport.closed for _, transport in made)
+        for connection, _ in made:
+            connection.connection_lost(None)
+
+    simulate(lambda _: scenario(), seed=1)

@@ -132,3 +132,19 @@ async def test_in_limbo_the_revival_of_a_superfluous_copy_is_what_was_lost_and_i
     await target.deliver(RECORDS[1])
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted
     assert info.master_key == b"key" and info.fenced
+
+
+async def test_a_token_is_replayed_with_the_key_or_after_it_and_never_replaced() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    other = LedgerId(LEDGER + 1)
+    for record in (
+        MasterKeyRecord(LEDGER, b"key", b"token"),
+        MasterKeyRecord(other, b"key"),
+        FenceRecord(other),
+        MasterKeyRecord(other, b"key", b"late"),
+        MasterKeyRecord(other, b"key", b"later"),
+        MasterKeyRecord(LEDGER, b"key"),
+    ):
+        await target.deliver(record)
+    assert (storage.infos[LEDGER].token, storage.infos[other].token) == (b"token", b"late")

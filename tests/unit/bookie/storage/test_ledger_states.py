@@ -173,3 +173,27 @@ def test_what_a_deletion_as_a_copy_and_a_revival_say_survives_and_older_versions
     gone.deleted = gone.fenced = True
     assert encode_state(gone)[4] == 1
     assert not decode_state(LedgerId(5), encode_state(gone)).superfluous
+
+
+def test_the_token_of_a_ledger_survives_with_everything_else_and_older_versions_have_none() -> None:
+    info = state(fenced=True, lac=3, key=b"key", ended=7)
+    info.token = b"0123456789abcdef"
+    info.revivals = 2
+    value = encode_state(info)
+    found = decode_state(LedgerId(5), value)
+    assert value[4] == 4
+    assert (found.token, found.master_key, found.explicit_lac) == (b"0123456789abcdef", b"key", b"lac3")
+    assert (found.fenced, found.limbo_ended, found.revivals, found.superfluous) == (True, 7, 2, False)
+    assert decode_state(LedgerId(5), encode_state(state(lac=3))).token == b""
+    for at in range(len(value)):
+        with pytest.raises(DamagedError):
+            decode_state(LedgerId(5), value[:at] + bytes((value[at] ^ 1,)) + value[at + 1 :])
+
+
+def test_a_token_outlives_a_merge_a_deletion_and_a_revival() -> None:
+    bound, unbound = state(), state(fenced=True)
+    bound.token = b"token"
+    for pair in ((bound, unbound), (unbound, bound)):
+        assert decode_state(LedgerId(5), merge_states(*pair)).token == b"token"
+    bound.deleted = bound.fenced = bound.superfluous = True
+    assert revived_state(decode_state(LedgerId(5), encode_state(bound)), b"k").token == b"token"

@@ -27,6 +27,7 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
     ("method", "path", "need"),
     [
         ("GET", "/healthz", Need.NOTHING),
+        ("GET", "/readyz", Need.NOTHING),
         ("GET", "/metrics", Need.NOTHING),
         ("GET", "/", Need.SUPER_USER),
         ("GET", "/admin/v2/clusters", Need.A_ROLE),

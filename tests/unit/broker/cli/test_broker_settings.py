@@ -54,6 +54,8 @@ SERVING: dict[str, Any] = {
     "max_unacked_per_consumer": 20,
     "max_unacked_per_subscription": 21,
     "max_pending_publishes_per_connection": 22,
+    "schema_bytes_max": 2323,
+    "schema_check_steps_max": 2424,
     "publish_buffer_mb": 77,
 }
 STANDALONE: dict[str, Any] = (
@@ -130,6 +132,24 @@ def test_the_default_quotas_have_the_default_policy_and_no_limit_is_none() -> No
     for wrong in ({"backlog_quota_default_limit_bytes": 0}, {"backlog_quota_default_policy": "drop"}):
         with pytest.raises(ValueError, match=r"a limit is a number above 0|consumer_backlog_eviction"):
             broker(**wrong)
+
+
+def test_the_setting_that_opens_the_admin_rest_arrives() -> None:
+    opened = (
+        broker_settings(broker(http_admin_remote=True)),
+        standalone_settings(standalone(http_admin_remote=True)).broker,
+    )
+    assert all(made.access.admin_remote for made in opened)
+    assert not broker_settings(broker()).access.admin_remote
+
+
+def test_a_broker_is_asked_by_the_names_that_it_tells_clients_and_by_those_that_were_allowed() -> None:
+    listeners = "a:pulsar://a.example:6650,b:pulsar+ssl://b.example:6651"
+    made = broker_settings(
+        broker(advertise="own.example", advertised_listeners=listeners, http_allowed_hosts="c.example")
+    )
+    assert made.access.allowed_hosts == ("own.example", "a.example", "b.example", "c.example")
+    assert standalone_settings(standalone()).broker.access.allowed_hosts == ()
 
 
 def test_defaults_are_those_of_the_rooms() -> None:

@@ -78,6 +78,9 @@ async def test_only_closed_ledgers_come_back(store: LocalMetadataStore, ledger: 
 async def test_without_a_review_or_a_topic_nothing_is_attached(store: LocalMetadataStore) -> None:
     with pytest.raises(AttachError, match="there is no topic"):
         await attach(store, "public/default/persistent/other", [LedgerId(7)], 77)
+    made = await attach(store, "public/default/persistent/other", [LedgerId(7)], 77, create=True)
+    assert [record.ledger_id for record in made.ledgers] == [7]
+    assert await attach(store, "public/default/persistent/other", [LedgerId(7)], 78, create=True) == made
     writing = Restoration("b", "c", RestorationState.WRITING, 1, 2, 3, False)
     await store.put(RESTORATION, encode_restoration(writing))
     with pytest.raises(AttachError, match="no restore is under review"):

@@ -297,6 +297,71 @@ async def test_a_deletion_without_an_answer_does_not_remove_the_node_of_a_later_
             await session.delete(KEY, expected=expected)
 
 
+async def follow(each: Owners) -> list[asyncio.Task[None]]:
+    """Run what a broker runs for its bundles."""
+    running = [asyncio.ensure_future(work) for work in (each.run(0.01), each.follow())]
+    await asyncio.sleep(0.02)
+    return running
+
+
+async def test_a_node_that_vanishes_under_a_living_session_is_made_again_and_its_topics_are_checked(
+    server: SimMetadata,
+) -> None:
+    _, first = owners(server, A)
+    retaken: list[Bundle] = []
+    first.on_retaken = retaken.append
+    running = await follow(first)
+    await first.owner_of(BUNDLE)
+    before = first.tenure(BUNDLE)
+    server.remove(KEY)
+    await until(lambda: bool(retaken))
+    assert first.tenure(BUNDLE) > before and KEY in server.nodes
+    for task in running:
+        task.cancel()
+
+
+async def test_a_late_deletion_that_lets_another_broker_in_is_noticed_and_the_bundle_given_up(
+    server: SimMetadata,
+) -> None:
+    session, first = owners(server, A)
+    _, second = owners(server, B)
+    lost: list[Bundle] = []
+    first.on_lost = lost.append
+    await first.owner_of(BUNDLE)
+    session.cut = True
+    running = await follow(first)
+    server.remove(KEY)
+    assert (await second.owner_of(BUNDLE) or first).urls == B
+    await asyncio.sleep(0.05)
+    assert first.certain(BUNDLE) and not lost, "without the store nothing is doubted"
+    session.reach()
+    await until(lambda: lost == [BUNDLE])
+    assert not first.holds(BUNDLE)
+    found = await first.owner_of(BUNDLE)
+    assert found is not None and found.urls == B
+    for task in running:
+        task.cancel()
+
+
+async def test_a_node_that_goes_while_it_is_being_made_is_not_taken_for_ours(server: SimMetadata) -> None:
+    session, first = owners(server, A)
+    running = await follow(first)
+    put = session.put
+
+    async def put_and_lose(key: str, value: bytes, **options: bool) -> int:
+        version = await put(key, value, **options)
+        session.put = put  # type: ignore[method-assign]
+        server.remove(key)
+        await asyncio.sleep(0.02)
+        return version
+
+    session.put = put_and_lose  # type: ignore[method-assign,assignment]
+    assert (await first.owner_of(BUNDLE)) is not None
+    assert first.certain(BUNDLE) and KEY in server.nodes
+    for task in running:
+        task.cancel()
+
+
 async def test_a_topic_without_a_namespace_has_no_bundle(server: SimMetadata) -> None:
     _, mine = owners(server, A)
     with pytest.raises(NotFoundError, match="Namespace"):

@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire_broker.schemas.avro_check import AvroSchema, unreadable
+from quire_broker.schemas.budget import Budget
 
 
 def check(reader: Any, writer: Any) -> str | None:
-    return unreadable(AvroSchema(json.dumps(reader).encode()), AvroSchema(json.dumps(writer).encode()))
+    return unreadable(parsed(reader), parsed(writer), Budget())
+
+
+def parsed(schema: Any) -> AvroSchema:
+    return AvroSchema(json.dumps(schema).encode(), Budget())
 
 
 def record(*fields: Any, name: str = "R") -> dict[str, Any]:
@@ -71,13 +76,13 @@ def test_a_record_that_did_not_fit_once_does_not_fit_the_second_time() -> None:
 )
 def test_names_that_are_no_text_are_refused_before_they_are_compared(bad: str) -> None:
     with pytest.raises(ValueError, match=r"symbols|aliases"):
-        AvroSchema(bad.encode())
+        AvroSchema(bad.encode(), Budget())
 
 
 @pytest.mark.parametrize("bad", ["{", '"nope"', '{"type":"record"}', '{"type":"record","name":"R","fields":[{}]}', "7"])
 def test_what_is_no_schema_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        AvroSchema(bad.encode())
+        AvroSchema(bad.encode(), Budget())
 
 
 primitives = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])

@@ -1,17 +1,28 @@
 """Strategies, types, and when two schemas are one."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same
+from quire_broker.schemas import compatibility
+from quire_broker.schemas.budget import Budget
+from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.stored import Schema, SchemaType
 
 
 def avro(*names: str, default: Any = None, kind: SchemaType = SchemaType.AVRO) -> Schema:
     fields = [{"name": name, "type": "int"} | ({} if default is None else {"default": default}) for name in names]
     return Schema(kind, json.dumps({"type": "record", "name": "R", "fields": fields}).encode())
+
+
+def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy) -> str | None:
+    return compatibility.incompatible(new, existing, strategy, Budget())
+
+
+def same(one: Schema, other: Schema) -> bool:
+    return compatibility.same(one, other, Budget())
 
 
 def key_value(key: bytes, value: bytes, key_type: str = "STRING", value_type: str = "AVRO") -> Schema:
@@ -82,7 +93,7 @@ def test_schemas_that_differ_in_spaces_only_are_one() -> None:
     ids=["avro", "value", "lengths", "deep"],
 )
 def test_what_does_not_parse_is_no_schema(schema: Schema) -> None:
-    assert "Invalid schema definition" in str(flaw_of(schema))
+    assert "Invalid schema definition" in str(compatibility.flaw_of(schema, Budget()))
 
 
 def test_a_stored_schema_in_another_notation_is_incompatible_and_no_failure() -> None:

@@ -40,6 +40,15 @@ async def test_policies_of_one_that_cannot_be_read_keep_no_other_open() -> None:
     assert await round_over(Open(MetadataFormatError("not JSON")), refused) == [False, True]
 
 
+async def test_a_defect_in_one_look_keeps_no_other_open() -> None:
+    class Broken(Open):
+        async def require(self) -> None:
+            raise AttributeError("'list' object has no attribute 'get'")
+
+    refused = Open(AuthorizationError("no"))
+    assert await round_over(Broken(), refused) == [False, True]
+
+
 async def test_one_that_cannot_be_closed_does_not_end_the_round() -> None:
     class Stuck(Open):
         async def revoke(self) -> None:

@@ -82,6 +82,14 @@ def test_brokers_that_require_tls_are_served_probed_and_scraped_over_it_alone() 
     assert service_url(resource(brokers=brokers)) == "pulsar+ssl://orders-broker.ns.svc:6651"
 
 
+def test_brokers_without_authentication_answer_the_operator_on_another_machine() -> None:
+    remote, names = "httpServerAdminRemote = true", 'httpServerAllowedHosts = ["*.svc", "*.cluster.local"]'
+    text = children()["ConfigMap/orders-broker"]["data"]["quire.toml"]
+    assert remote in text and names in text
+    brokers = {"tls": {"secretName": "own"}, "authentication": {"tokenKeySecret": "tokens"}}
+    assert remote not in children(brokers=brokers)["ConfigMap/orders-broker"]["data"]["quire.toml"]
+
+
 def test_brokers_that_offer_tls_keep_their_ports_in_clear() -> None:
     found = children(brokers={"tls": {"secretName": "own", "mode": "Offered"}})
     ports = found["Service/orders-broker"]["spec"]["ports"]

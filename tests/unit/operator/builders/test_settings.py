@@ -248,3 +248,61 @@ def test_brokers_with_authentication_take_tokens_and_know_the_operator(tmp_path:
     assert bool(found.token_secret_key) is secret
     assert (found.token_secret_key or found.token_public_key) == "file:///etc/quire/broker-token/token.key"
     assert found.super_user_roles == ["quire-operator", "boss"]
+
+
+AUTHENTICATION = {"tokenKeySecret": "tokens", "roles": ["reader"], "adminRoles": ["keeper", "quire-operator"]}
+
+
+def test_with_authentication_bookies_and_auto_recovery_ask_for_tokens_and_open_nothing(tmp_path: Path) -> None:
+    resource = Bookie.model_validate(bookie(authentication=AUTHENTICATION, tls={"secretName": "certs"}))
+    for model, text in (
+        (BookieConfig, bookie_builder.config_text(resource)),
+        (AutoRecoveryProcessConfig, auto_recovery.config_text(resource)),
+    ):
+        found = loaded(tmp_path, model, text)
+        assert not found.http_admin_remote
+        assert found.auth_provider == "token"
+        assert found.token_secret_key == "file:///etc/quire/token/token.key"
+        assert found.authorized_roles == ["quire-operator", "quire-bookie", "keeper", "quire-broker", "reader"]
+        assert found.http_admin_roles == ["quire-operator", "quire-bookie", "keeper"]
+    bookie_found = loaded(tmp_path, BookieConfig, bookie_builder.config_text(resource))
+    assert bookie_found.own_auth_parameters == "file:///etc/quire/token/bookie.token"
+    recovery = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
+    assert recovery.bookkeeper_auth_parameters == "file:///etc/quire/token/bookie.token"
+
+
+def test_without_authentication_the_pods_of_a_pool_answer_other_machines(tmp_path: Path) -> None:
+    resource = Bookie.model_validate(bookie())
+    assert loaded(tmp_path, BookieConfig, bookie_builder.config_text(resource)).http_admin_remote
+    assert loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource)).http_admin_remote
+
+
+def test_a_public_key_checks_the_tokens_of_a_pool(tmp_path: Path) -> None:
+    found = bookie_config(
+        tmp_path, authentication={"tokenKeySecret": "tokens", "keyType": "Public", "algorithm": "ES256"}
+    )
+    assert (found.token_secret_key, found.token_public_key) == ("", "file:///etc/quire/token/token.key")
+    assert found.token_public_alg == "ES256"
+
+
+def test_brokers_come_to_the_bookies_with_their_own_token(tmp_path: Path) -> None:
+    found = broker_config(tmp_path, bookie(authentication=AUTHENTICATION))
+    assert found.bookkeeper_auth_plugin == "token"
+    assert found.bookkeeper_auth_parameters == "file:///etc/quire/token/broker.token"
+
+
+def keys_of(template: dict[str, Any]) -> list[str]:
+    """The keys of the pool's Secret that a pod has."""
+    (volume,) = (one for one in template["spec"]["volumes"] if one["name"] == "token")
+    assert volume["secret"]["secretName"] == "tokens"
+    return [item["key"] for item in volume["secret"]["items"]]
+
+
+def test_a_pod_has_no_more_of_the_pools_secret_than_it_needs() -> None:
+    resource = Bookie.model_validate(bookie(authentication=AUTHENTICATION))
+    bookies = bookie_builder.stateful_set(resource, bookie_builder.BookieFacts(1, "image"))["spec"]["template"]
+    assert keys_of(bookies) == ["token.key", "bookie.token"]
+    assert keys_of(auto_recovery.deployment(resource, "image")["spec"]["template"]) == ["token.key", "bookie.token"]
+    ledger = ManagedLedger.model_validate(managed_ledger())
+    brokers = broker_builder.stateful_set(ledger, broker_builder.BrokerFacts(resource, "image"))["spec"]["template"]
+    assert keys_of(brokers) == ["broker.token"]

@@ -30,6 +30,12 @@ async def pod(tls: ssl.SSLContext | None) -> AsyncIterator[BookieHttp]:
     async def state(_: web.Request) -> web.Response:
         return web.json_response({"running": True})
 
+    async def secured(request: web.Request) -> web.Response:
+        good = request.headers.get("Authorization") == "Bearer good"
+        return web.json_response({"reason": "show a token"} if not good else {}, status=200 if good else 401)
+
+    app.router.add_get("/secured", secured)
+
     for path in ("/state", "/api/v1/bookie/state", "/api/v1/bookie/info"):
         app.router.add_get(path, state)
     runner = web.AppRunner(app, access_log=None)
@@ -138,3 +144,27 @@ async def test_addresses_that_pods_had_are_forgotten_unless_another_pool_has_the
         http.judge("ns/a", (), {})
         http.judge("ns/b", (), {})
         assert not http._judges
+
+
+async def test_the_token_of_a_pool_is_shown_to_its_hosts_and_to_no_other() -> None:
+    async with pod(None) as http:
+        for token in (None, "bad"):
+            http.judge("ns/pool", [HOST], {}, token)
+            with pytest.raises(UnreachableError, match="refuses the operator"):
+                await http.ask(HOST, "/secured")
+        http.judge("ns/pool", [HOST], {}, "good")
+        assert (await http.ask(HOST, "/secured")).status == 200
+        http.judge("ns/pool", ["10.0.0.1"], {}, "good")
+        with pytest.raises(UnreachableError, match="refuses the operator"):
+            await http.ask(HOST, "/secured")
+        http.judge("ns/pool", [HOST], {}, "good")
+        http.judge("ns/other", [HOST], {})  # the address is another pool's by now
+        with pytest.raises(UnreachableError, match="refuses the operator"):
+            await http.ask(HOST, "/secured")
+
+
+async def test_a_token_is_never_sent_where_no_certificate_is_believed(tmp_path: Path) -> None:
+    async with pod(serving(Authority(tmp_path), NAME)) as http:
+        http.judge("ns/pool", [HOST], {HOST: Judge(trusting_nobody(), NAME)}, "good")
+        with pytest.raises(UnreachableError, match="ertificate"):
+            await http.ask(HOST, "/secured")

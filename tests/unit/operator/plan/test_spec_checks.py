@@ -110,3 +110,17 @@ def test_client_certificates_that_brokers_are_not_told_to_ask_for_are_named(
 ) -> None:
     ledger = ManagedLedger.model_validate(managed_ledger(brokers={"tls": tls}))
     assert not_served_by_brokers(ledger) == expected
+
+
+def test_a_secret_without_all_tokens_is_a_fault_that_names_what_is_missing() -> None:
+    resource = Bookie.model_validate(bookie(authentication={"tokenKeySecret": "tokens"}))
+    assert bookie_faults(resource) == []
+    (fault,) = bookie_faults(resource, frozenset({"operator.token", "broker.token"}))
+    assert "Secret tokens lacks broker.token, operator.token" in fault
+    assert bookie_faults(Bookie.model_validate(bookie()), frozenset({"token.key"})) == []
+
+
+def test_the_names_of_an_http_port_may_be_said_by_settings() -> None:
+    settings = {"httpServerAllowedHosts": "*"}
+    assert bookie_faults(Bookie.model_validate(bookie(engine={"settings": settings}))) == []
+    assert bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"httpServerAdminRemote": "false"}}))) != []

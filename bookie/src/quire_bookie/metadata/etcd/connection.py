@@ -135,6 +135,8 @@ class EtcdConnection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: set[EtcdStream] = set()
         self._current = 0
+        self.breaks = 0
+        """How often a member was found unreachable, or left a call or stream without an answer."""
         self._token: str | None = None
         self._authenticating = asyncio.Lock()
         self._closed = False
@@ -189,6 +191,8 @@ class EtcdConnection:
                 fault = classify(code, reason)
                 if fault is Fault.FATAL:
                     raise refusal(code, reason) from error
+                if fault is not Fault.TOKEN:
+                    self.breaks += 1
                 if fault is Fault.UNKNOWN and method.write:
                     self._fail_over(index, reason)
                     self._stats.unknown_writes += 1
@@ -303,6 +307,7 @@ class EtcdConnection:
         state = self._channels[index].get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return True
+        self.breaks += 1
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 while state is not grpc.ChannelConnectivity.READY:
@@ -322,6 +327,7 @@ class EtcdConnection:
             _log.info("etcd member %s: %s; trying %s", self._endpoints[index], reason, self._endpoints[self._current])
 
     def _stream_failed(self, index: int, error: BaseException) -> None:
+        self.breaks += 1
         details = str(error) or "no answer in time"
         if isinstance(error, grpc.aio.AioRpcError):
             details = error.details() or error.code().name

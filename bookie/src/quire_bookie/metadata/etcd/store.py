@@ -87,6 +87,11 @@ class EtcdMetadataStore:
             undo.pop_all()
         return store
 
+    @property
+    def connection_breaks(self) -> int:
+        """See the port."""
+        return self._connection.breaks
+
     async def get(self, key: str) -> Node | None:
         """The node, linearizable, or None."""
         answer = await self._call(RANGE, rpc.RangeRequest(key=key.encode()))

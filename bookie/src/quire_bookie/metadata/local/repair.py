@@ -244,7 +244,7 @@ def describe(plan: RepairPlan) -> list[str]:
         return ["nothing to repair: metadata.db and metadata.log prove each other"]
     lines = [f"found: {plan.problem}"]
     if plan.last is None:
-        lines.append("rebuilt: nothing. Neither metadata.db nor metadata.log proves its nodes")
+        lines.append("not rebuilt: any node of the store. Neither metadata.db nor metadata.log proves its nodes")
     else:
         lines.append(f"rebuilt: {len(plan.nodes)} nodes as of commit {plan.last.sequence}, proved by {plan.source}")
     if plan.lost is not None:

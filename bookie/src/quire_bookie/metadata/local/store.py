@@ -106,6 +106,11 @@ class LocalMetadataStore:
         self._watches.append(watch)
         return watch
 
+    @property
+    def connection_breaks(self) -> int:
+        """0: nothing is between the process and its files."""
+        return 0
+
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
         """The session ends only with the process, so a listener is never called."""
         self._listeners.append(listener)

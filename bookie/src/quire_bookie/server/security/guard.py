@@ -109,6 +109,14 @@ class Guard:
         if not self._by_address[address]:
             del self._by_address[address]
 
+    def is_crowded(self, address: str) -> bool:
+        """Whether more than half of the connections are open that there may be, in all or of that address."""
+        limits = self.limits
+        return (
+            0 < limits.connections_max < 2 * self._open
+            or 0 < limits.connections_per_address_max < 2 * self._by_address[address]
+        )
+
     # ---- tokens that are withdrawn
     def follow(self, tokens: "TokenFile", refresh_s: float) -> None:
         """From now on: look at the file every `refresh_s`, and end the connections whose token is not good any more."""

@@ -1,4 +1,4 @@
-"""Makes the guard of a bookie's port from its settings, with certificates and keys loaded."""
+"""Makes the guard of a bookie's port, and the provider of roles of any port, with certificates and keys loaded."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,10 +9,11 @@ from quire_bookie.env.tls import TlsContext, server_context
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings
+from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
 
 if TYPE_CHECKING:
     from quire_bookie.tokens.files import TokenFile
+    from quire_bookie.tokens.opening import KeyFiles
 
 
 async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -> Guard:
@@ -23,18 +24,25 @@ async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -
         tls = TlsContext(settings.tls.files, make, settings.tls.refresh_s, clock)
         await tls.open()
     tls_required = settings.tls is not None and settings.tls.required
-    provider: AuthProvider | None = None
-    tokens: TokenFile | None = None
-    if settings.auth is AuthKind.CERTIFICATE_ROLES:
-        provider = CertificateRoles(tuple(settings.authorized_roles))
-    elif settings.auth is AuthKind.TOKEN:
-        assert settings.token is not None
-        from quire_bookie.server.security.tokens import TokenAuthentication  # slow to load, and few need it
-        from quire_bookie.tokens.opening import open_tokens
-
-        tokens = await open_tokens(settings.token, disk, clock)
-        provider = TokenAuthentication(tokens, tuple(settings.authorized_roles))
+    provider, tokens = await open_provider(settings.roles, disk, clock)
     guard = Guard(settings.limits, tls=tls, tls_required=tls_required, provider=provider)
-    if tokens is not None and settings.token is not None and settings.token.refresh_s > 0:
-        guard.follow(tokens, settings.token.refresh_s)
+    refresh_s = 0.0 if settings.roles.token is None else settings.roles.token.refresh_s
+    if tokens is not None and refresh_s > 0:
+        guard.follow(tokens, refresh_s)
     return guard
+
+
+async def open_provider(
+    settings: RoleSettings, files: "KeyFiles", clock: WallClock
+) -> "tuple[AuthProvider | None, TokenFile | None]":
+    """The provider, None when no client has a role; with tokens also what follows their file. ConfigError."""
+    if settings.kind is AuthKind.CERTIFICATE_ROLES:
+        return CertificateRoles(tuple(settings.authorized)), None
+    if settings.kind is not AuthKind.TOKEN:
+        return None, None
+    assert settings.token is not None
+    from quire_bookie.server.security.tokens import TokenAuthentication  # slow to load, and few need it
+    from quire_bookie.tokens.opening import open_tokens
+
+    tokens = await open_tokens(settings.token, files, clock)
+    return TokenAuthentication(tokens, tuple(settings.authorized)), tokens

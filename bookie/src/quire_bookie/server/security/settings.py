@@ -48,21 +48,30 @@ class ConnectionLimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """How clients prove a role. `authorized` empty: every role (not allowed for certificate roles)."""
+
+    kind: AuthKind = AuthKind.NONE
+    authorized: Sequence[str] = ()
+    token: TokenSettings | None = None
+
+    def __post_init__(self) -> None:
+        """ConfigError for parts that contradict each other."""
+        if self.kind is AuthKind.CERTIFICATE_ROLES and not (self.authorized and all(self.authorized)):
+            raise ConfigError("roles from certificates need authorizedRoles: the roles that may connect")
+        if self.kind is AuthKind.TOKEN and self.token is None:
+            raise ConfigError("token authentication needs a key")
+
+
+@dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """Everything about who may connect. `authorized_roles` empty: every role (not allowed for certificate roles)."""
+    """Everything about who may connect."""
 
     tls: ServerTlsSettings | None = None
-    auth: AuthKind = AuthKind.NONE
-    authorized_roles: Sequence[str] = ()
-    token: TokenSettings | None = None
+    roles: RoleSettings = field(default_factory=RoleSettings)
     limits: ConnectionLimitSettings = field(default_factory=ConnectionLimitSettings)
 
     def __post_init__(self) -> None:
         """ConfigError for parts that contradict each other."""
-        if self.auth is AuthKind.CERTIFICATE_ROLES:
-            if self.tls is None or not self.tls.client_certificates:
-                raise ConfigError("roles from certificates need TLS with tlsClientAuthentication=true")
-            if not self.authorized_roles or not all(self.authorized_roles):
-                raise ConfigError("roles from certificates need authorizedRoles: the roles that may connect")
-        if self.auth is AuthKind.TOKEN and self.token is None:
-            raise ConfigError("token authentication needs a key")
+        if self.roles.kind is AuthKind.CERTIFICATE_ROLES and (self.tls is None or not self.tls.client_certificates):
+            raise ConfigError("roles from certificates need TLS with tlsClientAuthentication=true")

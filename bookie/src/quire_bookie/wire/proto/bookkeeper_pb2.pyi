@@ -233,26 +233,32 @@ class QuireIdMarks(_message.Message):
     def __init__(self, highestShortLedger: _Optional[int] = ..., highestLongLedger: _Optional[int] = ..., epoch: _Optional[int] = ..., shortCounter: _Optional[int] = ..., longCounter: _Optional[int] = ..., ledgerKnown: _Optional[bool] = ...) -> None: ...
 
 class GetBookieInfoRequest(_message.Message):
-    __slots__ = ("requested", "quireIdMarks", "quireLedger")
+    __slots__ = ("requested", "quireIdMarks", "quireLedger", "quireToken", "quireMasterKey")
     REQUESTED_FIELD_NUMBER: _ClassVar[int]
     QUIREIDMARKS_FIELD_NUMBER: _ClassVar[int]
     QUIRELEDGER_FIELD_NUMBER: _ClassVar[int]
+    QUIRETOKEN_FIELD_NUMBER: _ClassVar[int]
+    QUIREMASTERKEY_FIELD_NUMBER: _ClassVar[int]
     requested: int
     quireIdMarks: bool
     quireLedger: int
-    def __init__(self, requested: _Optional[int] = ..., quireIdMarks: _Optional[bool] = ..., quireLedger: _Optional[int] = ...) -> None: ...
+    quireToken: bytes
+    quireMasterKey: bytes
+    def __init__(self, requested: _Optional[int] = ..., quireIdMarks: _Optional[bool] = ..., quireLedger: _Optional[int] = ..., quireToken: _Optional[bytes] = ..., quireMasterKey: _Optional[bytes] = ...) -> None: ...
 
 class GetBookieInfoResponse(_message.Message):
-    __slots__ = ("status", "totalDiskCapacity", "freeDiskSpace", "quireIdMarks")
+    __slots__ = ("status", "totalDiskCapacity", "freeDiskSpace", "quireIdMarks", "quireToken")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOTALDISKCAPACITY_FIELD_NUMBER: _ClassVar[int]
     FREEDISKSPACE_FIELD_NUMBER: _ClassVar[int]
     QUIREIDMARKS_FIELD_NUMBER: _ClassVar[int]
+    QUIRETOKEN_FIELD_NUMBER: _ClassVar[int]
     status: StatusCode
     totalDiskCapacity: int
     freeDiskSpace: int
     quireIdMarks: QuireIdMarks
-    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ..., quireIdMarks: _Optional[_Union[QuireIdMarks, _Mapping]] = ...) -> None: ...
+    quireToken: bytes
+    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ..., quireIdMarks: _Optional[_Union[QuireIdMarks, _Mapping]] = ..., quireToken: _Optional[bytes] = ...) -> None: ...
 
 class GetListOfEntriesOfLedgerRequest(_message.Message):
     __slots__ = ("ledgerId",)

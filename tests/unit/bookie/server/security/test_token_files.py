@@ -11,7 +11,7 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings
+from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
 from quire_bookie.tokens.checks import OpaqueTokens, TokenError, parse_tokens
 from quire_bookie.tokens.files import TokenFile
 from quire_bookie.tokens.settings import TokenSettings
@@ -76,7 +76,7 @@ async def test_a_file_that_cannot_be_used_stops_the_start() -> None:
 
 
 async def guard_with(tokens: TokenSettings) -> Guard:
-    settings = SecuritySettings(auth=AuthKind.TOKEN, token=tokens)
+    settings = SecuritySettings(roles=RoleSettings(AuthKind.TOKEN, token=tokens))
     return await open_guard(settings, LocalDisk(), SystemClock())
 
 

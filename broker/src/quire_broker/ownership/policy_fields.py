@@ -1,0 +1,209 @@
+"""The fields of a namespace's policies: which there are, and what each may hold. Pure.
+
+Names and types are those of stock Pulsar's `Policies`. A number is bounded by its type there: `int` has 32 bits, `long`
+64. A field that is null counts as not set. `flaw_of` is asked before policies are stored; `usable` after they are read,
+because other brokers write the same nodes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+Check: TypeAlias = Callable[[Any], str | None]
+"""Says what is expected instead of a value; None: the value is good."""
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+NAME_CHARACTERS_MAX: Final = 1024
+ENTRIES_MAX: Final = 10_000
+"""Of one list or map."""
+
+
+def whole(low: int, high: int) -> Check:
+    """A whole number in [low, high]."""
+
+    def check(value: Any) -> str | None:
+        good = type(value) is int and low <= value <= high
+        return None if good else f"a whole number from {low} to {high}"
+
+    return check
+
+
+def flag(value: Any) -> str | None:
+    """True or false."""
+    return None if isinstance(value, bool) else "true or false"
+
+
+def text(value: Any) -> str | None:
+    """A text of bounded length."""
+    good = isinstance(value, str) and len(value) <= NAME_CHARACTERS_MAX
+    return None if good else f"a text of at most {NAME_CHARACTERS_MAX} characters"
+
+
+def one_of(*known: str) -> Check:
+    """One of these texts."""
+    return lambda value: None if isinstance(value, str) and value in known else f"one of {', '.join(known)}"
+
+
+def number(value: Any) -> str | None:
+    """A number that a double can hold."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONG_MAX
+    return None if good else "a number"
+
+
+def list_of(item: Check) -> Check:
+    """A list of bounded length."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, list) or len(value) > ENTRIES_MAX:
+            return f"a list of at most {ENTRIES_MAX} entries"
+        return next((f"a list, each entry {flaw}" for flaw in map(item, value) if flaw), None)
+
+    return check
+
+
+def map_of(item: Check) -> Check:
+    """An object of bounded size with any names."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
+            return f"an object of at most {ENTRIES_MAX} names"
+        names = next((f"an object, each name {flaw}" for flaw in map(text, value) if flaw), None)
+        return names or next((f"an object, each value {flaw}" for flaw in map(item, value.values()) if flaw), None)
+
+    return check
+
+
+def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
+    """An object with these fields and no others. Those that are not required may be missing or null."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, dict):
+            return f"an object with the fields {', '.join(fields)}"
+        for name in required:
+            if value.get(name) is None:
+                return f"an object with the field {name}"
+        for name, item in value.items():
+            if name not in fields:
+                return f"an object without the field {name[:100]!r}; there are {', '.join(fields)}"
+            flaw = None if item is None else fields[name](item)
+            if flaw:
+                return f"an object whose field {name} is {flaw}"
+        return None
+
+    return check
+
+
+def _setting(value: Any) -> str | None:
+    """A setting of an offloader, null, or a map of further settings."""
+    if value is None or isinstance(value, bool) or number(value) is None or text(value) is None:
+        return None
+    return None if map_of(text)(value) is None else "a text, a number, true, false, or an object of texts"
+
+
+INT = whole(-(2**31), INT_MAX)
+LONG = whole(-(2**63), LONG_MAX)
+COUNT = whole(0, INT_MAX)
+_ROLES = list_of(text)
+_GRANTS = map_of(_ROLES)
+_RATE = object_of(
+    dispatchThrottlingRateInMsg=INT,
+    dispatchThrottlingRateInByte=LONG,
+    relativeToPublishRate=flag,
+    ratePeriodInSecond=INT,
+)
+_QUOTA = object_of(limit=LONG, limitSize=LONG, limitTime=LONG, policy=text)
+
+FIELDS: Final[Mapping[str, Check]] = {
+    "auth_policies": object_of(
+        namespace_auth=_GRANTS,
+        destination_auth=map_of(_GRANTS),
+        topic_auth=map_of(_GRANTS),
+        subscription_auth_roles=map_of(_ROLES),
+        quire_admin_roles=_ROLES,
+    ),
+    "replication_clusters": list_of(text),
+    "allowed_clusters": list_of(text),
+    "bundles": object_of(boundaries=list_of(text), numBundles=INT),
+    "backlog_quota_map": map_of(_QUOTA),
+    "clusterDispatchRate": map_of(_RATE),
+    "topicDispatchRate": map_of(_RATE),
+    "subscriptionDispatchRate": map_of(_RATE),
+    "replicatorDispatchRate": map_of(_RATE),
+    "clusterSubscribeRate": map_of(object_of(subscribeThrottlingRatePerConsumer=INT, ratePeriodInSecond=INT)),
+    "publishMaxMessageRate": map_of(object_of(publishThrottlingRateInMsg=INT, publishThrottlingRateInByte=LONG)),
+    "persistence": object_of(
+        bookkeeperEnsemble=whole(0, INT_MAX),
+        bookkeeperWriteQuorum=whole(0, INT_MAX),
+        bookkeeperAckQuorum=whole(0, INT_MAX),
+        managedLedgerMaxMarkDeleteRate=number,
+        managedLedgerStorageClassName=text,
+    ),
+    "deduplicationEnabled": flag,
+    "autoTopicCreationOverride": object_of(allowAutoTopicCreation=flag, topicType=text, defaultNumPartitions=COUNT),
+    "autoSubscriptionCreationOverride": object_of(allowAutoSubscriptionCreation=flag),
+    "latency_stats_sample_rate": map_of(INT),
+    "message_ttl_in_seconds": COUNT,
+    "subscription_expiration_time_minutes": COUNT,
+    "retention_policies": object_of(
+        ("retentionTimeInMinutes", "retentionSizeInMB"),
+        retentionTimeInMinutes=whole(-1, INT_MAX),
+        retentionSizeInMB=whole(-1, LONG_MAX // 2**20),
+    ),
+    "deleted": flag,
+    "encryption_required": flag,
+    "delayed_delivery_policies": object_of(active=flag, tickTime=LONG, maxDeliveryDelayInMillis=LONG),
+    "inactive_topic_policies": object_of(
+        inactiveTopicDeleteMode=text, maxInactiveDurationSeconds=INT, deleteWhileInactive=flag
+    ),
+    "subscription_auth_mode": text,
+    "max_producers_per_topic": COUNT,
+    "max_consumers_per_topic": COUNT,
+    "max_consumers_per_subscription": COUNT,
+    "max_unacked_messages_per_consumer": COUNT,
+    "max_unacked_messages_per_subscription": COUNT,
+    "max_subscriptions_per_topic": COUNT,
+    "max_topics_per_namespace": COUNT,
+    "compaction_threshold": whole(0, LONG_MAX),
+    "offload_threshold": LONG,
+    "offload_threshold_in_seconds": LONG,
+    "offload_deletion_lag_ms": LONG,
+    "offload_policies": map_of(_setting),
+    "schema_auto_update_compatibility_strategy": text,
+    "schema_compatibility_strategy": text,
+    "is_allow_auto_update_schema": flag,
+    "schema_validation_enforced": flag,
+    "deduplicationSnapshotIntervalSeconds": COUNT,
+    "subscription_types_enabled": list_of(text),
+    "properties": map_of(text),
+    "resource_group_name": text,
+    "migrated": flag,
+    "dispatcherPauseOnAckStatePersistentEnabled": flag,
+    "entryFilters": object_of(entryFilterNames=text),
+}
+"""Fields of the node -> what they may hold."""
+
+
+_KEPT = frozenset({"autoTopicCreationOverride"})
+"""Stays when it is read: without it the broker's own rule would make topics. The code that makes them checks it."""
+
+
+def flaw_of(name: str, value: Any) -> str | None:
+    """Why a field of the policies may not be stored; None: it may."""
+    check = FIELDS.get(name)
+    if check is None:
+        return f"policies have no field {name[:100]!r}"
+    expected = None if value is None else check(value)
+    return f"{name}: expected {expected}" if expected else None
+
+
+def usable(policies: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Stored policies without the fields that hold nonsense, and what is wrong with those.
+
+    Fields that this broker does not know stay. Without its field `auth_policies` a namespace grants nothing.
+    """
+    flaws = {name: flaw_of(name, value) for name, value in policies.items() if name in FIELDS.keys() - _KEPT}
+    good = {name: value for name, value in policies.items() if flaws.get(name) is None}
+    return good, tuple(flaw for flaw in flaws.values() if flaw is not None)
+
+
+TENANT: Final = object_of(adminRoles=_ROLES, allowedClusters=list_of(text))
+"""TenantInfo."""

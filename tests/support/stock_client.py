@@ -1,0 +1,38 @@
+"""Our client made to create, write and read as stock clients do: without tokens of ledgers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.client.bookie_link import BookieLink, Purpose, V3Link
+from quire_bookie.client.bound_links import BoundLinks
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.model import BookieId, DigestType, LedgerId
+
+
+class UnboundLinks(BoundLinks):
+    """No bookie is asked which ledger it holds."""
+
+    async def declare(self, bookies: Iterable[BookieId]) -> BookieId | None:
+        """See BoundLinks."""
+        return None
+
+    def link(self, bookie: BookieId, purpose: Purpose) -> BookieLink:
+        """See Links."""
+        return self._links.link(bookie, purpose)
+
+    def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
+        """See Links."""
+        return self._links.v3_link(bookie, purpose)
+
+
+def without_tokens(client: LedgerClient) -> None:
+    """From now on `client` names no token and asks for none."""
+    bound = client._handle
+
+    def handle(ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:
+        made = bound(ledger, digest_type, password, token)
+        return replace(made, links=UnboundLinks(client._pool, ledger, token, made.master_key))
+
+    client._new_token = dict  # type: ignore[method-assign]
+    client._handle = handle  # type: ignore[method-assign]

@@ -1,0 +1,327 @@
+"""Every route of a broker's HTTP port, asked as each kind of client.
+
+A new route fails here until it stands in one of the lists.
+"""
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
+
+import jwt
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.tokens.checks import SignedTokens, secret_algorithms, secret_of
+from quire_broker.admin.access import authorized
+from quire_broker.admin.answers import errors_as_json
+from quire_broker.admin.cluster_paths import cluster_routes
+from quire_broker.admin.web import make_app
+from quire_broker.ownership.policies import PolicyStore
+from quire_broker.security.authentication import Authentication
+from quire_broker.security.authorization import Authorization
+from quire_broker.security.settings import AccessSettings, AuthenticationSettings
+from quire_broker.topic.topic_names import NamespaceName
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+
+OPEN = (
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /metrics/",
+)
+"""Without a token, from everywhere."""
+PROBES = (
+    "GET /admin/brokers/health",
+    "GET /admin/brokers/ready",
+    "GET /admin/v2/brokers/health",
+    "GET /admin/v2/brokers/ready",
+)
+"""Of Pulsar. With authentication for super users, as there."""
+CLIENT_READS = (
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/topics",
+    "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
+    "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema/{version}",
+    "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/schemas",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+    "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
+)
+"""Stock clients with an http:// service URL ask these."""
+READS = (
+    "GET /",
+    "GET /admin/brokers",
+    "GET /admin/brokers/configuration",
+    "GET /admin/brokers/configuration/values",
+    "GET /admin/brokers/leaderBroker",
+    "GET /admin/brokers/version",
+    "GET /admin/brokers/{cluster}",
+    "GET /admin/quire/ledgers",
+    "GET /admin/quire/ledgers/{ledger}",
+    "GET /admin/quire/ledgers/{ledger}/check",
+    "GET /admin/quire/ledgers/{ledger}/entries",
+    "GET /admin/quire/namespaces/{tenant}/{namespace}",
+    "GET /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "GET /admin/quire/stats",
+    "GET /admin/quire/topics",
+    "GET /admin/v2/brokers",
+    "GET /admin/v2/brokers/configuration",
+    "GET /admin/v2/brokers/configuration/values",
+    "GET /admin/v2/brokers/leaderBroker",
+    "GET /admin/v2/brokers/version",
+    "GET /admin/v2/brokers/{cluster}",
+    "GET /admin/v2/clusters",
+    "GET /admin/v2/clusters/{cluster}",
+    "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies",
+    "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
+    "GET /admin/v2/namespaces/{tenant}",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/backlogQuotaMap",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/bundles",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/offloadPolicies",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "GET /admin/v2/tenants",
+    "GET /admin/v2/tenants/{tenant}",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/partitioned",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internalStats",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/lastMessageId",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitioned-stats",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/stats",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscriptions",
+    "GET /api/v1/autorecovery/list_under_replicated_ledger",
+    "GET /api/v1/autorecovery/lost_bookie_recovery_delay",
+    "GET /api/v1/autorecovery/status",
+    "GET /api/v1/autorecovery/who_is_auditor",
+    "GET /api/v1/bookie/cluster_info",
+    "GET /api/v1/bookie/list_bookie_info",
+    "GET /api/v1/bookie/list_bookies",
+    "GET /api/v1/quire/drains",
+    "GET /api/v1/quire/drains/{bookie}",
+    "GET /api/v1/quire/narrow-ledgers",
+    "GET /api/v1/quire/under-replication",
+    "GET /api/v1/quire/unrecoverable",
+    "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/compatibility",
+    "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/version",
+)
+CHANGES = (
+    "DELETE /admin/quire/ledgers/{ledger}",
+    "DELETE /admin/v2/clusters/{cluster}",
+    "DELETE /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription/{subscription}/{role}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "DELETE /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
+    "DELETE /admin/v2/tenants/{tenant}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/truncate",
+    "DELETE /api/v1/quire/drains/{bookie}",
+    "POST /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "POST /admin/v2/clusters/{cluster}",
+    "POST /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/offloadPolicies",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription/{subscription}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
+    "POST /admin/v2/tenants/{tenant}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/createMissedPartitions",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/abort",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/begin",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/complete",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate",
+    "PUT /admin/quire/ledgers/{ledger}/recover",
+    "PUT /admin/v2/clusters/{cluster}",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}/unload",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unload",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "PUT /admin/v2/tenants/{tenant}",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/unload",
+    "PUT /api/v1/autorecovery/decommission",
+    "PUT /api/v1/autorecovery/lost_bookie_recovery_delay",
+    "PUT /api/v1/autorecovery/status",
+    "PUT /api/v1/autorecovery/trigger_audit",
+    "PUT /api/v1/quire/drains/{bookie}",
+    "PUT /api/v1/quire/unrecoverable/accept",
+)
+CONSUMER_CHANGES = (
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip/{count}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip_all",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
+)
+"""A role that consumes changes its own subscriptions."""
+ANY_ROLE = ("GET /admin/brokers/version", "GET /admin/v2/brokers/version", "GET /admin/v2/clusters")
+SECRET = b"s" * 32
+LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
+NAMES = {
+    "domain": "persistent",
+    "tenant": "acme",
+    "namespace": "orders",
+    "topic": "one",
+    "bundle": "0x00000000_0xffffffff",
+    "policy": "retention",
+    "ledger": "7",
+    "time_ms": "0",
+    "count": "1",
+    "version": "0",
+}
+"""Values for the parts of a pattern; `x` for others."""
+
+
+def token(role: str, secret: bytes = SECRET) -> str:
+    """A signed token of that role."""
+    return jwt.encode({"sub": role}, secret, "HS256")
+
+
+class Asked:
+    """The routes of a broker and of a standalone, behind the rules of `access`."""
+
+    def __init__(self, *, authentication: bool, remote: bool = False, hosts: tuple[str, ...] = ()) -> None:
+        nothing: Any = None
+        wanted = AuthenticationSettings() if authentication else None
+        settings = AccessSettings(authentication=wanted, admin_remote=remote, allowed_hosts=hosts)
+        check = SignedTokens(secret_of(SECRET), secret_algorithms(), SystemClock(), "sub", "aud", "")
+        self.policies = PolicyStore(SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0))), "c1")
+        broker = SimpleNamespace(
+            access=SimpleNamespace(
+                settings=settings,
+                authentication=Authentication(AuthenticationSettings(), check, SystemClock())
+                if authentication
+                else None,
+            ),
+            authorization=Authorization(self.policies, frozenset({"root"})) if authentication else None,
+            parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
+            more_routes=lambda: cluster_routes(nothing, nothing, nothing),
+        )
+        self.app = make_app(cast(Any, broker))
+
+    async def prepare(self) -> None:
+        """A tenant and a namespace, with an admin of the tenant, a reader and nothing for others."""
+        await self.policies.create_tenant("acme", {"adminRoles": ["boss"], "allowedClusters": ["c1"]})
+        grants = {"namespace_auth": {"reader": ["consume"]}}
+        await self.policies.create_namespace(NamespaceName("acme", "orders"), {"auth_policies": grants})
+
+    def routes(self) -> list[str]:
+        """Method and pattern of each."""
+        found = set()
+        for route in self.app.router.routes():
+            assert route.resource is not None
+            if route.method != "HEAD":
+                found.add(f"{route.method} {route.resource.canonical}")
+        return sorted(found)
+
+    async def ask(
+        self, route: str, shown: str | None = None, peer: str = REMOTE, method: str = "", host: str = "localhost"
+    ) -> web.StreamResponse:
+        """What the rules answer; 200 stands for the route's own answer."""
+        own_method, _, pattern = route.partition(" ")
+        path = "/".join(NAMES.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
+        headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})
+        transport = mock.Mock()
+        transport.get_extra_info = {"peername": (peer, 1)}.get
+        request = make_mocked_request(method or own_method, path, headers=headers, transport=transport, app=self.app)
+        found = await self.app.router.resolve(request)
+        found.add_app(self.app)
+        request._match_info = found
+        if not method:
+            assert found.route.resource is not None
+            assert found.route.resource.canonical == pattern, "the path leads to this route"
+
+        async def handler(_: web.Request) -> web.StreamResponse:
+            return web.Response()
+
+        async def checked(one: web.Request) -> web.StreamResponse:
+            return await authorized(one, handler)
+
+        return await errors_as_json(request, checked)
+
+    async def status(self, route: str, shown: str | None = None, peer: str = REMOTE, method: str = "") -> int:
+        """The code alone."""
+        return (await self.ask(route, shown, peer, method)).status
+
+
+ROUTES = Asked(authentication=False).routes()
+
+
+def test_each_route_stands_in_one_list() -> None:
+    assert sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES]) == ROUTES
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_without_authentication_other_machines_get_probes_metrics_and_what_clients_look_up(route: str) -> None:
+    asked = Asked(authentication=False)
+    expected = 200 if route in (*OPEN, *PROBES, *CLIENT_READS) else 403
+    assert await asked.status(route, peer=REMOTE) == expected
+    assert await asked.status(route, peer="fe80::1%eth0") == expected
+    if route.startswith("GET "):
+        assert await asked.status(route, peer=REMOTE, method="HEAD") == expected
+    for peer in (LOCAL, MAPPED, "::1"):
+        assert await asked.status(route, peer=peer) == 200
+    assert await Asked(authentication=False, remote=True).status(route, peer=REMOTE) == 200
+
+
+async def test_the_refusal_names_the_setting() -> None:
+    asked = Asked(authentication=False)
+    refused = await asked.ask("DELETE /admin/v2/tenants/{tenant}")
+    assert isinstance(refused, web.Response) and refused.text is not None
+    assert "httpServerAdminRemote=true" in refused.text and "token authentication" in refused.text
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_with_authentication_a_route_needs_a_token_of_a_role_that_may(route: str) -> None:
+    asked = Asked(authentication=True)
+    await asked.prepare()
+    if route in OPEN:
+        assert await asked.status(route) == 200
+        return
+    for peer in (LOCAL, REMOTE):
+        assert await asked.status(route, peer=peer) == 401
+        assert await asked.status(route, token("root", b"x" * 32), peer) == 401
+        assert await asked.status(route, token("root"), peer) == 200
+        stranger = await asked.status(route, token("stranger"), peer)
+        assert stranger == (200 if route in ANY_ROLE else 403)
+        if route in (*CHANGES, *CONSUMER_CHANGES):
+            reader = await asked.status(route, token("reader"), peer)
+            assert reader == (200 if route in CONSUMER_CHANGES else 403)
+
+
+async def test_the_setting_opens_nothing_where_roles_are_asked_for() -> None:
+    asked = Asked(authentication=True, remote=True)
+    await asked.prepare()
+    assert await asked.status("GET /admin/v2/tenants") == 401
+    assert await asked.status("DELETE /admin/v2/tenants/{tenant}", token("stranger"), LOCAL) == 403
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_without_authentication_a_route_is_not_asked_by_the_name_of_another_site(route: str) -> None:
+    asked, host = Asked(authentication=False, remote=True), "evil.example"
+    here = (await asked.ask(route, peer=LOCAL, host=host)).status
+    assert here == (200 if route in (*OPEN, *PROBES) else 403)
+    away = (await asked.ask(route, peer=REMOTE, host=host)).status
+    assert away == (200 if route in (*OPEN, *PROBES, *CLIENT_READS) else 403)
+    named = Asked(authentication=False, hosts=("evil.example",))
+    assert (await named.ask(route, peer=LOCAL, host=host)).status == 200
+    secured = Asked(authentication=True)
+    await secured.prepare()
+    assert (await secured.ask(route, token("root"), host=host)).status == 200

@@ -1,0 +1,105 @@
+"""What the fields of a namespace's policies may hold, against the policies that a stock broker writes."""
+
+import asyncio
+import json
+import logging
+import random
+from typing import Any
+
+import pytest
+
+from quire_broker.limits import POLICIES_CACHE_S
+from quire_broker.ownership.bundles import Bundles
+from quire_broker.ownership.policies import POLICIES, PolicyStore, new_policies
+from quire_broker.ownership.policy_fields import FIELDS, TENANT, flaw_of, usable
+from quire_broker.security.authorization import Action, Authorization
+from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.unit.broker.ownership.test_policies import golden
+
+HUGE = 10**400
+NAMESPACE = NamespaceName("t", "n")
+
+
+@pytest.mark.parametrize("key", ["/admin/policies/public/default", "/admin/policies/pulsar/system"])
+def test_what_a_stock_broker_stores_is_good(key: str) -> None:
+    stored = json.loads(golden(key))
+    assert usable(stored) == (stored, ())
+
+
+def test_what_we_store_is_good() -> None:
+    stored = new_policies("c", Bundles.even(4))
+    assert usable(stored) == (stored, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("auth_policies", [], "an object with the fields namespace_auth"),
+        ("auth_policies", {"destination_auth": []}, "destination_auth"),
+        ("auth_policies", {"destination_auth": {"topic": ["produce"]}}, "destination_auth"),
+        ("auth_policies", {"namespace_auth": {"role": "produce"}}, "a list"),
+        ("auth_policies", {"namespace_authority": {}}, "without the field 'namespace_authority'"),
+        ("retention_policies", {"retentionTimeInMinutes": HUGE, "retentionSizeInMB": 1}, "retentionTimeInMinutes"),
+        ("retention_policies", {"retentionTimeInMinutes": 1}, "with the field retentionSizeInMB"),
+        ("retention_policies", {"retentionTimeInMinutes": True, "retentionSizeInMB": 1}, "a whole number"),
+        ("message_ttl_in_seconds", 2**31, "from 0 to 2147483647"),
+        ("offload_threshold", HUGE, "a whole number"),
+        ("properties", {"a": 1}, "each value a text"),
+        ("replication_clusters", "c1", "a list"),
+        ("replication_clusters", ["c"] * 10_001, "at most 10000"),
+        ("persistence", {"managedLedgerMaxMarkDeleteRate": HUGE}, "a number"),
+        ("deduplicationEnabled", 1, "true or false"),
+        ("bundles", {"numBundles": "4"}, "numBundles"),
+        ("offload_policies", {"managedLedgerOffloadBucket": ["b"]}, "each value"),
+        ("subscription_types_enabled", [1], "a text"),
+        ("schema_compatibility_strategy", "x" * 1025, "at most 1024 characters"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_field(name: str, value: Any, expected: str) -> None:
+    flaw = flaw_of(name, value)
+    assert flaw is not None
+    assert flaw.startswith(name)
+    assert expected in flaw
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_null_counts_as_not_set_and_nothing_deep_ends_a_check(name: str) -> None:
+    deep: Any = []
+    for _ in range(200):
+        deep = [deep]
+    assert flaw_of(name, None) is None
+    assert flaw_of(name, deep) is not None
+
+
+def test_a_field_that_does_not_exist_is_refused_and_left_alone_when_read() -> None:
+    assert flaw_of("retention", {}) == "policies have no field 'retention'"
+    assert usable({"of_a_newer_broker": [1]}) == ({"of_a_newer_broker": [1]}, ())
+
+
+def test_a_tenant_has_lists_of_names() -> None:
+    assert TENANT({"adminRoles": ["a"], "allowedClusters": ["c"]}) is None
+    assert "adminRoles" in str(TENANT({"adminRoles": "a"}))
+    assert "without the field" in str(TENANT({"roles": []}))
+
+
+def test_stored_permissions_of_a_wrong_type_grant_nothing_and_break_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        session = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
+        good: dict[str, Any] = {"namespace_auth": {"role": ["produce"]}}
+        for name, auth in (("n", good | {"destination_auth": [1]}), ("m", good)):
+            policies = {"auth_policies": auth, "message_ttl_in_seconds": 7}
+            await session.put(f"{POLICIES}/t/{name}", json.dumps(policies).encode())
+        await session.put(f"{POLICIES}/t", b"{}")
+        store = PolicyStore(session, "c1")
+        authorization = Authorization(store, frozenset())
+        for _ in range(3):
+            assert not await authorization.may("role", Action.PRODUCE, parse_topic("t/n/x"))
+            assert await authorization.may("role", Action.PRODUCE, parse_topic("t/m/x"))
+            assert (await store.policies(NAMESPACE) or {})["message_ttl_in_seconds"] == 7
+            await asyncio.sleep(2 * POLICIES_CACHE_S)
+
+    with caplog.at_level(logging.WARNING, "quire.broker.policies"):
+        simulate(scenario, seed=1)
+    assert [record.getMessage().count("destination_auth") for record in caplog.records] == [1], "once, not each time"

@@ -1,0 +1,220 @@
+"""TLS below a connection, against the TLS of the standard library on real sockets."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from quire_bookie.env.tls import common_name
+from quire_bookie.limits import MIB
+from quire_broker.server import tls_socket
+from quire_broker.server.connection import Connection
+from quire_broker.server.tls_socket import TlsSocket
+from tests.support.certificates import Authority
+
+HIGH_BYTES, LOW_BYTES = MIB, MIB // 4
+
+
+class Above:
+    """A connection: notes what it is given, and when it must wait."""
+
+    def __init__(self) -> None:
+        self.transport: TlsSocket
+        self.received = bytearray()
+        self.calls: list[str] = []
+        self.lost = asyncio.Event()
+        self.arrived = asyncio.Event()
+
+    def connection_made(self, transport: TlsSocket) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.arrived.set()
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+    async def wait_for(self, size: int) -> None:
+        while len(self.received) < size:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+
+class Server:
+    """A port with TLS. `accepted`: the connections whose handshake has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        pem = self.authority.issue("broker")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(pem.certificate, pem.key)
+        self.accepted: list[Above] = []
+        self.shaken = asyncio.Event()
+        """A handshake has ended here; the client's ends earlier in TLS 1.3."""
+        self.port = 0
+
+    def accept(self) -> Connection:
+        self.accepted.append(Above())
+        self.shaken.set()
+        return cast(Connection, self.accepted[-1])
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Server"]:
+        make: Callable[[], TlsSocket] = lambda: TlsSocket(self.accept, self.context)  # noqa: E731
+        server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for each in self.accepted:
+                each.transport.abort()
+
+    async def connect(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Above]:
+        """A client, and what it talks to."""
+        context = ssl.create_default_context(cafile=self.authority.trust)
+        context.check_hostname = False
+        for name, value in options.items():
+            getattr(context, name)(*value)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, limit=64 * 1024)
+        await self.shaken.wait()
+        return reader, writer, self.accepted[-1]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with Server(tmp_path).serving() as found:
+        yield found
+
+
+async def test_bytes_arrive_in_order_both_ways(server: Server) -> None:
+    reader, writer, above = await server.connect()
+    sent = os.urandom(5 * MIB)
+    writer.write(sent)
+    await above.wait_for(len(sent))
+    assert bytes(above.received) == sent
+    answers = [sent[at : at + 100_001] for at in range(0, len(sent), 100_001)]
+    above.transport.write(answers[0])
+    above.transport.writelines(map(memoryview, answers[1:]))
+    assert await reader.readexactly(len(sent)) == sent
+    writer.close()
+    await above.lost.wait()
+
+
+async def test_a_client_that_does_not_read_holds_only_what_is_counted(server: Server) -> None:
+    reader, writer, above = await server.connect()
+    sent = bytes(16 * MIB)
+    above.transport.write(sent)
+    assert above.calls == ["pause"], "once, at once"
+    await asyncio.sleep(0.2)  # the system's buffers fill
+    below = above.transport._below.get_write_buffer_size()
+    assert 0 < below <= tls_socket._SOCKET_HIGH_BYTES + tls_socket._SEALED_BYTES + tls_socket._RECORD_BYTES
+    waiting = above.transport.get_write_buffer_size()
+    assert HIGH_BYTES < waiting <= len(sent) + below
+    assert above.transport._outgoing.pending == 0
+    assert await reader.readexactly(len(sent)) == sent
+    assert above.calls == ["pause", "resume"]
+    assert above.transport.get_write_buffer_size() == 0
+    writer.close()
+
+
+async def test_closing_sends_what_is_buffered_and_says_goodbye(server: Server) -> None:
+    reader, writer, above = await server.connect()
+    above.transport.write(bytes(8 * MIB))
+    above.transport.close()
+    above.transport.write(b"too late")
+    assert len(await reader.read(-1)) == 8 * MIB, "a missing goodbye would be an error here"
+    writer.close()
+    await above.lost.wait()
+
+
+async def test_aborting_drops_what_is_buffered(server: Server) -> None:
+    _, writer, above = await server.connect()
+    above.transport.write(bytes(16 * MIB))
+    above.transport.abort()
+    await above.lost.wait()
+    assert above.transport._unsealed_bytes == 0
+    writer.transport.abort()
+
+
+async def test_nothing_is_handed_on_while_reading_is_paused(server: Server) -> None:
+    _, writer, above = await server.connect()
+    above.transport.pause_reading()
+    sent = os.urandom(3 * MIB)
+    writer.write(sent)
+    await asyncio.sleep(0.2)
+    assert not above.received
+    assert above.transport._incoming.pending == 0, "the socket itself is not read"
+    above.transport.resume_reading()
+    await above.wait_for(len(sent))
+    assert bytes(above.received) == sent
+    writer.close()
+
+
+async def test_a_pause_amid_a_buffer_keeps_the_rest(server: Server) -> None:
+    _, writer, above = await server.connect()
+    sent = os.urandom(2 * MIB)
+    take = above.data_received
+
+    def pausing(data: bytes) -> None:
+        take(data)
+        above.transport.pause_reading()
+        asyncio.get_running_loop().call_later(0.001, above.transport.resume_reading)
+
+    above.data_received = pausing  # type: ignore[method-assign]
+    writer.write(sent)
+    await above.wait_for(len(sent))
+    assert bytes(above.received) == sent
+    writer.close()
+
+
+async def test_the_certificate_of_a_client_is_told(server: Server) -> None:
+    server.context.verify_mode = ssl.CERT_REQUIRED
+    server.context.load_verify_locations(server.authority.trust)
+    pem = server.authority.issue("somebody", unit="people")
+    _, writer, above = await server.connect(load_cert_chain=(pem.certificate, pem.key))
+    assert common_name(above.transport.get_extra_info("peercert")) == "somebody"
+    assert above.transport.get_extra_info("peername")[0] == "127.0.0.1"
+    writer.close()
+
+
+async def test_a_client_without_the_certificate_that_is_asked_for_is_refused(server: Server) -> None:
+    server.context.verify_mode = ssl.CERT_REQUIRED
+    server.context.load_verify_locations(server.authority.trust)
+    context = ssl.create_default_context(cafile=server.authority.trust)
+    context.check_hostname = False
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await reader.readexactly(1)
+    writer.transport.abort()
+    assert not server.accepted
+
+
+async def test_what_is_not_tls_is_dropped_before_there_is_a_connection(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"\0\0\0\x10 not TLS, but a frame in clear")
+    assert (await reader.read(-1))[:1] in (b"", b"\x15"), "at most an alert"
+    writer.close()
+    assert not server.accepted
+
+
+async def test_a_handshake_that_stalls_is_ended(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_socket, "TLS_HANDSHAKE_TIMEOUT_S", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"\x16\x03\x01")
+    assert await reader.read(-1) == b""
+    writer.close()
+    assert not server.accepted
