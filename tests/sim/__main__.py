@@ -31,6 +31,7 @@ from tests.sim import (
     reads_scenario,
     restore_scenario,
     silence_scenario,
+    stalled_scenario,
     topic_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
@@ -61,10 +62,13 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "reads": reads_scenario.run,
     "restore": restore_scenario.run,
     "silence": silence_scenario.run,
+    "stalled": stalled_scenario.run,
     "topic": topic_scenario.run,
 }
 
 
+PROGRESS_SEEDS = 50
+"""A line of progress after so many seeds of each scenario."""
 LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "operator": operator_scenario.run,
     "operator expands": operator_scenario.run_expands,
@@ -74,14 +78,19 @@ LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 """Those of which a seed takes tens of seconds: run only when they are named."""
 
 
-def run_seed(name: str, seed: int, plan: Plan | None = None) -> str:
-    """One run; raises what went wrong, failures of background tasks included. Returns a digest of what happened."""
+def run_seed(name: str, seed: int, plan: Plan | None = None, *, digest: bool = True) -> str:
+    """One run; raises what went wrong, failures of background tasks included.
+
+    Returns a digest of what happened, or nothing without `digest`: writing a history out is a fifth of some runs.
+    """
 
     async def scenario(loop: SimLoop) -> str:
         loop.plan = plan or Plan()
         history = await (SCENARIOS | LONG)[name](loop, seed)
         if loop.failures:
             raise AssertionError(f"{len(loop.failures)} unhandled errors, first: {loop.failures[0]}")
+        if not digest:
+            return ""
         happened = f"{loop.time()} {loop.network.chance.getstate()} {history}"
         return hashlib.sha256(happened.encode()).hexdigest()[:16]
 
@@ -121,16 +130,21 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
     logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL + 1, stream=sys.stderr)
     begun, passed, failed = time.monotonic(), 0, 0
-    tasks = [(name, seed) for name in options.scenario or sorted(SCENARIOS) for seed in seeds]
-    for (name, seed), ended in side_by_side(lambda task: run_seed(*task), tasks, options.jobs):
+    names = options.scenario or sorted(SCENARIOS)
+    # Seed by seed, so that a run that is stopped has tried as many of each scenario.
+    tasks = [(name, seed) for seed in seeds for name in names]
+    alone = options.seed is not None
+    for (name, seed), ended in side_by_side(lambda task: run_seed(*task, digest=alone), tasks, options.jobs):
         if ended.trouble:
             failed += 1
             print(ended.trouble, file=sys.stderr)
             print(f"repeat with: make sim ARGS='--scenario {name} --seed {seed}'", flush=True)
         else:
             passed += 1
-            if options.seed is not None:
+            if alone:
                 print(f"{name} seed {seed}: {ended.result}")
+        if (passed + failed) % (PROGRESS_SEEDS * len(names)) == 0:
+            print(f"{(passed + failed) // len(names)} seeds of each, {time.monotonic() - begun:.0f} s", flush=True)
     print(f"simulated in {time.monotonic() - begun:.0f} s")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

@@ -42,6 +42,10 @@ async def run(loop: SimLoop, seed: int) -> str:
     life = Life(world, **(FOLDERS if several else {}))
     survival: Survival = {"power all": "all", "power random": "random", "power in replay": "random"}.get(kind, "none")  # type: ignore[assignment]
     await life.start()
+    if loop.plan.calm:
+        await live(life, ROUNDS)
+        await life.judge()
+        return "nothing happened"
     plan(life, kind, at)
     await live(life, ROUNDS)
     if kind == "killed":

@@ -8,20 +8,38 @@ nobody may have confirmed them, and nobody need keep them. What happens then is 
                 bookie that has the entries falls silent after that round: the end is decided by the unfenced one.
 *vouching*      One opener stores the entries again and does not get to close; another one, which looked before, closes
                 below them, while a reader follows.
+
+Four more begin otherwise:
+
+*silent holder* The last entries are confirmed on two bookies. One of these answers the fence and then falls silent: a
+                recovery that takes silence for an answer ends the ledger too early.
+*closed early*  The entries that one bookie has are stored again at bookies with slow disks, and all power is lost in
+                the moment in which the ledger is closed.
+*lost fence*    A bookie that does not sync its journal is fenced and loses power, so that the fence is gone. The
+                writer reaches it and the third bookie, and not the other fenced one.
+*last segment*  The LAC in the last entries is older than their segment, whose new bookie has nothing before it.
 """
 
 import asyncio
+import contextvars
 import random
+from dataclasses import replace
 
 from quire_bookie.errors import QuireError
+from quire_bookie.metadata import layout
+from quire_bookie.model import LedgerState
 from tests.sim.ensemble_scenario import Play, perform
 from tests.sim.faults import Cast, Faults
 from tests.sim.history import LedgerHistory
+from tests.sim.judge import stored_metadata
 from tests.sim.loop import SimLoop
 from tests.sim.plan import Step
 from tests.sim.world import World
+from tests.support.stock_client import without_tokens
 
-SCENES = ("two ends", "late fence", "vouching")
+SCENES = ("two ends", "late fence", "vouching", "silent holder", "closed early", "lost fence", "last segment")
+RISKY = "b2"
+"""Of *lost fence*: does not sync its journal."""
 CLIENTS = ("writer", "opener", "other", "follower", "watcher")
 PATIENT = {
     "add_timeout_s": 30.0,
@@ -37,21 +55,91 @@ SCENE_S = 8.0
 class Gap(Play):
     """The play with one scene in place of drawn faults."""
 
+    scene = SCENES[0]
+    power_at_close = False
+
     def plan(self) -> list[Step]:
         """The scene that the seed decides."""
         script = self.script
+        if self.scene == "last segment":
+            return self.last_segment(script.uniform(0.2, 1.0))
         has, lacks, third = script.sample(self.members(), 3)
         at_s = script.uniform(0.2, 1.0)
         alone = [Step(at_s, "cut one way", "writer", lacks), Step(at_s, "cut one way", "writer", third)]
         at_s += script.uniform(0.1, 0.5)
-        match SCENES[script.randrange(len(SCENES))]:
+        match self.scene:
             case "two ends":
-                steps = self.two_ends(at_s, has, third)
+                return alone + self.two_ends(at_s, has, third)
             case "late fence":
-                steps = self.late_fence(at_s, has, third)
+                return alone + self.late_fence(at_s, has, third)
+            case "vouching":
+                return alone + self.vouching(at_s, has, third)
+            case "closed early":
+                return alone + self.closed_early(at_s, lacks, third)
+            case "silent holder":
+                return [*alone[:1], *self.silent_holder(at_s, third)]
             case _:
-                steps = self.vouching(at_s, has, third)
-        return alone + steps
+                return self.lost_fence(at_s)
+
+    def silent_holder(self, at_s: float, third: str) -> list[Step]:
+        """Only the bookie that is left has the last confirmed entries, and it is asked last for some of them."""
+        return [
+            Step(at_s, "pause", value=SCENE_S),
+            Step(at_s + 0.3, "answer once", third, "opener"),
+            Step(at_s + 0.31, "take over", "opener"),
+            Step(at_s + self.script.uniform(3.0, 5.0), "take over", "other"),
+        ]
+
+    def closed_early(self, at_s: float, lacks: str, third: str) -> list[Step]:
+        """The copies that count are those that are durable."""
+        slow_s = self.script.uniform(0.05, 0.3)
+        return [
+            *(Step(at_s, "slow disk", host, value=slow_s) for host in (lacks, third)),
+            Step(at_s, "power at close"),
+            Step(at_s + 0.01, "take over", "opener"),
+        ]
+
+    def lost_fence(self, at_s: float) -> list[Step]:
+        """Nothing is under way when the connection to the bookie ends, so the writer does not miss it."""
+        fenced, third = self.script.sample([host for host in self.members() if host != RISKY], 2)
+        return [
+            Step(at_s, "pause", value=2.5),
+            Step(at_s + 0.3, "cut", "opener", third),
+            Step(at_s + 0.31, "take over", "opener"),
+            Step(at_s + 1.0, "crash", RISKY),
+            Step(at_s + 1.2, "start", RISKY),
+            Step(at_s + 1.2, "cut", "writer", fenced),
+            Step(at_s + 5.0, "heal"),
+        ]
+
+    def last_segment(self, at_s: float) -> list[Step]:
+        """The writer sends in groups, the slower bookie is lost between two of them, and nothing follows the second."""
+        script, lost = self.script, self.script.choice(self.members())
+        pause_s = at_s + script.uniform(0.4, 0.7)
+        return [
+            Step(at_s, "slow disk", lost, value=0.2),
+            Step(pause_s, "pause", value=SCENE_S),
+            Step(pause_s + script.uniform(0.0, 0.3), "crash", lost),
+            Step(pause_s + 2.0, "take over", "opener"),
+        ]
+
+    def step_power_at_close(self, step: Step) -> None:
+        """All bookies lose power as soon as the ledger is closed."""
+        self.power_at_close = True
+
+    def on_write(self, key: str) -> None:
+        """See Play."""
+        super().on_write(key)
+        if not self.power_at_close or key != layout.ledger_path(self.ledger):
+            return
+        if stored_metadata(self.world, self.ledger).state is LedgerState.CLOSED:
+            self.power_at_close = False
+            self.world.loop.call_soon(self._lose_power, context=contextvars.Context())
+
+    def _lose_power(self) -> None:
+        for host in sorted(self.world.bookies):
+            self.world.crash_bookie(host, "none")
+            self.faults.start_later(host)
 
     def two_ends(self, at_s: float, has: str, third: str) -> list[Step]:
         """Both begin at once."""
@@ -110,19 +198,32 @@ class Gap(Play):
 async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     """One seed. Raises HistoryError or AssertionError when a promise is broken."""
     world, script = World(loop, seed), random.Random(seed * 2 + 1)
+    scene = SCENES[seed % len(SCENES)]
+    if scene == "lost fence":
+        world.flush_interval_s = (60.0, 90.0)  # no flush stores the fence
+        world.changes_of[RISKY] = {"journal": replace(world.journal_settings, sync_data=False)}
     await world.start_bookies(3)
     clients = {host: await world.start_client(host, **PATIENT) for host in CLIENTS}
+    without_tokens(clients["opener"].ledgers)  # so that its first message to a bookie is the fence
     writing = clients["writer"]
-    writer = await world.on(writing, writing.ledgers.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
+    e, w, a = quorums = (2, 2, 2) if scene == "last segment" else (3, 3, 2)
+    created = writing.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+    writer = await world.on(writing, created)
     ids = {host: place.running.bookie_id for host, place in world.bookies.items() if place.running is not None}
-    play = Gap(world, script, writing, writer, LedgerHistory(), clients, (3, 3, 2), ids)
+    play = Gap(world, script, writing, writer, LedgerHistory(), clients, quorums, ids)
+    play.scene = scene
     writer.listener = play
     world.metadata.on_write.append(play.on_write)
     play.bare, play.seconds = True, loop.plan.seconds(SCENE_S)
     play.ending = "closes" if loop.plan.calm else "taken over"
     play.openers_left = ["opener", "other"]
     cast = Cast(sorted(world.bookies), ("writer", *play.openers_left))
-    play.faults = Faults(world, cast, {"take over": play.step_take_over, "pause": play.step_pause})
+    steps = {
+        "take over": play.step_take_over,
+        "pause": play.step_pause,
+        "power at close": play.step_power_at_close,
+    }
+    play.faults = Faults(world, cast, steps)
     watching = asyncio.ensure_future(play.watch())
     history = await perform(play)
     watching.cancel()

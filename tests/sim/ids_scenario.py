@@ -10,8 +10,10 @@ comes back afterwards: its counters are high, and only its epoch is older. Judge
 * a bookie that held a confirmed entry when a snapshot came back serves the same bytes in the end;
 * once the epoch is raised, clients of ours create ledgers again.
 
-A ledger is what its creator's token names, not its id. Reads of an id under which two creators have entries are not
-judged: see "Where this ends" in docs/protocol.md, "Ledger ids: never twice".
+A ledger is what its creator's `c_token` names, not its id. Of an id under which several creators sent entries, reads
+are judged where one creator is a stock client, the reader opens the ledger of that one, and the others are ours: the
+tokens that bookies keep distinguish the two. For the rest see "Where this ends" in docs/protocol.md, "Ledger ids: never
+twice".
 """
 
 import asyncio
@@ -38,6 +40,7 @@ from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore, Snapshot
 from tests.sim.plan import Step
 from tests.sim.world import SimClient, World, insist
+from tests.support.stock_client import without_tokens
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 BOOKIES = 4
@@ -105,6 +108,7 @@ class Scene:
         """Start a client of one of the three kinds."""
         client = await self.world.start_client(host)
         if kind != "ours":
+            without_tokens(client.ledgers)
             client.ledgers._ids.close()
             ids = CountedIds(client.session) if kind == "counted" else ChosenIds(self.world.chance)
             client.ledgers._ids = ids  # type: ignore[assignment]
@@ -191,8 +195,9 @@ class Scene:
         return metadata if metadata is not None and metadata.c_token == life.token else None
 
     def is_shared(self, life: Life) -> bool:
-        """Whether two creators sent entries under its id."""
-        return any(one is not life and one.ledger == life.ledger and one.history.submitted for one in self.lives)
+        """Whether another creator sent entries under its id that no token tells from its own."""
+        others = (one for one in self.lives if one is not life and one.ledger == life.ledger and one.history.submitted)
+        return any(life.ours or not one.ours for one in others)
 
     async def note_held(self) -> None:
         """Take down which bookie serves which confirmed entry that it is named for."""
@@ -250,6 +255,7 @@ class Scene:
     async def go_back(self, snapshot: Snapshot, idle: SimClient) -> None:
         """Put it back under bookies that run on or that are stopped before, a while after the last new ledger.
 
+        In half of the runs the snapshot holds the leases too, so that no session ends: connections alone break.
         `idle` created none since the snapshot, and creates one before it can know that the metadata went back.
         """
         await asyncio.sleep(SETTLED_S)
@@ -259,8 +265,9 @@ class Scene:
             await self.world.stop_bookie(host)
         self.world.metadata.away = True
         await asyncio.sleep(1.0)
-        self.world.loop.note(f"an older snapshot is put back; stopped meanwhile: {stopped}")
-        self.world.metadata.put_back(snapshot)
+        noticed = self.world.chance.random() < 0.5
+        self.world.loop.note(f"an older snapshot is put back; stopped meanwhile: {stopped}; sessions notice: {noticed}")
+        self.world.metadata.put_back(snapshot, noticed=noticed)
         self.world.metadata.away = False
         writing = asyncio.ensure_future(self.write(idle, 3))
         for host in stopped:

@@ -2,8 +2,9 @@
 
 Each broker runs production's `Owners` and managed ledgers. One that loses its session goes on writing to its open
 ledger; another broker takes the bundle meanwhile, or none does, and the bundle comes back. Bookies crash and the store
-goes away. At the end the log holds every acknowledged append once, each owner's entries stand together, and the cursor
-skipped nothing. An owner beyond doubt sees the whole log at any time.
+goes away. The node of the bundle goes under its owner, as by a deletion that comes late. At the end the log holds
+every acknowledged append once, each owner's entries stand together, and the cursor skipped nothing. An owner beyond
+doubt sees the whole log at any time, and two are not beyond doubt for long.
 """
 
 import asyncio
@@ -21,11 +22,13 @@ from quire_broker.topic.topic_names import NamespaceName
 from tests.sim.faults import disturb
 from tests.sim.history import HistoryError, LogHistory
 from tests.sim.loop import SimLoop
+from tests.sim.plan import Step
 from tests.sim.topic_scenario import NAME, Owner, check, open_cursor, produce
 from tests.sim.world import SimChance, SimClient, World
 
 BUNDLE = Bundle(NamespaceName("public", "default"), "0x00000000_0xffffffff")
 CURSOR = "subscription"
+AGREED_S = 4.0
 FAULTS = {
     "lease away": 8,
     "lease": 2,
@@ -95,7 +98,8 @@ class Broker:
 
     async def serve(self, end_s: float) -> None:
         """Take the bundle when it is free, write or only read, and now and then give it up."""
-        running = asyncio.get_running_loop().create_task(self.owners.run())
+        loop = asyncio.get_running_loop()
+        running = [loop.create_task(work) for work in (self.owners.run(), self.owners.follow())]
         chance = self._world.chance
         while self._world.loop.time() < end_s:
             try:
@@ -103,7 +107,8 @@ class Broker:
             except QuireError as error:
                 self._world.loop.note(f"{self._host}: {error}")
             await asyncio.sleep(chance.uniform(0.05, chance.choice((0.2, 3.0))))
-        running.cancel()
+        for task in running:
+            task.cancel()
         await self._close()
 
     async def _term(self, end_s: float) -> None:
@@ -168,6 +173,42 @@ class Broker:
             raise HistoryError(f"{self._host} owns the log and ends at {ledger.last_confirmed}, before {newest}")
 
 
+async def remove_nodes(world: World, brokers: "list[Broker]", seconds: float) -> None:
+    """Delete the bundle's node now and then, whichever session has it; half of the times its owner cannot see it.
+
+    Such an owner keeps its lease, and finds its bundle free again, or with another broker, seconds later.
+    """
+    steps = [
+        Step(world.chance.uniform(2.0, seconds), "node gone", BUNDLE.key, value=world.chance.choice((0.0, 3.0, 6.0)))
+        for _ in range(8)
+    ]
+    begun = world.loop.time()
+    for step in world.loop.plan.choose(sorted(steps, key=lambda one: one.at_s)):
+        await asyncio.sleep(max(0.0, begun + step.at_s - world.loop.time()))
+        world.loop.note(f"fault: {step}")
+        if world.loop.time() - begun > seconds:
+            return
+        unaware = [one.client.session for one in brokers if step.value and one.owners.certain(BUNDLE)]
+        for session in unaware:
+            session.cut = True
+        world.metadata.remove(BUNDLE.key)
+        await asyncio.sleep(step.value)
+        for session in unaware:
+            session.reach()
+
+
+async def watch_owners(shared: Shared, brokers: "list[Broker]", end_s: float) -> None:
+    """HistoryError: two brokers that reach the store are beyond doubt, and stay so."""
+    loop, since_s = shared.world.loop, shared.world.loop.time()
+    while loop.time() < end_s:
+        await asyncio.sleep(0.2)
+        sure = [one for one in brokers if one.owners.certain(BUNDLE) and not one.client.session.cut]
+        if len(sure) < 2 or shared.world.metadata.away:
+            since_s = loop.time()
+        elif loop.time() - since_s > AGREED_S:
+            raise HistoryError(f"{len(sure)} brokers have held the bundle beyond doubt for {AGREED_S} s")
+
+
 def check_terms(shared: Shared) -> None:
     """The entries of an owner stand together: those of two are never mixed, within a ledger or across them."""
     found = sorted((position, int(payload.split(b"-")[0])) for payload, position in shared.history.seen.items())
@@ -210,9 +251,14 @@ async def run(loop: SimLoop, seed: int) -> LogHistory:
     seconds = world.chance.uniform(15.0, 40.0)
     end_s = loop.time() + seconds + 15.0
     work = [world.on(broker.client, broker.serve(end_s)) for broker in brokers]
+    judge = loop.create_task(watch_owners(shared, brokers, end_s))
+    removing = loop.create_task(remove_nodes(world, brokers, seconds))
     await disturb(world, hosts, seconds, down_max=1, kinds=FAULTS, surely=("lease away",))
     await asyncio.sleep(max(0.0, end_s - loop.time()) + 20.0)
-    await asyncio.gather(*work)
+    await asyncio.gather(*work, removing)
+    if judge.done():
+        judge.result()
+    judge.cancel()
     for broker in brokers:
         world.kill_client(broker.client)
     await check(world, history, settings)

@@ -9,15 +9,19 @@ from tests.sim.broken.id_rules import ID_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
 from tests.sim.broken.operator_rules import OPERATOR_RULES
 from tests.sim.broken.ownership_rules import OWNERSHIP_RULES
+from tests.sim.broken.quorum_rules import QUORUM_RULES
 from tests.sim.broken.reader_rules import READER_RULES
 from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.restore_rules import RESTORE_RULES
+from tests.sim.broken.storage_rules import STORAGE_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
 
 VARIANTS = (
     *BOOKIE_RULES,
+    *STORAGE_RULES,
     *WRITER_RULES,
+    *QUORUM_RULES,
     *READER_RULES,
     *RECOVERY_RULES,
     *REPAIR_RULES,

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from unittest import mock
 
+from quire_bookie.env.connection_memory import Account, ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.journal.files import JournalFiles
@@ -112,6 +113,44 @@ def _newest_file_unproved() -> tuple[Any, ...]:
     )
 
 
+def _no_connection_budget() -> tuple[Any, ...]:
+    """Nothing is counted, so nothing waits."""
+
+    def nothing(*_: object) -> None:
+        return None
+
+    async def at_once(*_: object) -> None:
+        return None
+
+    counts = ("received", "wait_if_full", "hold", "let_go", "queued", "settle", "give_back")
+    return (
+        *(replaced(ConnectionMemory, name, nothing) for name in counts),
+        replaced(ConnectionMemory, "reserve", at_once),
+    )
+
+
+def _stalled_peers_stay() -> tuple[Any, ...]:
+    def nobody(*_: object) -> None:
+        return None
+
+    return (replaced(ConnectionMemory, "_relieve", nobody), replaced(Account, "fault", nobody))
+
+
+def _who_waits_is_to_blame() -> tuple[Any, ...]:
+    """A socket that the budget itself paused inside a frame passes for one whose peer stalls."""
+    proper = ConnectionMemory._relieve
+
+    def broken(self: ConnectionMemory, now_s: float, held_s: float) -> None:
+        waiting = [(account, account.waits) for account in self._listed if account.waits is not None]
+        for account, _ in waiting:
+            account.waits = None
+        proper(self, now_s, held_s)
+        for account, waits in waiting:
+            account.waits = None if account.closed else waits
+
+    return (replaced(ConnectionMemory, "_relieve", broken),)
+
+
 BOOKIE_RULES = (
     Variant("newest journal file not proved", "files", 12, _newest_file_unproved),
     Variant("ack before sync", "duel", 1, _ack_before_sync),
@@ -120,4 +159,7 @@ BOOKIE_RULES = (
     Variant("quarantine skipped", "collection", 0, _quarantine_skipped),
     Variant("quarantine time counts while in doubt", "collection", 3, _doubt_counts),
     Variant("no reserve on a full disk", "filled", 0, _no_reserve),
+    Variant("connections hold without a budget", "stalled", 0, _no_connection_budget),
+    Variant("peers that hold memory are never closed", "stalled", 0, _stalled_peers_stay),
+    Variant("a connection that waits for memory is closed for it", "stalled", 1, _who_waits_is_to_blame),
 )

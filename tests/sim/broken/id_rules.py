@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from quire_bookie.client.bound_links import BoundLinks, Standing
 from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.journal import JournalRecord, MasterKeyRecord
 from quire_bookie.model import BookieId, IdCounters, LedgerId
 from quire_bookie.server.repeated_adds import RepeatedAdds, Verdict
+from quire_bookie.server.replaying import ReplayTarget
 from quire_bookie.storage.id_marks import IdMarks
 from quire_bookie.storage.index_commits import IndexCommits
 from tests.sim.broken.variant import Variant, replaced
@@ -19,6 +22,13 @@ def _without_asking() -> tuple[Any, ...]:
         return await self._ids.next_id()
 
     return (replaced(FreshIds, "next_id", broken),)
+
+
+def _answers_outlive_the_connection() -> tuple[Any, ...]:
+    def broken(self: FreshIds) -> tuple[int, int]:
+        return self._sessions, 0
+
+    return (replaced(FreshIds, "_link", broken),)
 
 
 def _conflicting_add_taken() -> tuple[Any, ...]:
@@ -50,9 +60,29 @@ def _epoch_not_compared() -> tuple[Any, ...]:
     return (replaced(IdCounters, "behind", broken),)
 
 
+def _token_not_checked() -> tuple[Any, ...]:
+    def broken(self: BoundLinks, bookie: BookieId, *_: Any) -> Standing:
+        self._right.add(bookie)
+        return Standing.RIGHT
+
+    return (replaced(BoundLinks, "_verdict", broken),)
+
+
+def _token_lost_at_a_restart() -> tuple[Any, ...]:
+    proper = ReplayTarget.deliver
+
+    async def broken(self: ReplayTarget, record: JournalRecord) -> None:
+        await proper(self, replace(record, token=b"") if isinstance(record, MasterKeyRecord) else record)
+
+    return (replaced(ReplayTarget, "deliver", broken),)
+
+
 ID_RULES = (
-    Variant("ids given out without asking the bookies", "ids", 0, _without_asking),
+    Variant("ids given out without asking the bookies", "ids", 3, _without_asking),
+    Variant("answers about ids outlive the connection", "ids", 41, _answers_outlive_the_connection),
     Variant("a bookie takes a conflicting first add", "ids", 0, _conflicting_add_taken),
     Variant("epoch not remembered over a restart", "ids", 0, _epoch_lost_at_a_restart),
     Variant("an older epoch is no doubt", "ids", 0, _epoch_not_compared),
+    Variant("the token of a ledger is not checked", "ids", 0, _token_not_checked),
+    Variant("the token of a ledger is lost at a restart", "ids", 3, _token_lost_at_a_restart),
 )

@@ -9,6 +9,7 @@ from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.ownership.owners import Owners
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -46,8 +47,16 @@ def _retaken_without_a_look() -> tuple[Any, ...]:
     return (replaced(ManagedLedger, "check_owner", broken),)
 
 
+def _nodes_not_followed() -> tuple[Any, ...]:
+    async def broken(self: Owners) -> None:
+        """A node may go without a word."""
+
+    return (replaced(Owners, "follow", broken),)
+
+
 OWNERSHIP_RULES = (
+    Variant("owners do not watch their nodes", "ownership", 0, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
     Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
-    Variant("a bundle taken again without a look at its ledgers", "ownership", 93, _retaken_without_a_look),
+    Variant("a bundle taken again without a look at its ledgers", "ownership", 201, _retaken_without_a_look),
 )

@@ -57,7 +57,7 @@ def _one_replica_without_it_decides() -> tuple[Any, ...]:
 
 READER_RULES = (
     Variant("a bookie's bare LAC believed", "reads", 11, _bare_lac_believed),
-    Variant("a broken connection forgets no deferred add", "reads", 3, _broken_connection_forgets_nothing),
+    Variant("a broken connection forgets no deferred add", "reads", 19, _broken_connection_forgets_nothing),
     Variant("forced without an answer", "reads", 3, _forced_without_an_answer),
     Variant("one replica without the entry decides", "reads", 9, _one_replica_without_it_decides),
 )

@@ -117,7 +117,7 @@ RECOVERY_RULES = (
     Variant("missing by the ack quorum", "ensemble", 15, _missing_by_the_ack_quorum),
     Variant("recovery ends at the LAC", "duel", 0, _ends_at_the_lac),
     Variant("recovery forgets the bookies that it took", "duel", 157, _forgets_the_new_bookies),
-    Variant("recovery reads without fencing", "gaps", 0, _reads_without_fencing),
-    Variant("recovery closes without compare", "gaps", 4, _close_without_compare),
-    Variant("re-adds vouch for re-adds", "gaps", 4, _re_adds_vouch_for_re_adds),
+    Variant("recovery reads without fencing", "gaps", 1, _reads_without_fencing),
+    Variant("recovery closes without compare", "gaps", 0, _close_without_compare),
+    Variant("re-adds vouch for re-adds", "gaps", 93, _re_adds_vouch_for_re_adds),
 )

@@ -1,0 +1,97 @@
+"""Rules of quorums in the client, each left out: where a recovery begins and ends, re-adds, new bookies."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quire_bookie.client.add_pipeline import AddPipeline, LostReplica
+from quire_bookie.client.lac_read import _Round
+from quire_bookie.client.recovery import _Copying
+from quire_bookie.model import BookieId, EntryId
+from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _lac_below_the_segment() -> tuple[Any, ...]:
+    """The highest LAC of the answers counts, even where it lies before the segment of the bookies that were asked."""
+    proper = _Round.__init__
+
+    def broken(self: _Round, *rest: Any) -> None:
+        proper(self, *rest)
+        self._lac = -1
+
+    return (replaced(_Round, "__init__", broken),)
+
+
+def _first_missing_answer_decides() -> tuple[Any, ...]:
+    """One replica without the entry is enough for a recovery to end the ledger there."""
+    proper = EntrySearch.__init__
+
+    def broken(self: EntrySearch, write_quorum: int, ack_quorum: int) -> None:
+        proper(self, write_quorum, ack_quorum)
+        self._missing_needed = 1
+
+    return (replaced(EntrySearch, "__init__", broken),)
+
+
+def _failures_count_as_missing() -> tuple[Any, ...]:
+    """A replica that does not answer a recovery counts as one that does not have the entry."""
+
+    def broken(self: EntrySearch) -> Verdict:
+        return self.missing()
+
+    return (replaced(EntrySearch, "failed", broken),)
+
+
+def _re_adds_assumed() -> tuple[Any, ...]:
+    """A recovery closes the ledger as soon as it has sent its re-adds."""
+    proper = _Copying._add_found
+
+    def broken(self: _Copying) -> None:
+        proper(self)
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.error is None:
+            tracker = pipeline._tracker
+            for position in range(self._metadata.ensemble_size):
+                tracker.acked(self._first, tracker.pushed - self._first + 1, position)
+            self._check_done()
+
+    return (replaced(_Copying, "_add_found", broken),)
+
+
+def _new_bookie_gets_nothing() -> tuple[Any, ...]:
+    """A bookie that takes a place is sent only what comes later; the rest counts as acknowledged by it."""
+    proper = AddPipeline.fill
+
+    def broken(self: AddPipeline, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
+        kept, self._kept = self._kept, type(self._kept)()
+        try:
+            former = proper(self, bookies, start)
+        finally:
+            self._kept = kept
+        first, count = self.confirmed + 1, self._tracker.pushed - self.confirmed
+        for position in bookies:
+            self._tracker.acked(EntryId(first), count, position)
+        return former
+
+    return (replaced(AddPipeline, "fill", broken),)
+
+
+def _segment_begins_late() -> tuple[Any, ...]:
+    """The new segment begins behind everything that was sent: the lost bookie stays named for what it may lack."""
+
+    def broken(self: AddPipeline, positions: Any) -> EntryId:
+        proper(self, positions)
+        return EntryId(self._tracker.pushed + 1)
+
+    proper = AddPipeline.vacate
+    return (replaced(AddPipeline, "vacate", broken),)
+
+
+QUORUM_RULES = (
+    Variant("LAC below the last segment", "gaps", 20, _lac_below_the_segment),
+    Variant("one replica without the entry ends the ledger", "duel", 12, _first_missing_answer_decides),
+    Variant("silence counts as a missing entry", "gaps", 3, _failures_count_as_missing),
+    Variant("re-adds of a recovery count when they are sent", "gaps", 4, _re_adds_assumed),
+    Variant("a new bookie is not sent what is under way", "duel", 5, _new_bookie_gets_nothing),
+    Variant("a new segment begins behind what was sent", "duel", 4, _segment_begins_late),
+)

@@ -1,0 +1,151 @@
+"""Rules of a bookie's journal, storage and limbo, each left out."""
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.journal.journals import JournalPositions
+from quire_bookie.journal.records import FenceRecord, JournalRecord
+from quire_bookie.journal.replay import Replay
+from quire_bookie.model import LedgerId, Run
+from quire_bookie.server.adds import Adds
+from quire_bookie.server.replaying import JournalMarks, ReplayTarget
+from quire_bookie.storage.flush_worker import FlushWorker
+from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.ledger_storage import LedgerStorage
+from quire_bookie.storage.limbo import Limbo
+from quire_bookie.storage.log_writes import LogWrites
+from quire_bookie.wire.messages import AddRequest
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _mark_covers_later_adds() -> tuple[Any, ...]:
+    """The mark moves to where the journal is once the flush ends, not to where it was when the flush began."""
+
+    async def broken(self: JournalMarks, captured: JournalPositions, /) -> None:
+        if captured and self.journals is not None:
+            await self.journals.set_mark(self.journals.position())
+
+    return (replaced(JournalMarks, "commit", broken),)
+
+
+def _mark_before_the_flush() -> tuple[Any, ...]:
+    """The mark moves when the flush begins."""
+    proper = FlushWorker._flush_swapped
+
+    async def broken(self: FlushWorker[Any]) -> None:
+        assert self._swapped is not None
+        await self._move_mark(self._swapped[1])
+        await proper(self)
+
+    return (replaced(FlushWorker, "_flush_swapped", broken),)
+
+
+def _replay_from_the_newest_file() -> tuple[Any, ...]:
+    """Replay begins with the last journal file, whatever the mark says."""
+    proper = Replay.__init__
+
+    def broken(self: Replay, disk: Any, directory: str, files: Any, mark: Any, *rest: Any) -> None:
+        newest = files.live.get(max(files.live, default=0))
+        if newest is not None and newest.header.generation > mark.position.generation + 1:
+            from quire_bookie.journal.format import DATA_START, JournalPosition
+
+            header = newest.header
+            mark = replace(mark, position=JournalPosition(header.generation, DATA_START, header.first_sequence))
+        proper(self, disk, directory, files, mark, *rest)
+
+    return (replaced(Replay, "__init__", broken),)
+
+
+def _fences_not_replayed() -> tuple[Any, ...]:
+    proper = ReplayTarget.deliver
+
+    async def broken(self: ReplayTarget, record: JournalRecord) -> None:
+        if not isinstance(record, FenceRecord):
+            await proper(self, record)
+
+    return (replaced(ReplayTarget, "deliver", broken),)
+
+
+def _replay_drops_what_does_not_fit() -> tuple[Any, ...]:
+    async def broken(self: ReplayTarget, run: Run) -> None:
+        info = await self._content_info(run.ledger)
+        if info is None or info.deleted:
+            return
+        try:
+            self._storage.put(info, run)
+        except TooManyRequestsError:
+            await self._storage.flush()
+
+    return (replaced(ReplayTarget, "_put", broken),)
+
+
+def _index_before_the_sync() -> tuple[Any, ...]:
+    """The index names records of an entry log that was written and not synced."""
+    proper = LogWrites.finish
+
+    async def broken(self: LogWrites, *rest: Any) -> None:
+        with mock.patch.object(type(self._file), "sync", _nothing):
+            await proper(self, *rest)
+
+    return (replaced(LogWrites, "finish", broken),)
+
+
+async def _nothing(*_: object) -> None:
+    return
+
+
+def _limbo_denies() -> tuple[Any, ...]:
+    """What a bookie in limbo lacks is *no such entry*, as if it had never held it."""
+
+    def settle(self: LedgerStates, info: LedgerInfo) -> None:
+        proper(self, info)
+        info.limbo = False
+
+    def never(self: LedgerStorage[Any], ledger: LedgerId) -> bool:
+        return False
+
+    proper = LedgerStates._settle_limbo
+    return (replaced(LedgerStates, "_settle_limbo", settle), replaced(LedgerStorage, "is_limbo", never))
+
+
+def _limbo_not_fenced() -> tuple[Any, ...]:
+    """A ledger that limbo may have fenced takes adds."""
+
+    def settle(self: LedgerStates, info: LedgerInfo) -> None:
+        fenced = info.fenced
+        proper(self, info)
+        info.fenced = fenced
+
+    def add_unknown(self: Adds, connection: Any, request: AddRequest, info: LedgerInfo | None) -> None:
+        if info is None:
+            info = self._loading.create(request.run.ledger, request.master_key)
+        add(self, connection, request, info)
+
+    proper, add = LedgerStates._settle_limbo, Adds._add
+    return (replaced(LedgerStates, "_settle_limbo", settle), replaced(Adds, "_add", add_unknown))
+
+
+def _limbo_forgotten() -> tuple[Any, ...]:
+    """A restart ends limbo."""
+
+    async def broken(*_: object) -> Limbo:
+        return Limbo()
+
+    from quire_bookie.storage import state_changes
+
+    return (replaced(state_changes, "load_limbo", broken),)
+
+
+STORAGE_RULES = (
+    Variant("mark covers adds after the flush began", "duel", 5, _mark_covers_later_adds),
+    Variant("mark moved before the flush is durable", "faults", 4, _mark_before_the_flush),
+    Variant("replay begins with the newest file", "files", 3, _replay_from_the_newest_file),
+    Variant("fences are not replayed", "faults", 4, _fences_not_replayed),
+    Variant("replay drops what does not fit the cache", "faults", 20, _replay_drops_what_does_not_fit),
+    Variant("index committed before the log is synced", "faults", 0, _index_before_the_sync),
+    Variant("limbo answers no such entry", "modes", 26, _limbo_denies),
+    Variant("limbo takes adds", "gaps", 5, _limbo_not_fenced),
+    Variant("limbo forgotten by a restart", "modes", 1, _limbo_forgotten),
+)
