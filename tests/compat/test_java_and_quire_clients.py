@@ -11,7 +11,7 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerFencedError, UnauthorizedError
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.model import LEDGER_TOKEN, DigestType, EntryId, LedgerId
 from tests.compat.test_java_ledgers import append, create, entries, read
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_driver import JavaDriver, payload
@@ -95,7 +95,11 @@ async def test_java_reads_and_recovers_what_our_client_wrote(
     with pytest.raises(LedgerFencedError):
         await writer.append(b"too late")
     metadata = await on(java, "metadata", client=client, ledger=ledger)
-    assert (metadata["state"], metadata["last"], metadata["custom"]) == ("CLOSED", 79, {"by": "quire"})
+    assert (metadata["state"], metadata["last"], metadata["custom"]) == (
+        "CLOSED",
+        79,
+        {"by": "quire", LEDGER_TOKEN: writer.metadata.token.decode()},
+    )
     assert await on(java, "check_ledger", **open_) == []
 
 

@@ -4,25 +4,21 @@ The Java bookies use DbLedgerStorage, Pulsar's default, which answers no request
 """
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.recovery_controls import RecoveryControls
-from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
-from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.recovery.fragments import closed_fragments
+from quire_bookie.model import LedgerId
+from tests.support.cluster_ledgers import opened, replica_payloads, until_registered
+from tests.support.cluster_processes import auto_recovery, running
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_bookie import JavaBookie
 from tests.support.java_driver import JAVA_OPTIONS, class_path
@@ -32,21 +28,8 @@ pytestmark = [pytest.mark.compat, pytest.mark.slow]
 LEDGERS = 12
 ENTRIES = 60
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
-REGISTERED_TIMEOUT_S = 90
 REPAIRED_TIMEOUT_S = 180
 """48 ledgers took the Java auto-recovery 28 s; ours waited 10 s for each and cleared no mark."""
-
-
-@contextmanager
-def running(command: list[str], log: Path) -> Iterator[None]:
-    """A process that writes to a log; killed when left."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -73,37 +56,12 @@ def java_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
 
 @contextmanager
 def our_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
-    """`quire autorecovery` as a process."""
-    command = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()", "autorecovery"]
-    command += ["--metadata", f"etcd://{cluster.etcd.endpoint}", "--name", "ar", "--set", "lostBookieRecoveryDelay=0"]
-    with running(command, cluster.folder / "our-autorecovery.log"):
+    """`quire autorecovery` as a process, which waits for no bookie."""
+    with auto_recovery(cluster, lostBookieRecoveryDelay="0"):
         yield
 
 
 AUTO_RECOVERY = {"java": java_auto_recovery, "ours": our_auto_recovery}
-
-
-@asynccontextmanager
-async def opened(cluster: EtcdCluster) -> AsyncIterator[tuple[MetadataStore, LedgerClient]]:
-    """Our client and its metadata store."""
-    store = await open_metadata_store(f"etcd://{cluster.etcd.endpoint}")
-    client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())
-    try:
-        yield store, client
-    finally:
-        await client.close()
-        await store.close()
-
-
-async def until_registered(store: MetadataStore, wanted: set[str]) -> None:
-    """Wait until exactly these bookies are writable."""
-    registry = await BookieRegistry.open(store)
-    try:
-        async with asyncio.timeout(REGISTERED_TIMEOUT_S):
-            while set(map(str, registry.writable)) != wanted:  # noqa: ASYNC110  the registry follows the store
-                await asyncio.sleep(0.1)
-    finally:
-        await registry.close()
 
 
 def payload(ledger: LedgerId, entry: int) -> bytes:
@@ -140,16 +98,8 @@ async def until_repaired(store: MetadataStore, client: LedgerClient, ledgers: li
 async def check_every_replica(client: LedgerClient, ledgers: list[LedgerId]) -> None:
     """Read each entry from each bookie that must hold it, with its digest."""
     for ledger in ledgers:
-        reader = await client.open_ledger(ledger, recover=False)
-        metadata = await client.read_metadata(ledger)
-        way = reader._handle.read_way
-        for fragment in closed_fragments(metadata):
-            for position, bookie in enumerate(fragment.ensemble):
-                for first, last in fragment.stored(position):
-                    for number in range(first, last + 1):
-                        entry = EntryId(number)
-                        found = way.decode(await way.ask(bookie, entry), entry)
-                        assert bytes(found.payload) == payload(ledger, number), (ledger, number, bookie)
+        async for bookie, entry, found in replica_payloads(client, ledger):
+            assert found == payload(ledger, entry), (ledger, entry, bookie)
 
 
 @pytest.mark.parametrize("kind", sorted(AUTO_RECOVERY))

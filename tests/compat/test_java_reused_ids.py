@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from quire_bookie.client import LedgerClient
+from quire_bookie.errors import QuorumError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId
 from tests.compat.conftest import open_clients
 from tests.compat.test_java_ledgers import append, create
-from tests.compat.test_java_mixed_autorecovery import opened
+from tests.support.cluster_ledgers import opened
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_driver import JavaDriver, payload
 
@@ -53,7 +54,7 @@ async def set_counter_back(store: MetadataStore, ledger: int) -> None:
 
 async def held(client: LedgerClient, cluster: EtcdCluster, ledger: LedgerId) -> dict[str, list[bytes]]:
     """The payloads that each bookie answers, whatever the metadata say of the ledger."""
-    way = client._handle(ledger, DigestType.CRC32C, b"").read_way
+    way = client._handle(ledger, DigestType.CRC32C, b"", b"").read_way
     found: dict[str, list[bytes]] = {}
     for bookie in map(BookieId, (one.bookie_id for one in cluster.bookies)):
         entries = [(EntryId(entry), await way.ask(bookie, EntryId(entry))) for entry in range(ENTRIES)]
@@ -100,3 +101,27 @@ async def test_the_first_add_under_an_id_that_bookies_hold_is_refused(
         assert [bytes(entry.payload) for entry in entries] == payloads
         # A stock client makes another ledger then, whose id is free.
         assert written(java, client) > ledger
+
+
+async def test_our_readers_get_nothing_of_our_older_ledger_under_a_stock_clients_id(
+    java: JavaDriver, cluster: EtcdCluster, client: str
+) -> None:
+    async with opened(cluster) as (store, ours):
+        writer = await ours.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        ledger = writer.ledger_id
+        payloads = [payload(ledger, entry, OLD_SIZE) for entry in range(ENTRIES)]
+        for one in payloads:
+            await writer.append(one)
+        await writer.close()
+        before = await store.get(layout.ledger_path(ledger))
+        assert before is not None
+        await store.delete(layout.ledger_path(ledger))
+        new = create(java, client, adv=True, ledger=ledger)
+        assert new["ledger"] == ledger
+        for recover in (False, True):
+            with pytest.raises(QuorumError, match="holds another ledger with the id"):
+                await ours.open_ledger(ledger, recover=recover)
+        await store.put(layout.ledger_path(ledger), before.value)
+        found = await ours.open_ledger(ledger, recover=False)
+        entries = await found.read(EntryId(0), EntryId(ENTRIES - 1))
+        assert [bytes(entry.payload) for entry in entries] == payloads
