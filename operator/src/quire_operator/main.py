@@ -10,6 +10,7 @@ import sys
 from quire_operator import __version__
 from quire_operator.errors import OperatorError
 from quire_operator.running.lease import LeaseLostError
+from quire_operator.running.log_lines import set_up_log
 from quire_operator.running.process import Images, OperatorSettings, run_operator
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -36,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--etcd-client-namespace", action="append", default=[], metavar="NAMESPACE", help=text)
     run.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     given = parser.parse_args(words)
-    logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_log(given.log_level)
     namespace = given.namespace or _own_namespace()
     try:
         images = Images(given.bookie_image, given.broker_image, given.jobs_image)

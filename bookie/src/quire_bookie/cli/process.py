@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import logging
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
@@ -12,23 +13,40 @@ from typing import Any, TypeVar
 
 from quire_bookie.cli.early_signals import STOP_SIGNALS, EarlySignals
 from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
+from quire_bookie.control_characters import escaped
 from quire_bookie.errors import ConfigError
 
 T = TypeVar("T")
 log = logging.getLogger("quire.process")
+_RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 def set_up_log(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
     """One line an event on stderr: time, level, where, what."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonLines()
-        if form is LogFormat.JSON
-        else logging.Formatter(
-            "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
-        )
-    )
+    handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
     logging.basicConfig(level=level.value.upper(), handlers=[handler])
+
+
+class TextLines(logging.Formatter):
+    """An event as one line of text, then the trace of an error, indented.
+
+    No text of a client can begin a line: control characters are escaped, also in the trace.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and those of the trace."""
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record, self.datefmt)
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        if record.stack_info:
+            trace += f"\n{record.stack_info}"
+        return "\n".join(
+            (escaped(self.formatMessage(record)), *(f"  {escaped(each)}" for each in trace.split("\n") if each))
+        )
 
 
 class JsonLines(logging.Formatter):
@@ -45,7 +63,8 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        # JSON escapes what is below space; the others are escaped as JSON has it, so that a reader gets them back.
+        return _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 
 def run_service(

@@ -1,0 +1,25 @@
+"""Control characters in texts that clients choose: finds them and escapes them. Pure.
+
+They are C0 (newline, ESC and the others below space), DEL, C1, and Unicode's line and paragraph separator. A terminal
+or a reader of logs acts on them instead of showing them.
+"""
+
+import re
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text holds at least one."""
+    return _CONTROL.search(text) is not None
+
+
+def escaped(text: str) -> str:
+    r"""The text on one line: each control character as `\n`, `\x1b` or `\u2028`."""
+    return _CONTROL.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    found = match[0]
+    return _SHORT.get(found) or (f"\\x{ord(found):02x}" if ord(found) < 0x100 else f"\\u{ord(found):04x}")
