@@ -6,8 +6,9 @@ space is short the half stays readable in memory and the journal keeps it. An er
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
@@ -157,7 +158,7 @@ class FlushWorker(Generic[M]):
 
     async def flush_locked(self) -> None:
         """As `flush`, for the holder of the write lock."""
-        try:
+        with self._failing():
             if self._swapped is not None:
                 await self._flush_swapped()
             # While its mark was moved the half was free already: a put may have swapped what this call is about.
@@ -168,16 +169,11 @@ class FlushWorker(Generic[M]):
             else:
                 # What the journal got without a change here (a fence of a fenced ledger) must not pile up.
                 await self._move_mark(self.marks.capture())
-        except DiskFullError:
-            raise
-        except (StorageError, OSError) as error:
-            self.fail(error)
-            raise
 
     async def seal_logs(self) -> bool:
         """Seal the logs that flushes write to, so that deleted entries in them can be reclaimed.
 
-        Whether there were any. DiskFullError.
+        Return whether there were any. Errors as `flush`.
         """
         return await self.unbroken(self._locked(self._seal_logs))
 
@@ -185,13 +181,20 @@ class FlushWorker(Generic[M]):
         await self.flush_locked()
         if not self._appender.leave_log(DISK_FULL_SEAL_BYTES_MIN):
             return False
-        await self._write(CacheHalf([]), {})
+        with self._failing():
+            await self._write(CacheHalf([]), {})
         return True
 
     async def write_state(self, info: LedgerInfo) -> None:
         """Make one state durable, in an entry log and in the index, for the holder of the write lock. As `flush`."""
-        try:
+        with self._failing():
             await self._write(CacheHalf([]), {info.ledger_id: info})
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """End the storage with an error of a write or a sync: after one, nothing is known of the file. Not when full."""
+        try:
+            yield
         except DiskFullError:
             raise
         except (StorageError, OSError) as error:

@@ -329,6 +329,19 @@ async def test_a_failed_sync_ends_the_storage_and_is_not_tried_again() -> None:
     assert store.marks.commits == 0 and store.storage.stats.flushes == 0
 
 
+async def test_a_failed_sync_of_a_log_that_is_sealed_ends_the_storage_at_once() -> None:
+    store = await open_store()
+    seen: list[BaseException] = []
+    store.storage.on_failure = seen.append
+    await store.put_ids(1, range(8), 10_000)
+    await store.storage.flush()
+    store.disk.fail_next("sync", ".qlog", OSError(5, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output"):
+        await store.storage.seal_logs()
+    assert len(seen) == 1 and store.storage.failure is seen[0]
+    await store.storage.close()
+
+
 async def test_without_space_for_the_mark_nothing_is_written_twice_and_the_mark_follows_later() -> None:
     store = await open_store()
     await store.put_ids(1, range(50))
