@@ -145,6 +145,36 @@ def test_a_port_in_use_is_named(flag: str, tmp_path: Path) -> None:
     assert f"port {port}" in said and "in use" in said
 
 
+@pytest.mark.parametrize("flag", ["--host", "--bookie-host"])
+def test_a_host_that_is_not_of_this_machine_is_named(flag: str, tmp_path: Path) -> None:
+    said = refusal("standalone", "--data", str(tmp_path / "data"), *ANY_PORTS, flag, "203.0.113.9")
+    assert f"{flag} " in said and "203.0.113.9 is not an address of this machine" in said
+    said = refusal("standalone", "--data", str(tmp_path / "data"), *ANY_PORTS, flag, "no-such-host.invalid")
+    assert f"{flag} " in said and "'no-such-host.invalid' does not resolve" in said
+    assert not (tmp_path / "data").exists()
+
+
+def listening_hosts(pid: int) -> set[str]:
+    """The IPv4 addresses that a process listens on, from /proc."""
+    of_process = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    listening = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in of_process]
+    return {socket.inet_ntoa(int(row[1].split(":")[0], 16).to_bytes(4, "little")) for row in listening}
+
+
+def test_it_listens_on_loopback_unless_it_is_opened_and_its_bookies_stay_there(tmp_path: Path) -> None:
+    warning = "everybody who reaches their ports may read and write"
+    for given, expected, warnings in (((), {"127.0.0.1"}, 0), (("--host", "0.0.0.0"), {"127.0.0.1", "0.0.0.0"}, 1)):
+        process = StandaloneProcess(tmp_path, options=given)
+        try:
+            process.start()
+            assert listening_hosts(process.pid) == expected
+            assert quire("produce", "reached", "-", stdin="x\n", server=process).returncode == 0
+            assert process.tail().count(warning) == warnings
+        finally:
+            process.close()
+
+
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     java = tmp_path / "java"
     (java / "current").mkdir(parents=True)

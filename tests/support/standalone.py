@@ -28,8 +28,9 @@ class StandaloneProcess:
         settings: tuple[str, ...] = (),
         metadata: str | None = None,
         host: str = "127.0.0.1",
+        options: tuple[str, ...] | None = None,
     ) -> None:
-        """`host`: the address that it listens on and that the tests ask."""
+        """`host`: the address that it listens on and that the tests ask. `options`: flags in place of those for it."""
         self.data = folder / "data"
         self.log = folder / "standalone.log"
         broker, http = free_ports(2)
@@ -39,7 +40,8 @@ class StandaloneProcess:
         self._command += ["--broker-port", str(broker), "--http-port", str(http)]
         # Fixed ports, as a user has: a bookie that comes back under its old address takes its registration over.
         self._command += ["--bookie-port", str(free_port_range(bookies))]
-        self._command += ["--advertise", host, "--set", f"bindAddress={host}", "--set", "diskUsageThreshold=1"]
+        self._command += ["--advertise", host, "--host", host] if options is None else options
+        self._command += ["--set", "diskUsageThreshold=1"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._command += ["--metadata", metadata] if metadata else []
         self._process: subprocess.Popen[bytes] | None = None

@@ -27,6 +27,7 @@ from quire_broker.limits import (
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.topic.backlog_quota import QuotaPolicy
 
+LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -148,9 +149,11 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     http_port: OptionalPort = Field(
         8080, alias="webServicePort", description="port of REST, health and metrics; empty: none; 0: a free one"
     )
-    listen: str = Field("0.0.0.0", alias="bindAddress", description="address to listen on")
+    listen: str = Field("0.0.0.0", alias="bindAddress", description="address to listen on; 0.0.0.0: all")
     advertise: str = Field(
-        "", alias="advertisedAddress", description="host that clients are told to connect to; default: localhost"
+        "",
+        alias="advertisedAddress",
+        description="host that clients are told to connect to; default: bindAddress, else the host name",
     )
     advertised_listeners: Annotated[str, AfterValidator(_listeners)] = Field(
         "",
@@ -230,6 +233,14 @@ class StandaloneConfig(
 
     data: str = Field("./quire-data", description="folder for everything that is kept")
     bookies: int = Field(1, ge=1, le=64, description="how many bookies; kept with the data, may grow")
+    listen: str = Field(
+        LOOPBACK, alias="bindAddress", description="address that broker and HTTP listen on; 0.0.0.0: all"
+    )
+    bookie_host: str = Field(
+        LOOPBACK,
+        alias="bookieBindAddress",
+        description="address that the bookies listen on; 0.0.0.0: all",
+    )
     bookie_port: Port = Field(
         3181, alias="bookiePort", description="port of the first bookie, the next follow; 0: free ones"
     )

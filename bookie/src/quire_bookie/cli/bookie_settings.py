@@ -7,6 +7,7 @@ from os.path import abspath
 from quire_bookie import limits
 from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.metadata_settings import metadata_settings
+from quire_bookie.cli.own_address import ANY_ADDRESS
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
@@ -25,7 +26,6 @@ from quire_bookie.server.settings import BookieSettings, ServiceSettings
 from quire_bookie.storage.settings import StorageSettings
 
 MIB = limits.MIB
-_ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 def storage_settings(config: StorageConfig) -> BookieSettings:
@@ -160,9 +160,9 @@ def new_bookie_id(config: BookieConfig) -> BookieId | None:
 
 def default_host(listen: str) -> str:
     """The host that others connect to when nobody said: our name, or the one address that is listened on."""
-    return socket.gethostname() if listen in _ANY_ADDRESS else listen
+    return socket.gethostname() if listen in ANY_ADDRESS else listen
 
 
 def local_host(listen: str) -> str:
     """How this machine reaches its own server."""
-    return "localhost" if listen in _ANY_ADDRESS else listen
+    return "localhost" if listen in (*ANY_ADDRESS, "127.0.0.1") else listen

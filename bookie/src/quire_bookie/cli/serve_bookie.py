@@ -13,6 +13,7 @@ from quire_bookie.cli.bookie_settings import bookie_settings
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import shared_metadata_url
+from quire_bookie.cli.own_address import require_own_address
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.config import BookieConfig
 from quire_bookie.env.chance import SystemChance
@@ -51,6 +52,7 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         steps.note("process", age_s)
     began_s = asyncio.get_running_loop().time()
     url = shared_metadata_url(config.metadata, BookieConfig.key_of("metadata"))
+    require_own_address(config.listen, BookieConfig.key_of("listen"))
     settings = bookie_settings(config)
     disk = LocalDisk(journal_submit=config.journal_submit)
     undo.callback(disk.close)

@@ -192,7 +192,7 @@ class FlushWorker(Generic[M]):
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """End the storage with an error of a write or a sync: after one, nothing is known of the file. Not when full."""
+        """End the storage with an error of a write or a sync: after one, the file is unknown. Not when full."""
         try:
             yield
         except DiskFullError:

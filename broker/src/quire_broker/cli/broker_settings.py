@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
 from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.connection_memory import memory_settings
+from quire_bookie.cli.own_address import ANY_ADDRESS
 from quire_bookie.cli.recovery_settings import recovery_settings
 from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
@@ -15,7 +16,14 @@ from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
 from quire_broker.cli.access_settings import access_settings
 from quire_broker.cli.offload_settings import offload_settings, tier_settings
-from quire_broker.config import BacklogQuotaConfig, BrokerConfig, ManagedLedgerConfig, ServingConfig, StandaloneConfig
+from quire_broker.config import (
+    LOOPBACK,
+    BacklogQuotaConfig,
+    BrokerConfig,
+    ManagedLedgerConfig,
+    ServingConfig,
+    StandaloneConfig,
+)
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.listeners import parse_listeners
@@ -35,6 +43,7 @@ _DIGESTS = {
     "DUMMY": DigestType.DUMMY,
 }
 LOCAL = "local"
+LOCALHOST = "localhost"
 _STATE_HEADROOM_BYTES = 64 * KIB  # as the managed ledger's own default keeps below its frame
 
 
@@ -138,15 +147,14 @@ def broker_settings(config: BrokerConfig) -> BrokerSettings:
 def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
     """The settings of `quire standalone`; absolute folders."""
     frame_bytes = config.max_frame_size_bytes - FRAME_LENGTH_BYTES
-    advertise = config.advertise or local_host(config.listen)
-    # With metadata of our own nobody else can find the bookies, so they need no name that others could reach.
-    shared = isinstance(parse_metadata_url(metadata_url(config)), EtcdLocation)
-    bookie_host = advertise if shared else local_host(config.listen)
+    advertise = config.advertise or (LOCALHOST if config.listen == LOOPBACK else default_host(config.listen))
     return StandaloneSettings(
         data=str(Path(config.data).absolute()),
         bookies=config.bookies,
         bookie_port=config.bookie_port,
-        bookie=replace(storage_settings(config), fit_disk=True, listen=config.listen, advertise=bookie_host),
+        bookie=replace(
+            storage_settings(config), fit_disk=True, listen=config.bookie_host, advertise=_bookie_address(config)
+        ),
         broker=serving_settings(
             config, ledger_settings(config, bookies=config.bookies, frame_bytes=frame_bytes), advertise
         ),
@@ -158,6 +166,19 @@ def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
         ),
         recovery=recovery_settings(config) if config.auto_recovery else None,
     )
+
+
+def _bookie_address(config: StandaloneConfig) -> str:
+    """The address of the bookies in the metadata: one that they listen on, whatever clients of the broker are told."""
+    # With metadata of our own no other process can find the bookies, so they need no name that others could reach.
+    if not shares_metadata(config) or config.bookie_host not in ANY_ADDRESS:
+        return local_host(config.bookie_host)
+    return config.advertise or default_host(config.bookie_host)
+
+
+def shares_metadata(config: StandaloneConfig) -> bool:
+    """Whether other processes find the bookies in the metadata."""
+    return isinstance(parse_metadata_url(metadata_url(config)), EtcdLocation)
 
 
 def metadata_url(config: StandaloneConfig) -> str:

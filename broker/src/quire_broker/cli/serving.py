@@ -11,6 +11,7 @@ from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
+from quire_bookie.cli.own_address import require_own_address
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
@@ -22,6 +23,7 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
 from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
+from quire_broker.cli.open_doors import open_doors
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker, start_broker
@@ -37,6 +39,10 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
 
     ConfigError, StartupError, DamagedError: nothing stays behind.
     """
+    require_own_address(config.listen, "--host (bindAddress)")
+    require_own_address(config.bookie_host, "--bookie-host (bookieBindAddress)")
+    for warning in open_doors(config):
+        log.warning("%s", warning)
     settings = standalone_settings(config)
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         disk = LocalDisk(journal_submit=config.journal_submit)
@@ -94,6 +100,7 @@ async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
 async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -> RunningBroker:
     """Start everything; `undo` gives it back, after an error or a cancellation too."""
     url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
+    require_own_address(config.listen, BrokerConfig.key_of("listen"))
     settings = broker_settings(config)
     clock, chance = SystemClock(), SystemChance()
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))

@@ -30,6 +30,12 @@ def register(commands: Commands) -> None:
     def standalone(
         data: Annotated[str | None, typer.Option(help="Folder for everything that is kept. [./quire-data]")] = None,
         bookies: Annotated[int | None, typer.Option(help="How many bookies; may grow, never shrink. [1]")] = None,
+        host: Annotated[
+            str | None, typer.Option(help="Address that broker and HTTP listen on; 0.0.0.0: all. [127.0.0.1]")
+        ] = None,
+        bookie_host: Annotated[
+            str | None, typer.Option(help="Address that the bookies listen on; 0.0.0.0: all. [127.0.0.1]")
+        ] = None,
         broker_port: BrokerPort = None,
         http_port: HttpPort = None,
         bookie_port: Annotated[
@@ -47,6 +53,8 @@ def register(commands: Commands) -> None:
         flags = {
             "data": data,
             "bookies": bookies,
+            "listen": host,
+            "bookie_host": bookie_host,
             "broker_port": broker_port,
             "http_port": http_port,
             "bookie_port": bookie_port,

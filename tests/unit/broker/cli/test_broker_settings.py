@@ -1,5 +1,6 @@
 """Every configured key of a broker and of a standalone reaches its room."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -68,6 +69,7 @@ STANDALONE: dict[str, Any] = (
         "data": "/somewhere",
         "bookies": 3,
         "bookie_port": 2323,
+        "bookie_host": "127.0.0.8",
     }
 )
 OF_A_LIMIT = {"backlog_quota_default_policy"}
@@ -189,7 +191,41 @@ def test_quorums_that_cannot_be_are_refused() -> None:
 def test_bookies_of_a_standalone_need_no_name_unless_others_share_the_metadata() -> None:
     assert standalone_settings(standalone(advertise="public.example")).bookie.advertise == "localhost"
     shared = standalone(advertise="public.example", metadata="etcd://h:1")
-    assert standalone_settings(shared).bookie.advertise == "public.example"
+    assert standalone_settings(shared).bookie.advertise == "localhost"
+
+
+def test_a_standalone_listens_on_loopback_and_a_broker_of_its_own_everywhere() -> None:
+    alone = standalone_settings(standalone())
+    assert (alone.broker.listen, alone.bookie.listen, alone.broker.advertise) == ("127.0.0.1", "127.0.0.1", "localhost")
+    assert broker_settings(broker()).listen == "0.0.0.0"
+    opened = standalone_settings(standalone(listen="0.0.0.0"))
+    assert (opened.broker.listen, opened.bookie.listen) == ("0.0.0.0", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("given", "advertised"),
+    [
+        ({"listen": "0.0.0.0"}, socket.gethostname()),
+        ({"listen": "::"}, socket.gethostname()),
+        ({"listen": "192.0.2.7"}, "192.0.2.7"),
+        ({"listen": "0.0.0.0", "advertise": "public.example"}, "public.example"),
+    ],
+)
+def test_an_opened_standalone_tells_clients_a_host_that_they_reach(given: dict[str, str], advertised: str) -> None:
+    assert standalone_settings(standalone(**given)).broker.advertise == advertised
+
+
+@pytest.mark.parametrize(
+    ("given", "registered"),
+    [
+        ({"bookie_host": "0.0.0.0"}, socket.gethostname()),
+        ({"bookie_host": "0.0.0.0", "advertise": "public.example"}, "public.example"),
+        ({"bookie_host": "192.0.2.7", "advertise": "public.example"}, "192.0.2.7"),
+        ({"listen": "0.0.0.0", "advertise": "public.example"}, "localhost"),
+    ],
+)
+def test_bookies_in_a_shared_etcd_are_registered_where_they_listen(given: dict[str, str], registered: str) -> None:
+    assert standalone_settings(standalone(metadata="etcd://h:1", **given)).bookie.advertise == registered
 
 
 def test_metadata_is_kept_with_the_data_unless_it_is_named() -> None:
