@@ -13,7 +13,7 @@ on the same socket, and what is answered meanwhile waits for its end. Until the 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, cast
 
 from quire_bookie.env.connection_memory import ConnectionMemory
@@ -60,16 +60,29 @@ class RequestHandler(Protocol):
         ...
 
 
-class OpenConnections(set["Connection"]):
-    """The connections of one bookie."""
+class OpenConnections(Collection["Connection"]):
+    """The connections of one bookie, the oldest first. A set has another order in each run of the simulator."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._all: dict[Connection, None] = {}
         self._changed = asyncio.Event()
 
+    def __iter__(self) -> Iterator["Connection"]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._all
+
+    def add(self, connection: "Connection") -> None:
+        """Take a new one."""
+        self._all[connection] = None
+
     def closed(self, connection: "Connection") -> None:
-        """One is gone."""
-        self.discard(connection)
+        """Forget one that is gone."""
+        self._all.pop(connection, None)
         self._changed.set()
 
     async def wait_until_none(self) -> None:

@@ -201,6 +201,15 @@ async def test_open_connections_tell_when_the_last_one_is_gone() -> None:
     await waiting
 
 
+async def test_open_connections_are_listed_in_the_order_of_their_arrival() -> None:
+    handler, every = Handler(), OpenConnections()
+    arrived = [Connection(handler, every, ServiceSettings()) for _ in range(50)]
+    for each in arrived:
+        each.connection_made(cast(asyncio.Transport, Transport()))
+    arrived[20].connection_lost(None)
+    assert list(every) == [*arrived[:20], *arrived[21:]]
+
+
 async def test_a_connection_that_is_closing_reads_no_more_whatever_is_answered(
     connection: Connection, transport: Transport
 ) -> None:
