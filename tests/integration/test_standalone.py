@@ -60,6 +60,23 @@ def test_metrics_are_those_of_bookie_and_broker(server: StandaloneProcess) -> No
     assert {s.labels["topic"]: s.value for s in samples}["persistent://public/default/measured"] == 2
 
 
+def test_its_data_is_for_its_user_alone(tmp_path: Path) -> None:
+    server = StandaloneProcess(tmp_path)
+    before = os.umask(0)
+    try:
+        server.start()
+        assert quire("produce", "modes", "-", stdin="one\n", server=server).returncode == 0
+        server.stop()
+    finally:
+        os.umask(before)
+        server.close()
+    found = [server.data, *server.data.rglob("*")]
+    assert {"metadata.db", "CURRENT", "VERSION", "standalone.json"} <= {path.name for path in found}
+    wide = {str(path): oct(path.stat().st_mode & 0o777) for path in found if path.stat().st_mode & 0o077}
+    assert wide == {}
+    assert "every user of this machine" not in server.log.read_text()
+
+
 def test_lines_go_in_and_come_out(server: StandaloneProcess, tmp_path: Path) -> None:
     done = quire("produce", "lines", "-", "--key", "k", "--property", "a=b", stdin="one\ntwo\n\n", server=server)
     assert (done.returncode, done.stderr) == (0, "3 messages stored in lines\n")

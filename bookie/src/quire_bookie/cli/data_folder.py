@@ -1,12 +1,16 @@
 """Takes a process's data folder: sees that it is ours, makes and locks it. Looks at names only, never at data."""
 
 import errno
+import logging
 import os
 import re
+from collections.abc import Iterable
 
 from quire_bookie.env.disk import DirectoryLock, Disk
+from quire_bookie.env.file_modes import open_to_others, open_to_others_text
 from quire_bookie.errors import StartupError
 
+_log = logging.getLogger("quire.disk")
 _NOT_DATA = re.compile(r"\..*|lost\+found")
 STANDALONE_FOLDER = re.compile(r"metadata|bookie-[0-9]+|standalone\.json.*")
 BOOKIE_FOLDER = re.compile(r"journal|ledgers")
@@ -27,6 +31,17 @@ async def claim_data_folder(disk: Disk, path: str, ours: re.Pattern[str]) -> Dir
         raise StartupError(f"{path} is not a folder; choose another --data") from error
     except OSError as error:
         raise StartupError(f"{path} cannot be used: {error.strerror or error}; choose another --data") from error
+
+
+def warn_of_open_folders(folders: Iterable[str]) -> None:
+    """Log one warning that names those folders, and the folders in them, that other users of the machine may read.
+
+    Their modes stay: somebody may have chosen them, and a volume belongs to who mounts it.
+    """
+    below = [(folder, each) for folder in folders if os.path.isdir(folder) for each in ("", *os.listdir(folder))]
+    found = open_to_others({os.path.join(*parts).rstrip("/") for parts in below if os.path.isdir(os.path.join(*parts))})
+    if found:
+        _log.warning("%s", open_to_others_text(found))
 
 
 def _refuse_foreign(path: str, names: list[str], ours: re.Pattern[str]) -> None:

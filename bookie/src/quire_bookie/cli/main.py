@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from quire_bookie import __version__
+from quire_bookie.env.file_modes import keep_new_files_private
 from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    keep_new_files_private()
     # What is imported lives for ever: looking through it for garbage again and again is a tenth of a start.
     gc.set_threshold(50_000, 20, 50)
     # Pydantic, which parses the command line too, would look through every installed distribution for plugins of

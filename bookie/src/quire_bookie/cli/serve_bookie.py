@@ -10,7 +10,7 @@ from typing import Any
 
 from quire_bookie import bulk
 from quire_bookie.cli.bookie_settings import bookie_settings
-from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder
+from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder, warn_of_open_folders
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import shared_metadata_url
 from quire_bookie.cli.own_address import require_own_address
@@ -58,6 +58,9 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
     undo.callback(disk.close)
     if not (config.journal_directories and config.ledger_directories):
         undo.callback((await claim_data_folder(disk, settings.data_dir, BOOKIE_FOLDER)).release)
+        warn_of_open_folders([settings.data_dir, *_data_folders(settings)])
+    else:
+        warn_of_open_folders(_data_folders(settings))
     listening = None
     tls: ServedContext | None = None
     if config.http_port >= 0:
@@ -86,7 +89,8 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening, tls))
     log.info("steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)")
     log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
-    log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, _folders(settings))
+    where = ", ".join(_data_folders(settings))
+    log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, where)
     return running
 
 
@@ -96,10 +100,10 @@ def _recovery_died(failed: "asyncio.Future[BaseException]", running: RunningBook
         running.failed.set_result(failed.result())
 
 
-def _folders(settings: BookieSettings) -> str:
-    """Every folder that holds data, for a person."""
+def _data_folders(settings: BookieSettings) -> list[str]:
+    """Every folder that holds data."""
     index = (settings.index_dir,) if settings.index_dir else ()
-    return ", ".join(dict.fromkeys((*settings.journal_paths, *settings.ledger_paths, *index)))
+    return list(dict.fromkeys((*settings.journal_paths, *settings.ledger_paths, *index)))
 
 
 async def _serve_admin(

@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 
 from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
+from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
 from quire_bookie.env.journal_submit_aio import AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.errors import DiskFullError
@@ -90,17 +91,7 @@ def _folder_bytes(path: str) -> int:
 
 
 def _make_dirs(path: str) -> None:
-    missing = []
-    folder = path.rstrip("/") or "/"
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder) or "."
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            if not os.path.isdir(folder):
-                raise
+    for folder in make_private_dirs(path):
         _sync_dir(os.path.dirname(folder) or ".")
 
 
@@ -109,7 +100,7 @@ class _Abandoned(Exception):
 
 
 def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
             # Allocated in one piece first: fewer extents, and a full disk shows before anything is written.
@@ -129,7 +120,7 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
 
 
 def _allocate(path: str, size: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
             os.posix_fallocate(fd, 0, size)
@@ -144,7 +135,7 @@ def _allocate(path: str, size: int) -> None:
 
 def _replace_file(path: str, content: bytes) -> None:
     temporary = f"{path}.new"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         _write_all(fd, 0, [content])
         os.fsync(fd)
@@ -331,7 +322,7 @@ class LocalDisk:
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing. `create` makes an empty file and fails where one exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        fd = await self._pool.run(path, os.open, path, flags, 0o644)
+        fd = await self._pool.run(path, os.open, path, flags, FILE_MODE)
         return LocalFile(self._pool, path, fd, direct_writes=self._direct_writes)
 
     async def open_read_only(self, path: str) -> DiskFile:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.client_settings import client_settings
-from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
+from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder, warn_of_open_folders
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.own_address import require_own_address
 from quire_bookie.cli.process import unless_stopped
@@ -68,6 +68,7 @@ async def _start_standalone(
 ) -> RunningStandalone:
     """Start everything; `undo` gives it back, after an error or a cancellation too."""
     undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
+    warn_of_open_folders([settings.data])
     metadata = await open_metadata_store(
         metadata_url(config), metadata_settings(config.metadata_session_timeout_ms, config)
     )

@@ -212,3 +212,31 @@ async def test_without_direct_asynchronous_writes_a_thread_is_used_and_said_once
             await file.close()
     assert len(caplog.records) == 1
     assert "Invalid argument" in caplog.text
+
+
+def modes_below(folder: Path) -> dict[str, str]:
+    return {path.name: oct(path.stat().st_mode & 0o777) for path in folder.rglob("*")}
+
+
+async def test_new_folders_and_files_are_for_our_user_alone(disk: LocalDisk, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        await disk.make_dirs(f"{tmp_path}/a/b")
+        await (await disk.open(f"{tmp_path}/a/b/opened", create=True)).close()
+        await disk.create_journal(f"{tmp_path}/a/b/journal", 2 * BLOCK)
+        await disk.allocate(f"{tmp_path}/a/b/allocated", BLOCK)
+        await disk.replace_file(f"{tmp_path}/a/b/replaced", b"content")
+    finally:
+        os.umask(before)
+    assert modes_below(tmp_path) == {
+        **dict.fromkeys(("a", "b"), "0o700"),
+        **dict.fromkeys(("opened", "journal", "allocated", "replaced"), "0o600"),
+    }
+
+
+async def test_the_mode_of_a_folder_that_exists_stays(disk: LocalDisk, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o2775)
+    await disk.make_dirs(f"{volume}/current")
+    assert volume.stat().st_mode & 0o7777 == 0o2775

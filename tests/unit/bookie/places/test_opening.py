@@ -1,10 +1,12 @@
 """Folders as places, and which URLs are refused. Buckets: tests/integration/test_places.py."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from quire_bookie.env.file_modes import keep_new_files_private
 from quire_bookie.errors import ConfigError, NoSuchEntryError
 from quire_bookie.places.errors import ObjectMissingError, PlaceError
 from quire_bookie.places.opening import open_place
@@ -94,3 +96,14 @@ async def test_an_object_is_replaced_only_when_asked(tmp_path: Path) -> None:
         await place.put("x", b"2")
     await place.put("x", b"3", overwrite=True)
     assert await place.get("x") == b"3"
+
+
+async def test_objects_in_a_folder_are_for_the_user_of_the_process_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        keep_new_files_private()
+        await open_place(f"file://{tmp_path}", {}).put("backups/one", b"content")
+    finally:
+        os.umask(before)
+    modes = {name: oct(os.stat(tmp_path / name).st_mode & 0o777) for name in ("backups", "backups/one")}
+    assert modes == {"backups": "0o700", "backups/one": "0o600"}

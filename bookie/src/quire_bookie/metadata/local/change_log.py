@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.limits import METADATA_LOG_COMMITS_BYTES_MIN, METADATA_LOG_GROWTH_BYTES, METADATA_LOG_ROWS_BYTES
 from quire_bookie.metadata.local.change_format import (
     HEADER,
@@ -33,7 +34,7 @@ class LogFile:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
-        self._descriptor = os.open(path, flags, 0o644)
+        self._descriptor = os.open(path, flags, FILE_MODE)
 
     def write(self, offset: int, data: bytes) -> None:
         """Write all of it. Not durable before `sync`."""

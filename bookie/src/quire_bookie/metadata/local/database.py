@@ -9,11 +9,14 @@ A group is committed to SQLite, then appended to the change log, then answered. 
 database did not have: where it does, the database has lost answered commits.
 """
 
+import contextlib
 import logging
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.errors import BadVersionError, NodeMissingError
 from quire_bookie.limits import METADATA_LOG_STEP_NODES
 from quire_bookie.metadata.contract import after_child, prefix_end, sequence_parent
@@ -316,7 +319,10 @@ class Snapshot:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection for reads and writes. sqlite3.Error."""
+    """A connection for reads and writes, of a file for our user alone. sqlite3.Error."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        # SQLite would let everybody read it. `-wal` and `-shm` get the mode of the database.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     # isolation_level None: transactions begin and end where this module says so.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
     connection.execute("PRAGMA synchronous=FULL")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from quire_bookie.env.file_modes import FOLDER_MODE
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.local.agreement import DatabaseSeen, Verdict, compare
 from quire_bookie.metadata.local.change_format import (
@@ -196,7 +197,7 @@ def _keep_aside(folder: Path, now: str) -> Path:
     while aside.exists():
         number += 1
         aside = folder / f"damaged-{now}-{number}"
-    aside.mkdir()
+    aside.mkdir(FOLDER_MODE)
     for name in _FILES:
         if (folder / name).exists():
             try:

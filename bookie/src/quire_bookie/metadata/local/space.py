@@ -10,6 +10,7 @@ import logging
 import os
 from pathlib import Path
 
+from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.limits import METADATA_COMMIT_BYTES, METADATA_RESERVE_FILE_BYTES, METADATA_RESERVE_FILES
 
 _log = logging.getLogger("quire.metadata.local")
@@ -47,7 +48,7 @@ class MetadataReserve:
 
     def _allocate(self) -> None:
         path = self._missing[-1]
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.posix_fallocate(fd, 0, METADATA_RESERVE_FILE_BYTES)
             os.fsync(fd)

@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.contract import check_key, check_transaction, check_value, prefix_end, sequence_parent
 from quire_bookie.metadata.event_queue import EventQueue
@@ -143,12 +144,10 @@ class LocalMetadataStore:
 
 def lock_folder(folder: Path) -> int:
     """Create and lock the folder; the descriptor holds the lock and a dead process gives it free."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in missing:
-            sync_folder(path.parent)
-        lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        for path in make_private_dirs(str(folder)):
+            sync_folder(Path(path).parent)
+        lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror}") from error
     try:

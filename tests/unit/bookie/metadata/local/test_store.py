@@ -165,3 +165,21 @@ async def test_a_cancelled_caller_does_not_disturb_the_others(tmp_path: Path) ->
     cancelled.cancel()
     assert await store.put("/b", b"") == 0
     await store.close()
+
+
+def modes_below(folder: Path) -> dict[str, str]:
+    return {path.name: oct(path.stat().st_mode & 0o777) for path in folder.rglob("*")}
+
+
+async def test_folder_database_and_log_are_for_our_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = await LocalMetadataStore.open(tmp_path / "data" / "m")
+        await store.put("/n", b"value")
+        names = modes_below(tmp_path)
+        await store.close()
+    finally:
+        os.umask(before)
+    assert {"metadata.db", "metadata.db-wal", "metadata.db-shm", "metadata.log"} <= names.keys()
+    assert names.pop("data") == names.pop("m") == "0o700"
+    assert set(names.values()) == {"0o600"}, names
