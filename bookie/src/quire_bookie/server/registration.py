@@ -2,7 +2,7 @@
 the bookie is; decides nothing about being writable.
 
 One task compares what the store holds with what it should hold, and acts: after a change of mode, when the session
-was renewed, and when one of the bookie's own nodes was deleted. It reads before it writes, so a write of unknown
+was renewed, when one of the bookie's own nodes was deleted, and when the node of the other mode appears. It reads before it writes, so a write of unknown
 outcome is simply looked at again. A bookie whose cookie is gone is not registered: whoever deletes a cookie checks in
 the same step that its bookie is not registered, so that looking after the registration leaves no gap.
 """
@@ -24,7 +24,7 @@ from quire_bookie.errors import (
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, METADATA_SESSION_TIMEOUT_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.service_info import BookieServiceInfo, encode_service_info
-from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, SessionState, Watch
+from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, SessionState, Watch
 from quire_bookie.model import BookieId
 
 _log = logging.getLogger("quire.server.registration")
@@ -191,8 +191,16 @@ class BookieRegistration:
     async def _follow(self, watch: Watch) -> None:
         mine = (layout.writable_path(self._bookie), layout.read_only_path(self._bookie))
         async for event in watch:
-            if event.kind is EventKind.RESYNC or (event.kind is EventKind.DELETED and event.key in mine):
+            if event.kind is EventKind.RESYNC or (event.key in mine and self._is_wrong(event)):
                 self._poke()
+
+    def _is_wrong(self, event: Event) -> bool:
+        """Whether an event of one of our nodes calls for a look.
+
+        A creation of unknown outcome may take effect after the mode changed: then the node of the other mode appears.
+        """
+        wanted = layout.read_only_path if self._read_only else layout.writable_path
+        return event.kind is EventKind.DELETED or event.key != wanted(self._bookie)
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:

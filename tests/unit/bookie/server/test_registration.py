@@ -9,6 +9,7 @@ import pytest
 from quire_bookie.errors import MetadataUnavailableError, StartupError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
+from quire_bookie.metadata.store import ABSENT
 from quire_bookie.model import BookieId
 from quire_bookie.server.registration import BookieRegistration, RegistrationSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -168,6 +169,21 @@ async def test_a_registration_that_somebody_deletes_comes_back(server: SimMetada
     server.nodes.pop(WRITABLE)  # and no event of it
     await settle()
     assert registered(server) == [WRITABLE]
+    await registration.stop()
+
+
+@pytest.mark.parametrize("read_only", [False, True], ids=["writable", "read-only"])
+async def test_a_creation_that_takes_effect_after_the_mode_changed_is_taken_back(
+    server: SimMetadata, store: SimMetadataStore, read_only: bool
+) -> None:
+    registration = BookieRegistration(store, BOOKIE, INFO)
+    await registration.start(read_only=not read_only)
+    await registration.set_read_only(read_only)
+    wanted, late = (READ_ONLY, WRITABLE) if read_only else (WRITABLE, READ_ONLY)
+    await store.put(late, VALUE, expected=ABSENT, ephemeral=True)
+    await settle()
+    assert registered(server) == [wanted]
+    assert server.nodes[wanted].session is not None
     await registration.stop()
 
 
