@@ -90,14 +90,22 @@ def flag(request: web.Request, name: str) -> bool:
     return request.query.get(name, "false").lower() in ("true", "1", "yes", "")
 
 
+async def text_of(request: web.Request) -> str:
+    """The body. RefusedError 400 for one that is no text, or that breaks off."""
+    try:
+        return await request.text()
+    except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it shows what came
+        raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8, without Content-Encoding") from None
+
+
 async def json_object(request: web.Request) -> dict[str, Any]:
     """The body, which is a JSON object or empty. RefusedError 400."""
-    text = await request.text()
+    text = await text_of(request)
     if not text.strip():
         return {}
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise RefusedError(400, f'the body must be a JSON object like {{"key": value}}, not {type(value).__name__}')

@@ -6,6 +6,8 @@ import socket
 
 from aiohttp import web
 
+from quire_bookie.admin.listening import BACKLOG
+from quire_bookie.admin.unreadable import connections
 from quire_bookie.env.background import start_background
 from quire_bookie.env.tls import ServedContext
 
@@ -17,12 +19,15 @@ class HttpServing:
 
     def __init__(self, runner: web.AppRunner) -> None:
         self._runner = runner
+        self._server: asyncio.Server | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listening, ssl_context=None if tls is None else tls.context).start()
+        self._server = await asyncio.get_running_loop().create_server(
+            connections(self._runner), sock=listening, ssl=None if tls is None else tls.context, backlog=BACKLOG
+        )
         if tls is not None and tls.refresh_s > 0:
             self._following = start_background(tls.follow(), "TLS files of the HTTP port", _log)
 
@@ -31,4 +36,6 @@ class HttpServing:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
         await self._runner.cleanup()

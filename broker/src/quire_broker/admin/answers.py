@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import RefusedError, text_of
 from quire_bookie.errors import (
     MetadataError,
     NoSuchEntryError,
@@ -54,6 +55,8 @@ _CODES: tuple[tuple[type[QuireError], int], ...] = (
 
 def code_of(error: QuireError) -> int:
     """The HTTP status of an error."""
+    if isinstance(error, RefusedError):
+        return error.status
     return next((code for kind, code in _CODES if isinstance(error, kind)), 500)
 
 
@@ -74,7 +77,7 @@ def done() -> web.Response:
 
 async def body_of(request: web.Request) -> Any:
     """The JSON of a request, None when it has no body. 400 when it is not JSON."""
-    text = await request.text()
+    text = await text_of(request)
     if not text.strip():
         return None
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from quire_bookie.admin.origin import from_no_other_site
+from quire_bookie.admin.unreadable import connections
 from quire_broker.admin import (
     backlog_quotas,
     brokers,
@@ -65,9 +66,8 @@ class WebServer:
         """Answer requests from now on, those that have waited too; the socket is closed by `close`."""
         if not self._servers:
             await self._runner.setup()
-        factory = self._runner.server
-        assert factory is not None
-        self._servers.append(await asyncio.get_running_loop().create_server(factory, sock=listening, ssl=tls))
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_server(connections(self._runner), sock=listening, ssl=tls))
 
     async def close(self) -> None:
         """Stop listening and end the requests under way."""

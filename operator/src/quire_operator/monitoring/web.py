@@ -6,16 +6,18 @@ server answered lately, also for an operator that only waits for the lease, so t
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
 from quire_operator.errors import OperatorError
 from quire_operator.monitoring.measurements import HANGS_AFTER_S, Measurements
 from quire_operator.monitoring.prometheus import CONTENT_TYPE, Family, rendered
 
+_log = logging.getLogger("quire.operator")
 SILENT_AFTER_S = 60.0
 """The lease is looked at every two seconds, each look ends within its deadline of eight."""
 UNANSWERED_AFTER_S = 30.0
@@ -102,6 +104,35 @@ def application(health: OperatorHealth) -> web.Application:
     return app
 
 
+class _PlainConnection(web.RequestHandler):
+    """A connection that logs and answers no byte of a request that is no HTTP: it may hold a token."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if not isinstance(exc, http_exceptions.HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        too_long = isinstance(exc, http_exceptions.LineTooLong)
+        status, reason = (431, "a line of the request is too long") if too_long else (400, "the request is no HTTP/1.1")
+        _log.warning("a request of %s is refused: HTTP %d, %s", request.remote, status, type(exc).__name__)
+        answer = web.Response(status=status, text=f"{reason}\n")
+        answer.force_close()
+        return answer
+
+
+def _connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
+    server, loop = runner.server, asyncio.get_running_loop()
+    assert server is not None
+    options: dict[str, Any] = {"access_log": None}
+    return lambda: _PlainConnection(server, loop=loop, **options)
+
+
 @contextlib.asynccontextmanager
 async def serving(health: OperatorHealth, port: int, host: str = "0.0.0.0") -> AsyncIterator[int]:
     """Serve while inside; gives the port, which 0 leaves to the system. OperatorError when it is taken.
@@ -112,9 +143,12 @@ async def serving(health: OperatorHealth, port: int, host: str = "0.0.0.0") -> A
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            server = await asyncio.get_running_loop().create_server(_connections(runner), host, port)
         except OSError as error:
             raise OperatorError(f"port {port} cannot be listened on: {error}; choose another --metrics-port") from error
-        yield int(runner.addresses[0][1])
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
     finally:
         await runner.cleanup()

@@ -9,6 +9,7 @@ import pytest
 from quire_operator.errors import OperatorError
 from quire_operator.monitoring.measurements import Measurements
 from quire_operator.monitoring.web import OperatorHealth, resident_bytes, serving
+from tests.support.unreadable_requests import check_refusals
 
 
 @dataclass
@@ -40,6 +41,11 @@ async def test_a_live_operator_answers_on_its_three_paths() -> None:
         assert "quire_operator_queue_length 3\n" in text
         lease.held.set()
         assert "quire_operator_leader 1\n" in (await ask("/metrics"))[1]
+
+
+async def test_a_request_that_is_no_http_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
+        await check_refusals(port, caplog)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""A body that cannot be read is the sender's mistake: 400, on bookies and brokers alike."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from quire_bookie.admin.answers import errors, json_object
+from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.admin.serving import HttpServing
+from quire_broker.admin.answers import errors_as_json, object_of
+
+BODIES = {
+    "no gzip": (b"Content-Encoding: gzip", b"secretsecr"),
+    "no UTF-8": (b"X: 1", b"\xff\xfe{"),
+    "no such charset": (b"Content-Type: application/json; charset=secret", b"{}"),
+    "half a letter": (b"Content-Type: application/json; charset=utf-16", b"{}x"),
+    "too deep": (b"X: 1", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "a number of 5000 digits": (b"X: 1", b'{"a":' + b"1" * 5000 + b"}"),
+    "a list": (b"X: 1", b"[]"),
+    "no JSON": (b"X: 1", b"{"),
+}
+
+
+@pytest.mark.parametrize(("middleware", "read"), [(errors, json_object), (errors_as_json, object_of)])
+@pytest.mark.parametrize("what", sorted(BODIES))
+async def test_a_body_that_cannot_be_read_is_refused(
+    what: str, middleware: Any, read: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response(await read(request))
+
+    app = web.Application(middlewares=[middleware])
+    app.router.add_post("/", handler)
+    serving = HttpServing(web.AppRunner(app, access_log=None))
+    listening = listen("127.0.0.1", 0)
+    await serving.open(listening)
+    header, body = BODIES[what]
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listening))
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%b\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % (header, len(body)) + body)
+        answer = (await reader.read()).decode()
+        writer.close()
+    finally:
+        await serving.close()
+    assert answer.split(" ")[1] == "400", answer
+    assert '"reason"' in answer
+    assert "secret" not in answer + caplog.text

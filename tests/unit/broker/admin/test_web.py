@@ -1,0 +1,20 @@
+"""The broker's HTTP server: what it does before a route is known."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from quire_bookie.admin.listening import listen, port_of
+from quire_broker.admin.web import WebServer
+from tests.support.unreadable_requests import check_refusals
+
+
+async def test_a_request_that_is_no_http_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    server = WebServer(cast(Any, SimpleNamespace(more_routes=list)))
+    listening = listen("127.0.0.1", 0)
+    await server.serve(listening, None)
+    try:
+        await check_refusals(port_of(listening), caplog)
+    finally:
+        await server.close()
