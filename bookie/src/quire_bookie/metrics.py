@@ -5,13 +5,15 @@ for the counts of a `LatencyWindow`. Latencies are counted by whoever measures t
 Text format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
 
+import math
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SKIPPED = "quire_metrics_skipped_values"
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 LATENCY_BOUNDS_S = (
@@ -149,22 +151,42 @@ def of_window(
 
 
 def render(readings: Iterable[Reading]) -> str:
-    """Prometheus text. Readings of one name are put together, in the order in which names first came."""
-    families: dict[str, list[Reading]] = {}
+    """Prometheus text. Readings of one name are put together, in the order in which names first came.
+
+    A value that is no number, or too large for one, is left out, and `SKIPPED` counts it: the other readings of the
+    process stay in sight.
+    """
+    families: dict[str, list[tuple[Reading, str]]] = {}
+    skipped: Counter[str] = Counter()
     for reading in readings:
-        families.setdefault(reading.name, []).append(reading)
+        value = _number(reading.value)
+        if value is None:
+            skipped[reading.name] += 1
+        else:
+            families.setdefault(reading.name, []).append((reading, value))
+    for name, count in skipped.items():
+        found = Reading(SKIPPED, "gauge", "values that this answer leaves out, by metric", count, {"metric": name})
+        families.setdefault(SKIPPED, []).append((found, repr(count)))
     lines: list[str] = []
     for name, members in families.items():
-        lines.append(f"# HELP {name} {_escaped(members[0].text, quotes=False)}")
-        lines.append(f"# TYPE {name} {members[0].kind}")
-        lines.extend(f"{name}{reading.suffix}{_labels(reading.labels)} {_number(reading.value)}" for reading in members)
+        first, _ = members[0]
+        lines.append(f"# HELP {name} {_escaped(first.text, quotes=False)}")
+        lines.append(f"# TYPE {name} {first.kind}")
+        lines.extend(f"{name}{reading.suffix}{_labels(reading.labels)} {value}" for reading, value in members)
     return "\n".join(lines) + "\n"
 
 
-def _number(value: float) -> str:
-    if float(value).is_integer():
-        return repr(int(value))
-    return "NaN" if value != value else repr(value)
+def _number(value: object) -> str | None:
+    """As Prometheus reads it; None for what it cannot hold as a double."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    if math.isfinite(number):
+        return repr(int(value)) if number.is_integer() else repr(value)
+    return "NaN" if math.isnan(number) else ("+Inf" if number > 0 else "-Inf")
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from bisect import bisect_left
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from quire_bookie.admin.names import (
 from quire_bookie.journal.writer import JournalStats
 from quire_bookie.metrics import (
     LATENCY_BOUNDS_S,
+    SKIPPED,
     LatencyHistogram,
     LatencyWindow,
     Reading,
@@ -54,6 +56,23 @@ def test_text_survives_prometheus_parser() -> None:
     assert [(s.labels, s.value) for s in families["one"].samples] == [({"topic": awkward}, 3), ({"topic": "other"}, 4)]
     assert families["one"].type == "counter"
     assert families["two"].samples[0].value == 0.5
+
+
+@pytest.mark.parametrize("bad", [10**400, -(10**400), "12", None, [1]])
+def test_a_value_that_is_no_number_is_left_out_and_counted(bad: Any) -> None:
+    good = Reading("quire_good", "gauge", "text", 7, {"topic": "a"})
+    text = render([Reading("quire_quota", "gauge", "text", bad), good, Reading("quire_quota", "gauge", "text", bad)])
+    found = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    assert sorted(found) == ["quire_good", SKIPPED]
+    assert found["quire_good"][0].value == 7
+    assert [(sample.labels, sample.value) for sample in found[SKIPPED]] == [({"metric": "quire_quota"}, 2)]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 0, -1.0, 1e300, 10**300, 0.1, True])
+def test_every_double_is_shown(value: float) -> None:
+    text = render([Reading("quire_good", "gauge", "text", value)])
+    (family,) = text_string_to_metric_families(text)
+    assert family.samples[0].value == value
 
 
 def test_members_of_a_family_stand_together() -> None:
