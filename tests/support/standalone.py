@@ -39,7 +39,8 @@ class StandaloneProcess:
         self._command = [QUIRE, "standalone", "--data", str(self.data), "--bookies", str(bookies)]
         self._command += ["--broker-port", str(broker), "--http-port", str(http)]
         # Fixed ports, as a user has: a bookie that comes back under its old address takes its registration over.
-        self._command += ["--bookie-port", str(free_port_range(bookies))]
+        self.bookie_port = free_port_range(bookies)
+        self._command += ["--bookie-port", str(self.bookie_port)]
         self._command += ["--advertise", host, "--host", host] if options is None else options
         self._command += ["--set", "diskUsageThreshold=1"]
         self._command += [part for setting in settings for part in ("--set", setting)]

@@ -10,7 +10,7 @@ from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
-from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.config.sources import SECRET, ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
 from quire_broker.config_offload import OffloadConfig
 from quire_broker.config_security import BrokerSecurityConfig, OptionalPort
@@ -62,6 +62,12 @@ class ManagedLedgerConfig(ProcessConfig):
     )
     digest_type: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = Field(
         "CRC32C", alias="managedLedgerDigestType", description="how entries are protected end to end"
+    )
+    managed_ledger_password: str = Field(
+        "",
+        alias="managedLedgerPassword",
+        description="password of the ledgers that brokers make, or file:///path of a file with it",
+        json_schema_extra=SECRET,
     )
     max_entries_per_ledger: int = Field(
         50_000, alias="managedLedgerMaxEntriesPerLedger", ge=1, description="a ledger with so many entries rolls over"

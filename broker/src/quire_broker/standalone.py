@@ -2,6 +2,7 @@
 
     <data>/metadata/      the embedded metadata store (absent with an external one)
     <data>/bookie-<k>/    journal and ledgers of bookie k, from 0
+    <data>/ledger-password   of the ledgers that the broker makes; the command line draws and reads it
     <data>/standalone.json   {"bookies": n}: fewer than that is refused, they hold data
 
 Start: metadata -> bookies -> ledger client -> broker; stop the other way. A bookie whose journal fails is stopped

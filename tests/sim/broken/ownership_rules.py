@@ -9,13 +9,16 @@ from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.ownership.owners import Owners
 from tests.sim.broken.variant import Variant, replaced
 
 
 def _opened_without_recovery() -> tuple[Any, ...]:
     async def broken(self: LedgerMaker, ledger_id: int) -> ClosedCounts:
-        reader = await self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=False)
+        reader = await self._client.open_ledger(
+            LedgerId(ledger_id), password=self._settings.password, recover=False, accept_stored=to_read
+        )
         counts = ClosedCounts(reader.last_add_confirmed + 1, reader.length)
         await reader.close()
         return counts

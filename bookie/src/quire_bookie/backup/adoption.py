@@ -4,12 +4,13 @@ What is certain: which entries are held, and by whom. Not known are the ensemble
 holder becomes a member of one ensemble, with a write quorum of all and an ack quorum of one: a read finds an entry on
 whoever has it, and a recovery ends the ledger only where all of them say that they have nothing more. Auto-recovery
 then makes each of them whole. Digest and password are not stored by bookies: the digest is tried on an entry, the
-password is the person's to know (Pulsar's is empty).
+password is the person's to know (Pulsar's is empty, a standalone keeps its own in its folder).
 
 Fences the ledger: whoever still writes to it has to be stopped before.
 """
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from quire_bookie.backup.format import BackupError
@@ -99,6 +100,29 @@ async def _may_be_empty(access: ClusterAccess, ledger: LedgerId) -> bool:
     return metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0
 
 
+class OtherPasswordError(BackupError):
+    """A ledger was written with another password, as far as its entries and bookies show. Give that one."""
+
+
+async def adopt_with_any(
+    access: ClusterAccess,
+    ledger: LedgerId,
+    evidence: Evidence,
+    backup: str,
+    passwords: Sequence[bytes],
+    *,
+    digest: DigestType | None = None,
+    accept_missing: bool = False,
+) -> LedgerMetadata:
+    """Adopt with the first of the passwords that fits. Errors as of `adopt` with the last one."""
+    for password in passwords[:-1]:
+        with contextlib.suppress(OtherPasswordError):
+            return await adopt(
+                *(access, ledger, evidence, backup, password), digest=digest, accept_missing=accept_missing
+            )
+    return await adopt(*(access, ledger, evidence, backup, passwords[-1]), digest=digest, accept_missing=accept_missing)
+
+
 async def adopt(
     access: ClusterAccess,
     ledger: LedgerId,
@@ -111,7 +135,8 @@ async def adopt(
 ) -> LedgerMetadata:
     """Write the metadata, recover the ledger and close it; what it is now. Run it again to go on after an error.
 
-    BackupError: entries are missing and that was not accepted, or no digest fits. QuorumError: a holder went away.
+    BackupError: entries are missing and that was not accepted. OtherPasswordError: no digest fits, or bookies refuse
+    the password. QuorumError: a holder went away.
     """
     if evidence.absent and not accept_missing:
         first, last = evidence.absent[0]
@@ -142,7 +167,9 @@ async def adopt(
         if not created:
             raise
         await access.nodes.delete(ledger)
-        raise BackupError(f"ledger {ledger} was written with another password; give it with --password-file") from error
+        raise OtherPasswordError(
+            f"ledger {ledger} was written with another password; give it with --password-file"
+        ) from error
 
 
 def _rebuilt(bookies: tuple[BookieId, ...]) -> LedgerMetadata:
@@ -183,7 +210,7 @@ async def _refresh(
 
 
 async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Evidence, password: bytes) -> DigestType:
-    """The digest that fits an entry. BackupError when none does with this password."""
+    """The digest that fits an entry. OtherPasswordError when none does with this one."""
     said = "no bookie answered"
     for digest in _TRIED:
         for bookie, ranges in sorted(evidence.held.items()):
@@ -203,7 +230,7 @@ async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Eviden
                 said = str(error)  # another digest, or another holder, may do
             finally:
                 await reader.close()
-    raise BackupError(
+    raise OtherPasswordError(
         f"no digest fits ledger {ledger} with this password ({said}); give --password-file, or --digest DUMMY when it "
         "was written without any"
     )

@@ -12,7 +12,9 @@ from quire_bookie.errors import StartupError
 
 _log = logging.getLogger("quire.disk")
 _NOT_DATA = re.compile(r"\..*|lost\+found")
-STANDALONE_FOLDER = re.compile(r"metadata|bookie-[0-9]+|standalone\.json.*")
+LEDGER_PASSWORD_FILE = "ledger-password"
+"""In a standalone's folder."""
+STANDALONE_FOLDER = re.compile(r"metadata|bookie-[0-9]+|standalone\.json.*|ledger-password.*")
 BOOKIE_FOLDER = re.compile(r"journal|ledgers")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire_bookie.cli.data_folder import LEDGER_PASSWORD_FILE
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.metadata import (
     Backup,
@@ -272,7 +273,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
             bool, typer.Option("--all", help="Every one that `orphans list` shows and nobody dropped.")
         ] = False,
         password_file: Annotated[
-            Path | None, typer.Option(help="File with the ledgers' password. [none, as Pulsar writes them]")
+            Path | None, typer.Option(help="File with the ledgers' password. [that of --data, else none]")
         ] = None,
         digest: Annotated[Digest | None, typer.Option(help="Instead of finding it out.")] = None,
         accept_missing: Annotated[
@@ -282,8 +283,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
     ) -> None:
         """Rebuild the metadata of ledgers from what the bookies hold of them, and close each where that ends."""
 
-        from quire_bookie.backup.adoption import adopt as adopt_
-        from quire_bookie.backup.adoption import gather_evidence
+        from quire_bookie.backup.adoption import adopt_with_any, gather_evidence
         from quire_bookie.backup.format import BackupError
         from quire_bookie.client.ledger_description import describe
         from quire_bookie.errors import LedgerError
@@ -291,7 +291,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
 
         if bool(ledgers) == all_:
             raise ConfigError("name the ledgers to adopt, or give --all")
-        password = b"" if password_file is None else _password(password_file)
+        passwords = _passwords(password_file, cluster.data)
         rows, refused = [], {}
         async with _reviewing(cluster) as now:
             known = await now.questions.known()
@@ -299,8 +299,8 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
             for ledger in map(LedgerId, await _undecided(now) if all_ else ledgers or []):
                 try:
                     evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
-                    closed = await adopt_(
-                        *(now.access, ledger, evidence, now.restoration.value.backup, password),
+                    closed = await adopt_with_any(
+                        *(now.access, ledger, evidence, now.restoration.value.backup, passwords),
                         digest=None if digest is None else DigestType[digest.name],
                         accept_missing=accept_missing,
                     )
@@ -343,6 +343,14 @@ async def _undecided(now: Reviewing, *, quarantined: bool = False) -> list[int]:
         for one in found.differences
         if one.kind is not Kind.GONE and one.ledger not in dropped and (one.quarantined or not quarantined)
     ]
+
+
+def _passwords(file: Path | None, data: str | None) -> list[bytes]:
+    """Those to try, in order: the one that was given, else that of a standalone's folder and the empty one."""
+    if file is not None:
+        return [_password(file)]
+    kept = None if data is None else Path(data) / LEDGER_PASSWORD_FILE
+    return [*([] if kept is None or not kept.exists() else [_password(kept)]), b""]
 
 
 def _password(file: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Checks the address that a process is told to listen on, before it opens anything. Takes no port."""
+"""Checks the address that a process listens on, before it opens anything. Takes no port."""
 
 import ipaddress
 import os

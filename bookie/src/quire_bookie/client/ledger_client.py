@@ -290,21 +290,35 @@ class LedgerClient:
         raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} new ledger ids in a row were taken")
 
     def open_ledger(
-        self, ledger: LedgerId, *, password: bytes = b"", recover: bool, digest_type: DigestType | None = None
+        self,
+        ledger: LedgerId,
+        *,
+        password: bytes = b"",
+        recover: bool,
+        digest_type: DigestType | None = None,
+        accept_stored: Callable[[LedgerMetadata], bool] | None = None,
     ) -> Opening[LedgerReader]:
         """A reader, to be awaited or entered by `async with`.
 
         With `recover` the ledger is first taken over from its writer and closed. Without, it is left alone and can be
         read as far as its bookies are known to have confirmed entries.
-        `digest_type` only counts where the metadata does not name one. UnauthorizedError for a wrong password,
+        `digest_type` only counts where the metadata does not name one. `accept_stored`: a ledger for which it returns
+        true opens with the password in its metadata, whatever `password` is. UnauthorizedError for a wrong password,
         NoSuchLedgerError, QuorumError (retry), MetadataError.
         """
-        return Opening(self._open_ledger(ledger, password, recover, digest_type))
+        return Opening(self._open_ledger(ledger, password, recover, digest_type, accept_stored))
 
     async def _open_ledger(
-        self, ledger: LedgerId, password: bytes, recover: bool, digest_type: DigestType | None
+        self,
+        ledger: LedgerId,
+        password: bytes,
+        recover: bool,
+        digest_type: DigestType | None,
+        accept_stored: Callable[[LedgerMetadata], bool] | None,
     ) -> LedgerReader:
         stored = await self._nodes.read(ledger)
+        if accept_stored is not None and stored.value.has_password and accept_stored(stored.value):
+            password = stored.value.password
         handle = self._handle_of(ledger, stored.value, password, digest_type)
         if recover:
             stored = await self._recover(handle, stored)

@@ -22,6 +22,7 @@ from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.wire.entry import peek
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ async def read_entries(request: web.Request) -> web.Response:
         found = [_entry(entry.position.entry_id, bytes(entry.data)) for entry in stored]
     else:
         password = broker.settings.topics.ledger.password
-        reader = await broker.ledger_client.open_ledger(ledger_id, password=password, recover=False)
+        reader = await broker.ledger_client.open_ledger(
+            ledger_id, password=password, recover=False, accept_stored=to_read
+        )
         try:
             lac = reader.last_add_confirmed if reader.is_closed else await reader.read_last_add_confirmed()
             _check_range(ledger_id, first, last, lac)

@@ -60,7 +60,7 @@ def chosen_quorums(config: ManagedLedgerConfig, bookies: int) -> tuple[int, int,
 
 
 def ledger_settings(
-    config: ServingConfig, *, bookies: int, frame_bytes: int = FRAME_BYTES_MAX
+    config: ServingConfig, *, bookies: int, password: bytes, frame_bytes: int = FRAME_BYTES_MAX
 ) -> ManagedLedgerSettings:
     """The settings of managed ledgers."""
     ensemble, write, ack = chosen_quorums(config, bookies)
@@ -69,6 +69,7 @@ def ledger_settings(
         write_quorum=write,
         ack_quorum=ack,
         digest_type=_DIGESTS[config.digest_type],
+        password=password,
         ledger_entries_max=config.max_entries_per_ledger,
         ledger_bytes_max=config.max_size_per_ledger_mb * MIB,
         rollover_age_min_s=config.min_rollover_minutes * 60.0,
@@ -139,14 +140,19 @@ def backlog_quota_settings(config: BacklogQuotaConfig) -> BacklogQuotaSettings:
     )
 
 
-def broker_settings(config: BrokerConfig) -> BrokerSettings:
-    """The settings of `quire broker start`. Quorums do not depend on who happens to be up: 3/3/2 unless set."""
-    return serving_settings(config, ledger_settings(config, bookies=3), config.advertise or default_host(config.listen))
+def broker_settings(config: BrokerConfig, password: bytes = b"") -> BrokerSettings:
+    """The settings of `quire broker start`; its ledgers have `password`.
+
+    Quorums do not depend on who happens to be up: 3/3/2 unless set.
+    """
+    ledger = ledger_settings(config, bookies=3, password=password)
+    return serving_settings(config, ledger, config.advertise or default_host(config.listen))
 
 
-def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
-    """The settings of `quire standalone`; absolute folders."""
+def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> StandaloneSettings:
+    """The settings of `quire standalone`, whose ledgers have `password`; absolute folders."""
     frame_bytes = config.max_frame_size_bytes - FRAME_LENGTH_BYTES
+    ledger = ledger_settings(config, bookies=config.bookies, password=password, frame_bytes=frame_bytes)
     advertise = config.advertise or (LOCALHOST if config.listen == LOOPBACK else default_host(config.listen))
     return StandaloneSettings(
         data=str(Path(config.data).absolute()),
@@ -155,9 +161,7 @@ def standalone_settings(config: StandaloneConfig) -> StandaloneSettings:
         bookie=replace(
             storage_settings(config), fit_disk=True, listen=config.bookie_host, advertise=_bookie_address(config)
         ),
-        broker=serving_settings(
-            config, ledger_settings(config, bookies=config.bookies, frame_bytes=frame_bytes), advertise
-        ),
+        broker=serving_settings(config, ledger, advertise),
         client=replace(
             client_settings(config),
             frame_bytes_max=frame_bytes,

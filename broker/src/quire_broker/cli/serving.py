@@ -23,11 +23,12 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
 from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
-from quire_broker.cli.open_doors import open_doors
+from quire_broker.cli.ledger_password import configured_password, standalone_password
+from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker, start_broker
-from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone
+from quire_broker.standalone import RunningStandalone, run_standalone
 
 LOOK_INTERVAL_S = 1.0
 STORAGE_INTERVAL_S = 10.0
@@ -47,7 +48,7 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         disk = LocalDisk(journal_submit=config.journal_submit)
         undo.callback(disk.close)
-        running = await unless_stopped(_start_standalone(config, settings, disk, undo), stop)
+        running = await unless_stopped(_start_standalone(config, settings.data, disk, undo), stop)
         if running is None:
             return 0
         readings, loop = BookieReadings(), asyncio.get_running_loop()
@@ -64,22 +65,25 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
 
 
 async def _start_standalone(
-    config: StandaloneConfig, settings: StandaloneSettings, disk: LocalDisk, undo: contextlib.AsyncExitStack
+    config: StandaloneConfig, data: str, disk: LocalDisk, undo: contextlib.AsyncExitStack
 ) -> RunningStandalone:
     """Start everything; `undo` gives it back, after an error or a cancellation too."""
-    undo.callback((await claim_data_folder(disk, settings.data, STANDALONE_FOLDER)).release)
-    warn_of_open_folders([settings.data])
+    undo.callback((await claim_data_folder(disk, data, STANDALONE_FOLDER)).release)
+    warn_of_open_folders([data])
+    chance = SystemChance()
+    password = await standalone_password(config, data, chance)
     metadata = await open_metadata_store(
         metadata_url(config), metadata_settings(config.metadata_session_timeout_ms, config)
     )
     undo.push_async_callback(metadata.close)
     if config.metadata == LOCAL and (held := await read_restoration(metadata)) is not None:
         raise StartupError(
-            f"the metadata in {settings.data}/metadata lacks commits ({held.value.backup}): nothing is started before "
-            f"`quire metadata orphans list --data {settings.data}`, `orphans adopt` or `orphans drop`, and "
+            f"the metadata in {data}/metadata lacks commits ({held.value.backup}): nothing is started before "
+            f"`quire metadata orphans list --data {data}`, `orphans adopt` or `orphans drop`, and "
             "`release-hold` settle which ledgers the bookies hold beyond it"
         )
-    running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())
+    settings = standalone_settings(config, password)
+    running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=chance)
     undo.push_async_callback(running.stop)
     return running
 
@@ -102,7 +106,9 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     """Start everything; `undo` gives it back, after an error or a cancellation too."""
     url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
-    settings = broker_settings(config)
+    if (warning := unproved_towards_bookies(config)) is not None:
+        log.warning("%s", warning)
+    settings = broker_settings(config, await configured_password(config))
     clock, chance = SystemClock(), SystemChance()
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
     undo.push_async_callback(metadata.close)

@@ -40,6 +40,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.ledger_port import Reader, Writer
 from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.managed_ledger.stored_passwords import to_recover
 
 _log = logging.getLogger("quire.managed_ledger")
 _SNAPSHOTS_TRIED = 100
@@ -124,8 +125,12 @@ class CursorStore:
         return found
 
     async def _last_snapshot(self, ledger_id: int, ledgers: LedgerList) -> CursorState | None:
-        settings = self._room.settings
-        reader = await self._room.client.open_ledger(LedgerId(ledger_id), password=settings.password, recover=True)
+        reader = await self._room.client.open_ledger(
+            LedgerId(ledger_id),
+            password=self._room.settings.password,
+            recover=True,
+            accept_stored=to_recover(self._room.name),
+        )
         try:
             last = reader.last_add_confirmed
             for entry_id in range(last, max(-1, last - _SNAPSHOTS_TRIED), -1):

@@ -22,6 +22,7 @@ from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.rollover import Surroundings, may_roll
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.managed_ledger.stored_passwords import MANAGED_LEDGER, to_recover
 
 _AWAY_S = 5.0  # after a failed call the metadata store counts as away for so long
 
@@ -78,7 +79,7 @@ class LedgerMaker:
         Qa copies when it is acknowledged. With fewer than Qw copies it counts as under-replicated. It gets a successor
         as soon as E bookies take ledgers, and auto-recovery gives it the copies that it lacks.
         """
-        custom = {"component": b"managed-ledger", "pulsar/managed-ledger": self._name.encode()}
+        custom = {"component": b"managed-ledger", MANAGED_LEDGER: self._name.encode()}
         if cursor is not None:
             custom["pulsar/cursor"] = cursor.encode()
         custom["application"] = b"pulsar"
@@ -109,7 +110,12 @@ class LedgerMaker:
 
     async def recover(self, ledger_id: int) -> ClosedCounts:
         """Fence whoever writes the ledger, close it and count. NoSuchLedgerError; errors of the ledger client."""
-        reader = await self._client.open_ledger(LedgerId(ledger_id), password=self._settings.password, recover=True)
+        reader = await self._client.open_ledger(
+            LedgerId(ledger_id),
+            password=self._settings.password,
+            recover=True,
+            accept_stored=to_recover(self._name),
+        )
         counts = ClosedCounts(reader.last_add_confirmed + 1, reader.length)
         await reader.close()
         return counts

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata
+from quire_broker.managed_ledger.stored_passwords import AcceptStored
 from quire_broker.offload.segment_writer import StoredEntries
 
 Payload: TypeAlias = Buffer | tuple[Buffer, ...]
@@ -148,8 +149,13 @@ class Ledgers(Protocol):
         """A new ledger. `fewer_bookies`: on fewer than `ensemble_size`, at least Qa, while no more are writable."""
         ...
 
-    async def open_ledger(self, ledger: LedgerId, *, password: bytes, recover: bool) -> Reader:
-        """Open for reads; with `recover`, fence its writer and close it first."""
+    async def open_ledger(
+        self, ledger: LedgerId, *, password: bytes, recover: bool, accept_stored: AcceptStored
+    ) -> Reader:
+        """Open for reads; with `recover`, fence its writer and close it first.
+
+        `accept_stored`: a ledger for which it returns true opens with the password in its metadata. UnauthorizedError.
+        """
         ...
 
     async def delete_ledger(self, ledger: LedgerId) -> None:

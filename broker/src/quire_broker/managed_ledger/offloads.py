@@ -32,6 +32,7 @@ from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.room import Room
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import new_uuid
 from quire_broker.offload.segment_reader import SegmentReader
@@ -145,7 +146,9 @@ class Offloads:
         """Whether they have its first and its last entry."""
         ledger_id, password = LedgerId(record.ledger_id), self._room.settings.password
         try:
-            reader = await self._room.client.open_ledger(ledger_id, password=password, recover=False)
+            reader = await self._room.client.open_ledger(
+                ledger_id, password=password, recover=False, accept_stored=to_read
+            )
             try:
                 for entry in {0, record.entries - 1}:
                     await reader.read(EntryId(entry), EntryId(entry))
@@ -337,7 +340,9 @@ class Offloads:
         uuid, _ = await self.begin(ledger_id, target, {}, rules.OWN)
         try:
             password = self._room.settings.password
-            source = await self._room.client.open_ledger(LedgerId(ledger_id), password=password, recover=False)
+            source = await self._room.client.open_ledger(
+                LedgerId(ledger_id), password=password, recover=False, accept_stored=to_read
+            )
             try:
                 summary = await write_segment(place, source, uuid, self._settings.write)
             finally:

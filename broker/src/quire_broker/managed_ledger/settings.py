@@ -27,7 +27,8 @@ class ManagedLedgerSettings:
     write_quorum: int = 3
     ack_quorum: int = 2
     digest_type: DigestType = DigestType.CRC32C
-    password: bytes = b""
+    password: bytes = field(default=b"", repr=False)
+    """Of new ledgers; those of before open with their own."""
 
     ledger_entries_max: int = 50_000
     ledger_bytes_max: int = 2048 * MIB

@@ -14,6 +14,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.places.errors import PlaceError
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.ledger_port import Entry, Ledgers, Reader
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.settings import OffloadSettings, ReadFirst
@@ -113,7 +114,9 @@ class TieredReader:
         async with self._opening[Copy.BOOKIES]:
             self._check_open()
             if self._bookies is None:
-                opened = await self._client.open_ledger(self.ledger_id, password=self._password, recover=False)
+                opened = await self._client.open_ledger(
+                    self.ledger_id, password=self._password, recover=False, accept_stored=to_read
+                )
                 if self._closed:
                     await opened.close()
                 self._check_open()

@@ -20,6 +20,7 @@ from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.schemas.budget import BOUNDS, Budget, Checks, SchemaBounds
 from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same
 from quire_broker.schemas.stored import (
@@ -37,7 +38,6 @@ from quire_broker.schemas.stored import (
 CACHED_BYTES_MAX = 64 * 1024 * 1024
 """Content of versions that is kept in memory; what is stored never changes."""
 _CACHED_OVERHEAD_BYTES = 1024
-_PASSWORD = b""
 _log = logging.getLogger("quire.broker.schemas")
 
 
@@ -191,7 +191,12 @@ class SchemaRegistry:
         cached = self._cache.get(key)
         if cached is not None:
             return cached
-        reader = await self._ledgers.open_ledger(LedgerId(location.ledger_id), password=_PASSWORD, recover=False)
+        reader = await self._ledgers.open_ledger(
+            LedgerId(location.ledger_id),
+            password=self._settings.password,
+            recover=False,
+            accept_stored=to_read,  # stock brokers write schemas with the empty password, whatever is configured
+        )
         try:
             entries = await reader.read(EntryId(location.entry_id), EntryId(location.entry_id))
             found = decode_entry(location.version, bytes(entries[0].payload))
@@ -220,7 +225,7 @@ class SchemaRegistry:
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest_type=settings.digest_type,
-            password=_PASSWORD,
+            password=settings.password,
             custom={"component": b"schema", "pulsar/schemaId": identity.encode(), "application": b"pulsar"},
             fewer_bookies=True,
         )

@@ -1,7 +1,7 @@
 """Schemas as they are stored. Source: spec pulsar-wire, section 12. Pure.
 
 /schemas/<tenant>/<namespace>/<encoded local name>   SchemaLocator: versions -> (ledger, entry), SHA-256 of the data
-ledger, one per version, empty password              entry 0: SchemaEntry { SchemaInfo }
+ledger, one per version, the brokers' password           entry 0: SchemaEntry { SchemaInfo }
 """
 
 import hashlib

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from quire_bookie.backup.adoption import Evidence, adopt, gather_evidence
+from quire_bookie.backup.adoption import Evidence, OtherPasswordError, adopt, adopt_with_any, gather_evidence
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import BookieQuestions
 from quire_bookie.backup.review import ADOPTED
@@ -179,3 +179,13 @@ async def test_entries_of_two_ledgers_under_one_id_are_not_adopted_together(scen
 
     with pytest.raises(BackupError, match="entries of 2 ledgers with the id"):
         await gather_evidence(scene.access, Two(scene.access), ledger, (), [scene.bookie, BookieId("second")])
+
+
+async def test_the_password_that_fits_is_found_among_several(scene: Scene) -> None:
+    ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
+    evidence = await scene.evidence(ledger)
+    found = await adopt_with_any(scene.access, ledger, evidence, "b", [b"sesame", b""])
+    assert found.password == b"" and await scene.read(ledger, b"") == PAYLOADS
+    other = await scene.lost_ledger(DigestType.CRC32C, b"other")
+    with pytest.raises(OtherPasswordError, match="--password-file"):
+        await adopt_with_any(scene.access, other, await scene.evidence(other), "b", [b"sesame", b""])

@@ -74,7 +74,13 @@ STANDALONE: dict[str, Any] = (
 )
 OF_A_LIMIT = {"backlog_quota_default_policy"}
 """Without a limit it changes nothing."""
-ELSEWHERE = {"journal_submit", "metadata", "acknowledge_data_loss_risk", "journal_group_wait_ms"}
+ELSEWHERE = {
+    "managed_ledger_password",
+    "journal_submit",
+    "metadata",
+    "acknowledge_data_loss_risk",
+    "journal_group_wait_ms",
+}
 
 
 def broker(**values: Any) -> BrokerConfig:
@@ -89,7 +95,7 @@ def standalone(**values: Any) -> StandaloneConfig:
 
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
-    own |= set(LEDGER_CLIENT) | OF_A_LIMIT
+    own |= set(LEDGER_CLIENT) | OF_A_LIMIT | {"managed_ledger_password"}
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured | OFFLOAD
     assert (
@@ -125,6 +131,13 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert settings.publish_bytes_max == 77 << 20
     kept = broker_settings(broker(retention_minutes=-1, retention_mb=-1)).topics.ledger
     assert (kept.retention_s, kept.retention_bytes) == (UNLIMITED, UNLIMITED)
+
+
+def test_the_password_of_the_ledgers_arrives_and_is_not_shown() -> None:
+    made = (broker_settings(broker(), b"sesame"), standalone_settings(standalone(), b"sesame").broker)
+    assert all(one.topics.ledger.password == b"sesame" for one in made)
+    assert "sesame" not in repr(made)
+    assert "sesame" not in str(broker(managed_ledger_password="sesame").shown())
 
 
 def test_the_default_quotas_have_the_default_policy_and_no_limit_is_none() -> None:

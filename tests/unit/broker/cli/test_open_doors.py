@@ -2,8 +2,9 @@
 
 import pytest
 
-from quire_broker.cli.open_doors import open_doors
-from quire_broker.config import StandaloneConfig
+from quire_bookie.errors import ConfigError
+from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
+from quire_broker.config import BrokerConfig, StandaloneConfig
 
 SECURED = {"authentication_enabled": True, "authentication_providers": "token", "token_secret_key": "file:///k"}
 
@@ -15,7 +16,6 @@ SECURED = {"authentication_enabled": True, "authentication_providers": "token", 
         ({"listen": "0.0.0.0"}, ["may read and write all topics"]),
         ({"listen": "192.0.2.7"}, ["may read and write all topics"]),
         ({"listen": "0.0.0.0"} | SECURED, []),
-        ({"bookie_host": "0.0.0.0"} | SECURED, ["may read all entries"]),
         ({"listen": "", "bookie_host": "::"}, ["may read and write all topics", "may read all entries"]),
         ({"metadata": "etcd://h:1"}, ["only processes of this machine reach them"]),
         ({"metadata": "etcd://h:1", "bookie_host": "0.0.0.0"}, ["may read all entries"]),
@@ -25,3 +25,31 @@ def test_each_open_door_has_one_warning(given: dict[str, object], expected: list
     found = open_doors(StandaloneConfig.model_validate(given))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
+
+
+def test_bookies_of_a_standalone_with_authentication_stay_on_loopback() -> None:
+    config = StandaloneConfig.model_validate({"bookie_host": "0.0.0.0"} | SECURED)
+    with pytest.raises(ConfigError, match="leads around authenticationEnabled"):
+        open_doors(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        ({}, False),
+        (SECURED, True),
+        (SECURED | {"bookkeeper_tls_trust_certs_file_path": "/ca.pem"}, True),
+        (SECURED | {"bookkeeper_auth_plugin": "token", "bookkeeper_auth_parameters": "file:///t"}, False),
+        (
+            SECURED
+            | {
+                "bookkeeper_tls_client_authentication": True,
+                "bookkeeper_tls_certificate_file_path": "/c",
+                "bookkeeper_tls_key_file_path": "/k",
+            },
+            False,
+        ),
+    ],
+)
+def test_a_broker_that_proves_nothing_to_bookies_is_warned_of(given: dict[str, object], warned: bool) -> None:
+    assert (unproved_towards_bookies(BrokerConfig.model_validate(given)) is not None) is warned

@@ -17,6 +17,7 @@ from quire_bookie.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
+    UnauthorizedError,
 )
 from quire_bookie.model import (
     BookieId,
@@ -30,6 +31,7 @@ from quire_bookie.model import (
 )
 from quire_bookie.quorum.wanted_copies import narrowed
 from quire_broker.managed_ledger.ledger_port import AppendListener, Payload
+from quire_broker.managed_ledger.stored_passwords import AcceptStored, to_read
 
 PAYLOAD_BYTES_MAX = 5_000_000
 
@@ -290,10 +292,19 @@ class FakeClient:
         self.writers.append(writer)
         return writer
 
-    async def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool) -> FakeReader:
+    async def open_ledger(
+        self,
+        ledger: LedgerId,
+        *,
+        password: bytes = b"",
+        recover: bool,
+        accept_stored: AcceptStored = to_read,
+    ) -> FakeReader:
         await asyncio.sleep(0)
         self.world.check_metadata()
         found = self.world.ledger(ledger)
+        if found.metadata.password != password and not accept_stored(found.metadata):
+            raise UnauthorizedError(f"wrong password for ledger {ledger}")
         self.recoveries += recover
         if recover and found.metadata.state is not LedgerState.CLOSED:
             if not self.world.writable:

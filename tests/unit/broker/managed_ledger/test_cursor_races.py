@@ -8,6 +8,7 @@ from quire_bookie.errors import BookieUnavailableError, MetadataUnavailableError
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger import EARLIEST, Position
 from quire_broker.managed_ledger.errors import ManagedLedgerClosedError
+from quire_broker.managed_ledger.stored_passwords import AcceptStored
 from tests.unit.broker.managed_ledger.cursors_at_work import crash, read_numbers, with_cursor
 from tests.unit.broker.managed_ledger.ledgers import FakeReader
 from tests.unit.broker.managed_ledger.world import World, append, numbered, run
@@ -86,13 +87,15 @@ def test_a_cursor_ledger_that_a_former_owner_replaced_meanwhile_is_found() -> No
         process = world.process()
         plain = process.client.open_ledger
 
-        async def open_late(ledger: LedgerId, *, password: bytes = b"", recover: bool) -> FakeReader:
+        async def open_late(
+            ledger: LedgerId, *, password: bytes = b"", recover: bool, **rest: AcceptStored
+        ) -> FakeReader:
             if ledger == named and ledger in world.bookies.ledgers:
                 for entry in range(1, 4):
                     cursor.acknowledge([Position(3, entry)])
                     await former.run(cursor.flush())
                 await asyncio.sleep(1)
-            return await plain(ledger, password=password, recover=recover)
+            return await plain(ledger, password=password, recover=recover, **rest)
 
         process.client.open_ledger = open_late  # type: ignore[method-assign]
         assert (await process.open()).cursors["sub"].mark_delete == Position(3, 3)
