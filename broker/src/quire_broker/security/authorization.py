@@ -63,9 +63,14 @@ class Authorization:
         return role in _listed((await self._auth_policies(namespace)).get(ADMINS_KEY))
 
     async def may(self, role: str, action: Action, topic: TopicName) -> bool:
-        """Whether a role may do this with a topic: by the namespace, the topic, or the topic it is a partition of."""
+        """Whether a role may do this with a topic: by the namespace, the topic, or the topic it is a partition of.
+
+        Topics in which brokers keep policies and transactions are for admins of the namespace, whatever was granted.
+        """
         if await self.is_namespace_admin(role, topic.namespace):
             return True
+        if topic.is_of_the_cluster:
+            return False
         auth = await self._auth_policies(topic.namespace)
         topics = auth.get(TOPIC_KEY) or {}
         granted = (auth.get(NAMESPACE_KEY), topics.get(str(topic)), topics.get(str(topic.partitioned)))

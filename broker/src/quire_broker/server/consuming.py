@@ -125,7 +125,7 @@ class Consuming:
         name = parse_topic(request.topic)
         await self._rights().require_subscribe(name, request.subscription)
         topic = await self._parts.topics.get(name, create=request.force_topic_creation)
-        await schemas.of_consumer(self._parts, topic, request.schema)
+        await schemas.of_consumer(self._parts, self._rights(), topic, request.subscription, request.schema)
         if spec.durable:
             subscription = await topic.subscription(
                 request.subscription,

@@ -114,7 +114,7 @@ class Producing:
             metadata={item.key: item.value for item in request.metadata},
             connected_since_ms=self._parts.clock.now_ms(),
             request_id=request.request_id,
-            schema_version=await schemas.of_producer(self._parts, name, request.schema),
+            schema_version=await schemas.of_producer(self._parts, self._rights(), name, request.schema),
         )
         presented = request.topic_epoch if request.HasField("topic_epoch") else None
         if request.initial_subscription_name:

@@ -1,6 +1,6 @@
 """Schemas in sessions, by the namespace's rules: a producer's is registered, a consumer's checked, any handed out."""
 
-from quire_broker.errors import SchemaError, ServerError
+from quire_broker.errors import AuthorizationError, SchemaError, ServerError
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.registry import SchemaRegistry
@@ -46,10 +46,20 @@ async def register(registry: SchemaRegistry, policies: PolicyStore, name: TopicN
     return stored.version_bytes
 
 
-async def of_producer(parts: BrokerParts, name: TopicName, message: pb.Schema) -> bytes:
-    """The version that a producer's messages are to carry; empty for bytes. SchemaError."""
+async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, message: pb.Schema) -> bytes:
+    """The version that a producer's messages are to carry; empty for bytes. SchemaError, AuthorizationError.
+
+    Partitions share the schemas of their topic: who may produce to one partition alone can use those, not add one.
+    """
     schema = schema_of(message)
     if schema is not None and schema.type is not SchemaType.AUTO_CONSUME:
+        try:
+            await rights.require_produce(name.partitioned)
+        except AuthorizationError as error:
+            found = await parts.schemas.find(schema_id(name), schema)
+            if found is None:
+                raise AuthorizationError(f"{error}, whose schemas {name} shares: register the schema first") from error
+            return found.version_bytes
         return await register(parts.schemas, parts.policies, name, schema)
     rules = await parts.policies.policies(name.namespace) or {}
     if rules.get("schema_validation_enforced") and await parts.schemas.latest(schema_id(name)) is not None:
@@ -57,14 +67,18 @@ async def of_producer(parts: BrokerParts, name: TopicName, message: pb.Schema) -
     return NO_VERSION
 
 
-async def of_consumer(parts: BrokerParts, topic: Topic, message: pb.Schema) -> None:
-    """Check that a consumer can read what is there; its schema becomes the topic's where there is nothing yet."""
+async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscription: str, message: pb.Schema) -> None:
+    """Check that a consumer can read what is there; its schema becomes the topic's where there is nothing yet.
+
+    Of a partition it becomes the whole topic's, which the consumer must have rights for. AuthorizationError.
+    """
     schema = schema_of(message)
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
     identity = schema_id(topic.name)
     in_use = topic.ledger.size_bytes or list(topic.producers.connected)
     if not in_use and await parts.schemas.latest(identity) is None:
+        await rights.require_subscribe(topic.name.partitioned, subscription)
         await register(parts.schemas, parts.policies, topic.name, schema)
         return
     strategy = await strategy_of(parts.policies, topic.name.namespace)
@@ -93,4 +107,4 @@ async def answer_get_or_create(parts: BrokerParts, rights: Rights, request: pb.C
     """GET_OR_CREATE_SCHEMA: the version of a schema, registered if it is new."""
     name = parse_topic(request.topic)
     await rights.require_produce(name)
-    return commands.schema_version(request.request_id, await of_producer(parts, name, request.schema))
+    return commands.schema_version(request.request_id, await of_producer(parts, rights, name, request.schema))

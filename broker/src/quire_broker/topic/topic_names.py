@@ -19,6 +19,19 @@ NON_PERSISTENT = "non-persistent"
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
 NAME_CHARACTERS_MAX = 1024
+SYSTEM_NAMESPACE = "pulsar/system"
+_CLUSTER_TOPICS = frozenset(
+    {
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_indexes",
+        "__transaction_buffer_snapshot_segments",
+        "transaction_coordinator_assign",
+    }
+)
+_CLUSTER_PREFIXES = ("__transaction_log_",)
+_PENDING_ACKS = "__transaction_pending_ack"
+"""Source: stock Pulsar's SystemTopicNames."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,9 +84,20 @@ class TopicName:
         return f"{self.namespace}/{self.domain}/{self.encoded_local}"
 
     @property
+    def is_of_the_cluster(self) -> bool:
+        """Whether brokers themselves keep their state in it, by the names that stock Pulsar has for such topics."""
+        local = self.partitioned.local
+        return (
+            str(self.namespace) == SYSTEM_NAMESPACE
+            or local in _CLUSTER_TOPICS
+            or local.startswith(_CLUSTER_PREFIXES)
+            or local.endswith(_PENDING_ACKS)
+        )
+
+    @property
     def is_system(self) -> bool:
         """Topics of the cluster itself, left out of listings for clients."""
-        return self.local.startswith("__") or str(self.namespace) == "pulsar/system"
+        return self.local.startswith("__") or str(self.namespace) == SYSTEM_NAMESPACE
 
 
 def encode_name(name: str) -> str:

@@ -54,6 +54,54 @@ async def test_a_role_may_do_what_namespace_or_topic_grant(role: str, produces: 
         assert await found.may_look_up(role, topic) is (produces or consumes)
 
 
+@pytest.mark.parametrize(
+    "local",
+    [
+        "__change_events",
+        "__change_events-partition-1",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+        "one-sub__transaction_pending_ack",
+        "one-sub__transaction_pending_ack-partition-0",
+        "__transaction_log_7",
+        "transaction_coordinator_assign-partition-2",
+    ],
+)
+async def test_topics_of_the_brokers_are_for_admins_of_the_namespace(local: str) -> None:
+    topic = parse_topic(f"persistent://acme/orders/{local}")
+    found, _ = await authorization(GRANTS | {"destination_auth": {str(topic): {"app": ["produce", "consume"]}}})
+    for role in ("root", "boss", "keeper"):
+        await Rights(found, role).require_produce(topic)
+        await Rights(found, role).require_subscribe(topic, "s")
+    for role in ("writer", "reader", "app"):
+        with pytest.raises(AuthorizationError):
+            await Rights(found, role).require_produce(topic)
+        with pytest.raises(AuthorizationError):
+            await Rights(found, role).require_subscribe(topic, "s")
+        with pytest.raises(AuthorizationError):
+            await Rights(found, role).require_look_up(topic)
+    await Rights(None, "").require_produce(topic)
+
+
+async def test_all_topics_of_the_system_namespace_are_for_its_admins() -> None:
+    found, metadata = await authorization()
+    store = PolicyStore(metadata, "c1")
+    await store.create_tenant("pulsar", {"adminRoles": ["brokers"], "allowedClusters": ["c1"]})
+    grants = {"namespace_auth": {"writer": ["produce"]}}
+    await store.create_namespace(NamespaceName("pulsar", "system"), {"auth_policies": grants})
+    topic = parse_topic("persistent://pulsar/system/anything")
+    await Rights(found, "brokers").require_produce(topic)
+    with pytest.raises(AuthorizationError):
+        await Rights(found, "writer").require_produce(topic)
+
+
+async def test_a_topic_that_only_looks_like_one_of_the_brokers_stays_open() -> None:
+    found, _ = await authorization()
+    for local in ("__consumer_offsets", "change_events", "x__change_events", "__transaction_pending_ack_x"):
+        await Rights(found, "writer").require_produce(parse_topic(f"persistent://acme/orders/{local}"))
+
+
 async def test_a_grant_on_a_topic_is_none_on_another_nor_on_the_namespace() -> None:
     found, _ = await authorization()
     assert not await found.may("app", Action.PRODUCE, OTHER)

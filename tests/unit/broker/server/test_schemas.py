@@ -1,15 +1,28 @@
 """Which schemas of requests count, and what a namespace demands."""
 
+import json
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from quire_broker.errors import SchemaError
+from quire_broker.errors import AuthorizationError, SchemaError
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.ownership.policies import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
+from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType
-from quire_broker.server.schemas import schema_of, strategy_of
-from quire_broker.topic.topic_names import NamespaceName
+from quire_broker.security.authorization import Authorization, Rights
+from quire_broker.server.schemas import answer_get_or_create, of_consumer, of_producer, schema_of, strategy_of
+from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient
+from tests.unit.broker.managed_ledger.world import SeededChance, VirtualClock
+
+PARTITION = parse_topic("persistent://acme/orders/x-partition-0")
 
 
 class Policies:
@@ -45,3 +58,60 @@ async def test_full_unless_the_namespace_says_otherwise(policies: dict[str, Any]
 async def test_a_strategy_that_there_is_not_is_named() -> None:
     with pytest.raises(SchemaError, match="'SOME'"):
         await strategy_of(Policies({"schema_compatibility_strategy": "SOME"}), NamespaceName("t", "n"))  # type: ignore[arg-type]
+
+
+def message_of(*names: str) -> pb.Schema:
+    fields = [{"name": name, "type": "int", "default": 0} for name in names]
+    data = json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+    return pb.Schema(name="", schema_data=data, type=SchemaType.AVRO)
+
+
+async def secured_parts() -> tuple[Any, Authorization]:
+    """Parts with a registry, and a namespace where `part` has rights for one partition and `whole` for the topic."""
+    metadata = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
+    policies = PolicyStore(SimMetadataStore(metadata), "c1")
+    await policies.create_tenant("acme", {"adminRoles": [], "allowedClusters": ["c1"]})
+    both = ["produce", "consume"]
+    grants = {"destination_auth": {str(PARTITION): {"part": both}, str(PARTITION.partitioned): {"whole": both}}}
+    await policies.create_namespace(NamespaceName("acme", "orders"), {"auth_policies": grants})
+    settings = ManagedLedgerSettings(retry_backoff_s=(0.01, 0.1))
+    store, client = SimMetadataStore(metadata), FakeClient(FakeBookies())
+    registry = SchemaRegistry(store, client, settings, VirtualClock(), SeededChance(1))
+    return SimpleNamespace(schemas=registry, policies=policies), Authorization(policies, frozenset())
+
+
+def test_rights_for_a_partition_alone_add_no_schema_to_its_topic() -> None:
+    async def scenario(_: SimLoop) -> None:
+        parts, authorization = await secured_parts()
+        part, whole = Rights(authorization, "part"), Rights(authorization, "whole")
+        with pytest.raises(AuthorizationError, match=r"acme/orders/x, whose schemas .*x-partition-0 shares"):
+            await of_producer(parts, part, PARTITION, message_of("a"))
+        request = pb.CommandGetOrCreateSchema(request_id=1, topic=str(PARTITION), schema=message_of("a"))
+        with pytest.raises(AuthorizationError):
+            await answer_get_or_create(parts, part, request)
+        assert await parts.schemas.latest("acme/orders/x") is None
+        version = await of_producer(parts, whole, PARTITION, message_of("a"))
+        assert await of_producer(parts, part, PARTITION, message_of("a")) == version
+        with pytest.raises(AuthorizationError):
+            await of_producer(parts, part, PARTITION, message_of("a", "b"))
+        assert await of_producer(parts, part, PARTITION, pb.Schema()) == b""
+        assert len(await parts.schemas.versions("acme/orders/x")) == 1
+
+    simulate(scenario, seed=1)
+
+
+def test_a_consumer_of_a_partition_alone_gives_its_topic_no_first_schema() -> None:
+    async def scenario(_: SimLoop) -> None:
+        parts, authorization = await secured_parts()
+        part, whole = Rights(authorization, "part"), Rights(authorization, "whole")
+        ledger, producers = SimpleNamespace(size_bytes=0), SimpleNamespace(connected=[])
+        topic: Any = SimpleNamespace(name=PARTITION, ledger=ledger, producers=producers)
+        with pytest.raises(AuthorizationError):
+            await of_consumer(parts, part, topic, "s", message_of("a"))
+        await of_consumer(parts, part, topic, "s", pb.Schema())
+        assert await parts.schemas.latest("acme/orders/x") is None
+        await of_consumer(parts, whole, topic, "s", message_of("a"))
+        await of_consumer(parts, part, topic, "s", message_of("a"))
+        assert len(await parts.schemas.versions("acme/orders/x")) == 1
+
+    simulate(scenario, seed=1)
