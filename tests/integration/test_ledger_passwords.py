@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from quire_bookie.wire import client_codec
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddResponse, ReadResponse, Status
+from quire_jobs.source.cluster import open_cluster
 from tests.support.bookie_world import RawPeer
+from tests.support.etcd_server import EtcdServer
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 TOPIC = "guarded"
@@ -91,3 +94,37 @@ def test_ledgers_with_another_password_are_served_and_new_ones_have_the_present_
     quire(server, "produce", TOPIC, "-", stdin="two\n")
     assert fence(server, ledger_of_topic(server), former.strip()) is Status.UNAUTHORIZED
     assert quire(server, "consume", TOPIC) == "one\ntwo\n"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Options of a job."""
+
+    metadata: str
+    config: str
+
+
+def test_a_job_reads_ledgers_whose_password_it_does_not_have(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    server = StandaloneProcess(tmp_path, metadata=f"etcd://{etcd_server.endpoint}")
+
+    async def first_entry(ledger: LedgerId, config: str) -> bytes:
+        async with open_cluster(Where(f"etcd://{etcd_server.endpoint}", config), {}) as cluster:
+            reader = await cluster.open_ledger(ledger)
+            try:
+                (entry,) = await reader.read(EntryId(0), EntryId(0))
+                return bytes(entry.payload)
+            finally:
+                await reader.close()
+
+    try:
+        server.start()
+        quire(server, "produce", TOPIC, "-", stdin="one\n")
+        ledger = ledger_of_topic(server)
+        server.stop()  # it closes the ledger, so that all of it can be read
+        server.start()
+        (tmp_path / "another").write_text("another\n")
+        (tmp_path / "job.toml").write_text(f'managedLedgerPassword = "file://{tmp_path}/another"\n')
+        for config in ("", str(tmp_path / "job.toml")):
+            assert b"one" in asyncio.run(first_entry(ledger, config))
+    finally:
+        server.close()

@@ -19,7 +19,8 @@ Row = tuple[Any, ...]
 
 async def read_definitions(cluster: Cluster, topics: Sequence[str]) -> tuple[list[Row], dict[str, str]]:
     """Rows of the columns DEFINITIONS, the versions in force; and the topics whose schemas cannot be read, with why."""
-    registry = SchemaRegistry(cluster.metadata, cluster.client, ManagedLedgerSettings(), SystemClock(), SystemChance())
+    settings = ManagedLedgerSettings(password=cluster.password)
+    registry = SchemaRegistry(cluster.metadata, cluster.client, settings, SystemClock(), SystemChance())
     found: list[Row] = []
     failed: dict[str, str] = {}
     for topic in topics:

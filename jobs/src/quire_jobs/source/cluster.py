@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.sources import SECRET, load
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.secret_text import secret_text
 from quire_bookie.errors import (
     ConfigError,
     MetadataFormatError,
@@ -37,6 +38,7 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
 
@@ -47,7 +49,7 @@ class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfi
     managed_ledger_password: str = Field(
         "",
         alias="managedLedgerPassword",
-        description="password of the brokers' ledgers",
+        description="password of ledgers whose metadata name none, or file:///path",
         json_schema_extra=SECRET,
     )
 
@@ -73,11 +75,14 @@ class Cluster:
     metadata: MetadataStore
     client: LedgerClient
     tier: Tier
-    password: bytes
+    password: bytes = field(repr=False)
+    """Where a ledger's metadata name none, as very old ones do."""
 
     async def open_ledger(self, ledger_id: int) -> LedgerReader:
         """A reader that leaves the ledger alone. Errors of the ledger client."""
-        return await self.client.open_ledger(LedgerId(ledger_id), password=self.password, recover=False)
+        return await self.client.open_ledger(
+            LedgerId(ledger_id), password=self.password, recover=False, accept_stored=to_read
+        )
 
 
 @asynccontextmanager
@@ -92,6 +97,7 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
         # One file may carry the settings of several kinds of process.
         file = Path(where.config) if where.config else None
         config = load(SourceConfig, flags={}, environment=environment, file=file).config
+        password = await secret_text(config.managed_ledger_password, config.key_of("managed_ledger_password"))
         settings = metadata_settings(int(METADATA_SESSION_TIMEOUT_S * 1000), config)
         async with contextlib.AsyncExitStack() as closing:
             metadata = await open_metadata_store(where.metadata, settings)
@@ -105,7 +111,7 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
             await closing.enter_async_context(client)
             tier = Tier(environment=environment)
             closing.push_async_callback(tier.close)
-            yield Cluster(metadata, client, tier, config.managed_ledger_password.encode())
+            yield Cluster(metadata, client, tier, password)
 
 
 @contextmanager
