@@ -69,7 +69,7 @@ class LedgerMetadata:
     last_entry: EntryId = NO_ENTRY
     length: int = 0
     digest_type: DigestType = DigestType.CRC32C
-    password: bytes = b""
+    password: bytes = field(default=b"", repr=False)
     custom: Mapping[str, bytes] = field(default_factory=dict)
     ctime_ms: int | None = None
     c_token: int | None = 0

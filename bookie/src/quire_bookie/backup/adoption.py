@@ -11,7 +11,7 @@ Fences the ledger: whoever still writes to it has to be stopped before.
 
 import contextlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import BookieQuestions
@@ -48,7 +48,7 @@ class Evidence:
     held: dict[BookieId, list[EntryRange]]
     last: EntryId
     absent: list[EntryRange]
-    token: bytes = b""
+    token: bytes = field(default=b"", repr=False)
 
 
 async def gather_evidence(

@@ -9,7 +9,7 @@ No futures and no tasks here: many of these run at once.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ class ReadWay:
     digest: Digest
     links: Links
     purpose: Purpose = Purpose.READ
-    fence_key: bytes | None = None
+    fence_key: bytes | None = field(default=None, repr=False)
     high_priority: bool = False
 
     async def ask(self, bookie: BookieId, entry: EntryId) -> Buffer:

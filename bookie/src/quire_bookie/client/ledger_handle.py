@@ -1,6 +1,6 @@
 """What the writer, the readers and the recovery of one ledger share. A value, nothing else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire_bookie.client.bookie_choice import Replacements
 from quire_bookie.client.bookie_link import Links, Purpose
@@ -19,7 +19,7 @@ class LedgerHandle:
 
     ledger: LedgerId
     digest: Digest
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     links: BoundLinks
     nodes: LedgerNodes
     settings: ClientSettings

@@ -5,7 +5,7 @@ Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or
 and what would be right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -43,6 +43,12 @@ class ProcessConfig(BaseModel):
             value = getattr(self, name)
             found[self.key_of(name)] = HIDDEN if value and info.json_schema_extra == SECRET else value
         return found
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Name and value of every field, as `repr` shows them; secrets that are set are HIDDEN."""
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name)
+            yield name, HIDDEN if value and info.json_schema_extra == SECRET else value
 
     @classmethod
     def field_of(cls, key: str) -> str | None:

@@ -16,7 +16,7 @@ header was checked when it came in.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from quire_bookie.bulk import encode_body as encode_body
@@ -50,8 +50,8 @@ class MasterKeyRecord:
     """The first request that created a ledger came with this key. `token`: empty, or which ledger of that id it is."""
 
     ledger: LedgerId
-    key: bytes
-    token: bytes = b""
+    key: bytes = field(repr=False)
+    token: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

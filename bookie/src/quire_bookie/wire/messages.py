@@ -77,7 +77,7 @@ class AddRequest:
     """
 
     run: Run
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     recovery: bool
     high_priority: bool
     deferred_sync: bool
@@ -129,7 +129,7 @@ class ReadRequest:
     entry: EntryId
     fence: bool = False
     high_priority: bool = False
-    master_key: bytes | None = None
+    master_key: bytes | None = field(default=None, repr=False)
     previous_lac: EntryId | None = None
     timeout_ms: int | None = None
     piggyback: bool = False
@@ -173,7 +173,7 @@ class BatchReadRequest:
     bytes_max: int
     fence: bool = False
     high_priority: bool = False
-    master_key: bytes | None = None
+    master_key: bytes | None = field(default=None, repr=False)
     arrived_s: float = field(default=0.0, compare=False)
 
 
@@ -184,7 +184,7 @@ class WriteLacRequest:
     origin: V3Origin
     ledger: LedgerId
     lac: EntryId
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     packet: bytes
     high_priority: bool = False
     arrived_s: float = field(default=0.0, compare=False)
@@ -220,8 +220,8 @@ class BookieInfoRequest:
     requested: int
     id_marks: bool = False
     ledger: LedgerId | None = None
-    token: bytes | None = None
-    master_key: bytes | None = None
+    token: bytes | None = field(default=None, repr=False)
+    master_key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -332,7 +332,7 @@ class BookieInfoResponse:
     free_bytes: int | None
     transaction: int
     ids: IdReport | None = None
-    token: bytes | None = None
+    token: bytes | None = field(default=None, repr=False)
     """Of the ledger that was asked about; None: it has none here."""
 
 

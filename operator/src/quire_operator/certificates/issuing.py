@@ -3,7 +3,7 @@
 Keys are P-256, in PKCS #8; everything is PEM, under the names of Secrets of type kubernetes.io/tls.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -31,7 +31,7 @@ class Pair:
     """A certificate with its key, as PEM."""
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ pods may not resolve where the operator runs; the one who is asked may own the t
 """
 
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -39,7 +39,7 @@ class BrokerDoor:
 
     host: str
     tls: ssl.SSLContext | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     name: str | None = None
     """What its certificate must be for."""
 
