@@ -144,6 +144,9 @@ TLS_REFRESH_S = 300.0  # between looks at the certificate files
 TOKEN_REFRESH_S = 60.0  # between looks at the file of token keys or tokens
 TOKENS_PER_TURN = 100  # open connections whose token is looked at again in one turn of the loop
 CONNECTION_REFUSED_LOG_S = 10.0  # at most one log line about refused connections in this time
+HTTP_HEADER_TIMEOUT_S = 10.0  # for the handshake and the first header, and for each later header
+HTTP_BODY_TIMEOUT_S = 60.0  # for the body of a request, after its header
+HTTP_CONNECTIONS_PER_ADDRESS_MAX = 1_000  # at once, of one client address, on the HTTP ports of a process
 
 # Client
 ADD_TIMEOUT_S = 30.0

@@ -17,6 +17,8 @@ from quire_broker.config_security import BrokerSecurityConfig, OptionalPort
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     CONNECTION_PUBLISH_BYTES_MAX,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS_MAX,
     FRAME_PADDING_BYTES,
     PUBLISH_BYTES_MAX,
     SCHEMA_BYTES_MAX,
@@ -195,6 +197,16 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         alias="schemaCheckMaxSteps",
         ge=1000,
         description="cost of one schema check; a step is one comparison of two types, or 50 bytes of schema",
+    )
+    max_connections: Count = Field(
+        CONNECTIONS_MAX,
+        alias="brokerMaxConnections",
+        description="connections of the Pulsar protocol at once; 0: no limit",
+    )
+    max_connections_per_address: Count = Field(
+        CONNECTIONS_PER_ADDRESS_MAX,
+        alias="brokerMaxConnectionsPerIp",
+        description="the same of one client address; 0: no limit",
     )
     max_pending_publishes_per_connection: int = Field(
         1000, alias="maxPendingPublishRequestsPerConnection", ge=1, description="reading pauses above it"

@@ -24,6 +24,7 @@ PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishB
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # above it nothing is dispatched to that connection
 SOCKET_WRITE_LOW_BYTES = 1 * MIB
 CONNECTIONS_MAX = 10_000
+CONNECTIONS_PER_ADDRESS_MAX = 5_000  # of one client address
 REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
 PRODUCERS_PER_CONNECTION_MAX = 10_000
 CONSUMERS_PER_CONNECTION_MAX = 10_000

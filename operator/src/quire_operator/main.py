@@ -9,6 +9,7 @@ import sys
 
 from quire_operator import __version__
 from quire_operator.errors import OperatorError
+from quire_operator.monitoring.bounded import HttpBounds
 from quire_operator.running.lease import LeaseLostError
 from quire_operator.running.log_lines import set_up_log
 from quire_operator.running.process import Images, OperatorSettings, run_operator
@@ -30,6 +31,10 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--broker-image", required=True, help="image of brokers whose resource names none")
     run.add_argument("--jobs-image", default=None, help="image of jobs whose resource names none; default: none")
     run.add_argument("--metrics-port", type=int, default=8080, help="HTTP port of probes and metrics; 0: any. [8080]")
+    text = "seconds after which a connection of that port is closed; 0: never. [10]"
+    run.add_argument("--http-timeout", type=float, default=10.0, help=text)
+    text = "connections of that port that one address may have; 0: no limit. [100]"
+    run.add_argument("--http-connections-per-address", type=int, default=100, help=text)
     text = "certificates of resources that name no Secret: made by this operator, or none, in clear. [none]"
     run.add_argument("--tls", default="none", choices=["generated", "none"], help=text)
     run.add_argument("--etcd-certificates", metavar="NAME", help="keep those of the chart's etcd of this name")
@@ -44,6 +49,7 @@ def main(words: list[str] | None = None) -> int:
         settings = OperatorSettings(
             *(given.kubeconfig, namespace, given.identity, images, given.watch_namespace),
             metrics_port=given.metrics_port,
+            http=HttpBounds(given.http_timeout, given.http_connections_per_address),
             generated_tls=given.tls == "generated",
             etcd=given.etcd_certificates,
             etcd_client_namespaces=tuple(given.etcd_client_namespace),

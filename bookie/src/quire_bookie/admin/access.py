@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quire_bookie.admin.answers import Handler, failure
+from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.origin import AllowedHosts, authorization_of, refusal_of_origin
 from quire_bookie.client.security import TOKEN_PLUGIN
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, subject_of
@@ -51,6 +52,7 @@ class AdminAccess:
     metrics_need_role: bool = False
     hosts: AllowedHosts = field(default_factory=AllowedHosts)
     """Of no account where tokens prove roles."""
+    bounds: HttpLimits = field(default_factory=HttpLimits)
 
     def middleware(self) -> Middleware:
         """To be put behind the one that turns errors into answers."""

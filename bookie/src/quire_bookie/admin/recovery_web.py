@@ -31,7 +31,8 @@ class RecoveryWeb:
     ) -> None:
         """`access`: who may do what; the default answers this machine alone."""
         self._running = running
-        checked = (access or AdminAccess()).middleware()
+        access = access or AdminAccess()
+        checked = access.middleware()
         app = self.app = web.Application(middlewares=[errors, from_no_other_site, checked])
         app.add_routes(
             [
@@ -44,7 +45,8 @@ class RecoveryWeb:
         app.add_routes(DrainApi(metadata, clock).routes())
         app.add_routes(LedgerCare(metadata, self._access).routes())
         app.add_routes(ClusterApi(metadata, self._access).routes())
-        self._serving_http = HttpServing(web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+        self._serving_http = HttpServing(runner, access.bounds)
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""

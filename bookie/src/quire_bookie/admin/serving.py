@@ -6,8 +6,8 @@ import socket
 
 from aiohttp import web
 
-from quire_bookie.admin.listening import BACKLOG
-from quire_bookie.admin.unreadable import connections
+from quire_bookie.admin.bounded_http import BoundedHttp
+from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.env.background import start_background
 from quire_bookie.env.tls import ServedContext
 
@@ -17,17 +17,18 @@ _log = logging.getLogger("quire.admin")
 class HttpServing:
     """Serves what the runner has, from `open` to `close`."""
 
-    def __init__(self, runner: web.AppRunner) -> None:
+    def __init__(self, runner: web.AppRunner, bounds: HttpLimits | None = None) -> None:
         self._runner = runner
+        self._bounds = bounds
+        self._bounded: BoundedHttp | None = None
         self._server: asyncio.Server | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
         await self._runner.setup()
-        self._server = await asyncio.get_running_loop().create_server(
-            connections(self._runner), sock=listening, ssl=None if tls is None else tls.context, backlog=BACKLOG
-        )
+        self._bounded = BoundedHttp(self._runner, self._bounds)
+        self._server = await self._bounded.listen(listening, None if tls is None else tls.context)
         if tls is not None and tls.refresh_s > 0:
             self._following = start_background(tls.follow(), "TLS files of the HTTP port", _log)
 
@@ -38,4 +39,6 @@ class HttpServing:
             await asyncio.gather(self._following, return_exceptions=True)
         if self._server is not None:
             self._server.close()
+        if self._bounded is not None:
+            await self._bounded.close()
         await self._runner.cleanup()

@@ -60,7 +60,8 @@ class BookieWeb:
         self._client: LedgerClient | None = None
         self._access: ClusterAccess | None = None
         self._client_lock = asyncio.Lock()
-        checked = (access or AdminAccess()).middleware()
+        access = access or AdminAccess()
+        checked = access.middleware()
         app = self.app = web.Application(
             middlewares=[errors, from_no_other_site, checked], client_max_size=_BODY_BYTES_MAX
         )
@@ -76,7 +77,8 @@ class BookieWeb:
         app.add_routes(LedgerApi(metadata, self._open_client).routes())
         app.add_routes(LedgerCare(metadata, self._open_access).routes())
         app.add_routes(ConfigApi(settings).routes())
-        self._serving_http = HttpServing(web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+        self._serving_http = HttpServing(runner, access.bounds)
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""

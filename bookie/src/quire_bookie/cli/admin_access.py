@@ -7,6 +7,7 @@ import socket
 
 from quire_bookie.admin.access import NO_ADMINS, AdminAccess
 from quire_bookie.admin.origin import AllowedHosts
+from quire_bookie.cli.http_bounds import http_limits
 from quire_bookie.cli.security_settings import role_settings
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
@@ -35,6 +36,7 @@ def admin_access(
         remote=config.http_admin_remote,
         metrics_need_role=config.http_authenticate_metrics,
         hosts=AllowedHosts((own_name, socket.gethostname(), *config.http_allowed_hosts)),
+        bounds=http_limits(config),
     )
 
 

@@ -2,6 +2,7 @@
 
 from pydantic import Field, model_validator
 
+from quire_bookie import limits
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.sources import ProcessConfig
 
@@ -18,6 +19,18 @@ class HttpAccessConfig(ProcessConfig):
         [],
         alias="httpServerAllowedHosts",
         description="without tokens: names by which the port is asked, besides its own: a name, *.example.com, or *",
+    )
+    http_header_timeout_ms: int = Field(
+        int(limits.HTTP_HEADER_TIMEOUT_S * 1000),
+        alias="httpServerHeaderTimeoutMs",
+        ge=0,
+        description="an HTTP connection whose request has no complete header by then is closed, in ms; 0: never",
+    )
+    http_connections_per_address: int = Field(
+        limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX,
+        alias="httpServerMaxConnectionsPerAddress",
+        ge=0,
+        description="HTTP connections at once of one client address; 0: no limit",
     )
 
 

@@ -207,6 +207,7 @@ class Connection(asyncio.Protocol):
         self._gate = guard.gate(Peer(self._address))
         if self._gate is None:
             return
+        guard.unproven.add(self, self._address)
         self._codec.allow_frames(min(guard.limits.unauthenticated_frame_bytes_max, self._settings.frame_bytes_max))
         if guard.limits.unauthenticated_s > 0:
             loop = asyncio.get_running_loop()
@@ -226,6 +227,11 @@ class Connection(asyncio.Protocol):
         self._codec.allow_frames(self._settings.frame_bytes_max)
         self._drop_gate()
 
+    def give_way(self) -> None:
+        """It has not authenticated, and its place is needed."""
+        _log.info("closing the connection of %s: it has not authenticated, and a limit is reached", self._peer)
+        self.abort()
+
     def withdraw(self) -> None:
         """What the client was let in for is not good any more."""
         _log.warning("closing the connection of %s: its token was withdrawn", self._peer)
@@ -233,6 +239,8 @@ class Connection(asyncio.Protocol):
 
     def _drop_gate(self) -> None:
         self._gate = None
+        if self._guard is not None:
+            self._guard.unproven.discard(self)
         if self._gate_timer is not None:
             self._gate_timer.cancel()
             self._gate_timer = None

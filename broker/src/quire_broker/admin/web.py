@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
-from quire_bookie.admin.unreadable import connections
 from quire_broker.admin import (
     backlog_quotas,
     brokers,
@@ -60,17 +60,21 @@ class WebServer:
 
     def __init__(self, broker: "RunningBroker") -> None:
         self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
+        self._bounds = broker.settings.access.http
+        self._bounded: BoundedHttp | None = None
         self._servers: list[asyncio.Server] = []
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Answer requests from now on, those that have waited too; the socket is closed by `close`."""
-        if not self._servers:
+        if self._bounded is None:
             await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(connections(self._runner), sock=listening, ssl=tls))
+            self._bounded = BoundedHttp(self._runner, self._bounds)
+        self._servers.append(await self._bounded.listen(listening, tls))
 
     async def close(self) -> None:
         """Stop listening and end the requests under way."""
         for server in self._servers:
             server.close()
+        if self._bounded is not None:
+            await self._bounded.close()
         await self._runner.cleanup()

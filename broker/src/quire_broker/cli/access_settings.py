@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from quire_bookie.cli.http_bounds import http_limits
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.tokens.settings import TokenSettings
@@ -20,6 +21,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         admin_remote=config.http_admin_remote,
         # Names of one part are always taken.
         allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
+        http=http_limits(config),
     )
 
 

@@ -120,6 +120,8 @@ def serving_settings(
         backlog_quotas=backlog_quota_settings(config),
         tier=tier_settings(config),
         schemas=SchemaBounds(config.schema_bytes_max, config.schema_check_steps_max),
+        connections_max=config.max_connections,
+        connections_per_address_max=config.max_connections_per_address,
         publish_bytes_max=config.publish_buffer_mb * MIB,
         memory=memory_settings(config, machine_memory_bytes()),
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from quire_bookie import limits as bookie_limits
+from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.tokens.settings import TokenSettings
 from quire_broker import limits
@@ -54,6 +55,7 @@ class AccessSettings:
     permissions_check_s: float = limits.PERMISSIONS_CHECK_S
     admin_remote: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    http: HttpLimits = field(default_factory=HttpLimits)
 
     @property
     def browsers_come_in(self) -> bool:

@@ -39,6 +39,7 @@ from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
 from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports, PortSettings
+from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
@@ -76,6 +77,7 @@ class BrokerSettings:
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
     publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Of all connections together."""
 
@@ -109,7 +111,7 @@ class RunningBroker:
         self.authorization = (
             Authorization(self.policies, settings.access.super_users) if settings.access.authorization else None
         )
-        self.sessions: set[Session] = set()
+        self.sessions = Seats(settings.connections_max, settings.connections_per_address_max)
         self.access = Access(settings.access, clock)
         self.ports = Ports(
             PortSettings(
@@ -243,15 +245,12 @@ class RunningBroker:
     def _session(self, connection: Connection) -> Session:
         self.parts.stats.connections_opened += 1
         session = Session(self.parts, connection, self._session_lost)
-        self.sessions.add(session)
-        if len(self.sessions) > self.settings.connections_max:
-            log.warning("more than %d connections: the newest is dropped", self.settings.connections_max)
-            asyncio.get_running_loop().call_soon(connection.close)
+        self.sessions.take(session, connection.address)
         return session
 
     def _session_lost(self, session: Session) -> None:
         self.parts.stats.connections_closed += 1
-        self.sessions.discard(session)
+        self.sessions.leave(session)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
         self.background.start(self._unload_topics(bundle), f"unload {bundle.namespace}/{bundle.range}")

@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._when_heard: list[asyncio.Future[bool]] = []
         self._when_writable: list[Callable[[], None]] = []
         self._waits_for_room = False
-        self.peer = "unknown"
+        self.peer = self.address = "unknown"
         self.bytes_in = 0
 
     # asyncio calls these
@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
         self._transport = self._socket = transport
         transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
-        self.peer = f"/{address[0]}:{address[1]}" if address else "unknown"
+        if address:
+            self.peer, self.address = f"/{address[0]}:{address[1]}", str(address[0])
         self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
         self._handler = self._make_handler(self)
 

@@ -112,6 +112,11 @@ class Session:
         self.consuming.lost()
         self._on_lost(self)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client was let in."""
+        return self._state is _State.READY
+
     def close(self) -> None:
         """Drop the client."""
         self._connection.close()

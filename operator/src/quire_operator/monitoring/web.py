@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from aiohttp import http_exceptions, web
 
 from quire_operator.errors import OperatorError
+from quire_operator.monitoring.bounded import BoundedHttp, HttpBounds
 from quire_operator.monitoring.measurements import HANGS_AFTER_S, Measurements
 from quire_operator.monitoring.prometheus import CONTENT_TYPE, Family, rendered
 
@@ -97,7 +98,12 @@ def application(health: OperatorHealth) -> web.Application:
         text = rendered(health.families(asyncio.get_running_loop().time()))
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
+    async def last(_: web.Request, response: web.StreamResponse) -> None:
+        response.force_close()  # see `bounded`
+        response.headers["Connection"] = "close"
+
     app = web.Application()
+    app.on_response_prepare.append(last)
     app.router.add_get("/healthz", judged(health.ill))
     app.router.add_get("/readyz", judged(health.not_ready))
     app.router.add_get("/metrics", metrics)
@@ -134,21 +140,24 @@ def _connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
 
 
 @contextlib.asynccontextmanager
-async def serving(health: OperatorHealth, port: int, host: str = "0.0.0.0") -> AsyncIterator[int]:
+async def serving(
+    health: OperatorHealth, port: int, host: str = "0.0.0.0", bounds: HttpBounds | None = None
+) -> AsyncIterator[int]:
     """Serve while inside; gives the port, which 0 leaves to the system. OperatorError when it is taken.
 
     On all addresses: probes come from the node, scrapes from elsewhere. Nothing secret is said.
     """
     runner = web.AppRunner(application(health), access_log=None)
     await runner.setup()
+    bounded = BoundedHttp(_connections(runner), bounds or HttpBounds())
+    server: asyncio.Server | None = None
     try:
         try:
-            server = await asyncio.get_running_loop().create_server(_connections(runner), host, port)
+            server = await asyncio.get_running_loop().create_server(bounded, host, port)
         except OSError as error:
             raise OperatorError(f"port {port} cannot be listened on: {error}; choose another --metrics-port") from error
-        try:
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            server.close()
+        yield int(server.sockets[0].getsockname()[1])
     finally:
+        if server is not None:
+            server.close()
         await runner.cleanup()

@@ -9,7 +9,7 @@ import logging
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -22,6 +22,7 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.cluster.watching import Feed
 from quire_operator.errors import KubeError, OperatorError, UnreachableError
+from quire_operator.monitoring.bounded import HttpBounds
 from quire_operator.monitoring.measurements import Measurements
 from quire_operator.monitoring.web import OperatorHealth, serving
 from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
@@ -59,6 +60,7 @@ class OperatorSettings:
     """Only resources in it; None: everywhere."""
     metrics_port: int = 8080
     """HTTP port of probes and metrics; 0: any that is free."""
+    http: HttpBounds = field(default_factory=HttpBounds)
     generated_tls: bool = False
     """Resources without `tls` get certificates that are made here."""
     etcd: str | None = None
@@ -120,7 +122,7 @@ async def _until(
         )
 
     try:
-        async with serving(health, settings.metrics_port), asyncio.TaskGroup() as tasks:
+        async with serving(health, settings.metrics_port, bounds=settings.http), asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(leadership.run(), name="lease")]
             waiting = tasks.create_task(ended.wait(), name="signal")
             held = tasks.create_task(leadership.held.wait(), name="held")

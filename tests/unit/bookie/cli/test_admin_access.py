@@ -12,6 +12,7 @@ import jwt
 import pytest
 
 from quire_bookie.admin.access import AdminAccess
+from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.recovery_web import RecoveryWeb
 from quire_bookie.cli.admin_access import admin_access, recovery_access
@@ -141,3 +142,9 @@ async def test_roles_from_certificates_need_a_port_that_asks_for_certificates() 
         more = {"httpServerTlsEnable": "true", "httpServerKeystorePath": "/c", "httpServerTrustStorePath": "/t"}
         access = await recovery_access(recovery_config(keys | more), SystemClock(), undo)
         assert access.provider is not None and access.admins == ("operator",)
+
+
+async def test_the_bounds_of_connections_reach_the_ports_of_bookies_and_auto_recovery() -> None:
+    given = {"httpServerHeaderTimeoutMs": "1500", "httpServerMaxConnectionsPerAddress": "7"}
+    assert (await bookie_access(given)).bounds == HttpLimits(1.5, 7)
+    assert admin_access(recovery_config(given), None, "here").bounds == HttpLimits(1.5, 7)

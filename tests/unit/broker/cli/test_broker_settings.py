@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
@@ -55,6 +56,8 @@ SERVING: dict[str, Any] = {
     "max_unacked_per_consumer": 20,
     "max_unacked_per_subscription": 21,
     "max_pending_publishes_per_connection": 22,
+    "max_connections": 23,
+    "max_connections_per_address": 24,
     "schema_bytes_max": 2323,
     "schema_check_steps_max": 2424,
     "publish_buffer_mb": 77,
@@ -156,6 +159,12 @@ def test_the_setting_that_opens_the_admin_rest_arrives() -> None:
     )
     assert all(made.access.admin_remote for made in opened)
     assert not broker_settings(broker()).access.admin_remote
+
+
+def test_the_bounds_of_http_connections_arrive() -> None:
+    given = {"http_header_timeout_ms": 1500, "http_connections_per_address": 7}
+    for made in (broker_settings(broker(**given)), standalone_settings(standalone(**given)).broker):
+        assert made.access.http == HttpLimits(1.5, 7)
 
 
 def test_a_broker_is_asked_by_the_names_that_it_tells_clients_and_by_those_that_were_allowed() -> None:

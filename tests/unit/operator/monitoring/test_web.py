@@ -1,12 +1,14 @@
 """The probes and the scrape of the operator, over a real socket."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
 
 from quire_operator.errors import OperatorError
+from quire_operator.monitoring.bounded import HttpBounds
 from quire_operator.monitoring.measurements import Measurements
 from quire_operator.monitoring.web import OperatorHealth, resident_bytes, serving
 from tests.support.unreadable_requests import check_refusals
@@ -74,3 +76,19 @@ async def test_a_port_that_is_taken_is_said() -> None:
 
 def test_the_memory_of_this_process_is_known() -> None:
     assert all(size > 10 * 2**20 for size in resident_bytes())
+
+
+async def test_a_connection_ends_in_time_and_an_address_has_a_share() -> None:
+    async with serving(health_of(Lease()), 0, "127.0.0.1", HttpBounds(0.2, 2)) as port:
+        stalled, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+        other, _ = await asyncio.open_connection("127.0.0.1", port)
+        refused, _ = await asyncio.open_connection("127.0.0.1", port)
+        for reader in (refused, stalled, other):
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 30) == b""
+        again, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
+        answer = await asyncio.wait_for(again.read(), 30)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b"Connection: close" in answer

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.tls import TlsContext, TlsStats
+from quire_bookie.env.unproven import Unproven
 from quire_bookie.limits import CONNECTION_REFUSED_LOG_S, TOKENS_PER_TURN
 from quire_bookie.server.security.auth import AuthProvider, Peer
 from quire_bookie.server.security.gate import Gate
@@ -48,6 +49,14 @@ class Watched(Protocol):
         ...
 
 
+class Waiting(Protocol):
+    """A connection that has not passed its gate yet."""
+
+    def give_way(self) -> None:
+        """End it: another one needs its place."""
+        ...
+
+
 class Guard:
     """See the module's text. Without arguments: limits on connections, no TLS, no authentication."""
 
@@ -70,6 +79,8 @@ class Guard:
         self._by_address: Counter[str] = Counter()
         self._open = 0
         self._refusal_logged_s = float("-inf")
+        self.unproven: Unproven[Waiting] = Unproven()
+        """Connections that have not passed their gate; they say so."""
 
     @property
     def offers_tls(self) -> bool:
@@ -88,16 +99,23 @@ class Guard:
         return Gate(self._provider, peer, tls_required=self._tls_required)
 
     def admits(self, address: str) -> bool:
-        """Count a new connection, unless there are too many. `left` must follow when it ends."""
+        """Count a new connection, unless there are too many. `left` must follow when it ends.
+
+        One that has not passed its gate gives way: it cannot keep a client out that will.
+        """
         limits = self.limits
-        reason = ""
+        reason, crowded = "", None
         if 0 < limits.connections_max <= self._open:
             reason = f"there are {self._open} connections (maxConnections)"
         elif 0 < limits.connections_per_address_max <= self._by_address[address]:
             reason = f"it has {self._by_address[address]} connections (maxConnectionsPerAddress)"
+            crowded = address
         if reason:
             self._refuse(address, reason)
-            return False
+            oldest = self.unproven.pop_oldest(crowded)
+            if oldest is None:
+                return False
+            oldest.give_way()
         self._open += 1
         self._by_address[address] += 1
         return True

@@ -204,6 +204,24 @@ def test_connections_at_once_are_bounded_and_counted_down(caplog: pytest.LogCapt
     assert caplog.text.count("maxConnections") == 1, "a flood must not flood the log"
 
 
+def test_silent_connections_give_way_to_a_client_that_authenticates() -> None:
+    limits = ConnectionLimitSettings(connections_max=3, connections_per_address_max=0)
+
+    async def scene(port: Port) -> None:
+        proved = await port.client()
+        await proved.ask_v2(v2_auth("token", TOKEN))
+        silent = [await port.client() for _ in range(5)]
+        late = await port.client()
+        await late.ask_v2(v2_auth("token", TOKEN))
+        for client in silent[:4]:
+            assert await client.is_closed()
+        for client in (proved, late):
+            assert isinstance(await client.ask_v2(v2_read()), ReadResponse)
+
+    guard = play("asyncio", scene, tokens(), limits=limits)
+    assert guard.stats.authenticated == 2
+
+
 def test_connections_of_one_address_are_bounded() -> None:
     guard = Guard(ConnectionLimitSettings(connections_max=10, connections_per_address_max=2))
 

@@ -1,0 +1,237 @@
+"""Bounds of an HTTP port on what one client may hold open: connections of its address, and requests that never end.
+
+    accepted            counted by address; above the limit a connection is closed at once
+    TLS handshake,      together within the header timeout
+    first header
+    next header         within the header timeout of its first byte; between requests a connection may rest
+    body                within `HTTP_BODY_TIMEOUT_S` of its header
+    answer              no bound here: a long poll takes its time
+
+Stands between the socket and aiohttp, which has none of these. Must never close a connection whose request is complete.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiohttp import web
+
+from quire_bookie import limits
+from quire_bookie.admin.http_limits import HttpLimits
+from quire_bookie.admin.listening import BACKLOG
+from quire_bookie.admin.unreadable import connections
+from quire_bookie.env.background import start_background
+
+_log = logging.getLogger("quire.admin")
+
+
+class BoundedHttp:
+    """The connections of one runner's ports. `listen` after the runner's `setup`."""
+
+    def __init__(self, runner: web.AppRunner, bounds: HttpLimits | None = None) -> None:
+        assert runner.server is not None, "setup comes first"
+        self.limits = bounds or HttpLimits()
+        self.make_handler: Callable[[], asyncio.Protocol] = connections(runner)
+        self._by_handler: dict[object, _HttpConnection] = {}
+        self.handshakes: dict[asyncio.Task[None], _HttpConnection] = {}
+        """TLS that has not begun yet."""
+        self._by_address: Counter[str] = Counter()
+        self._refused = 0
+        self._logged_s = float("-inf")
+        self._watch(runner.server)
+
+    async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        """Serve on a socket that was taken before."""
+        return await asyncio.get_running_loop().create_server(
+            lambda: _HttpConnection(self, tls), sock=listening, backlog=BACKLOG
+        )
+
+    async def close(self) -> None:
+        """End the handshakes; aiohttp ends the connections that it knows."""
+        for task in list(self.handshakes):
+            task.cancel()
+        await asyncio.gather(*self.handshakes, return_exceptions=True)
+
+    def _watch(self, server: Any) -> None:
+        """Have aiohttp tell when a header is complete, and when a handler is done."""
+        make_request, handle = server.request_factory, server.request_handler
+
+        def begun(message: Any, payload: Any, protocol: Any, *others: Any) -> web.BaseRequest:
+            if (connection := self._by_handler.get(protocol)) is not None:
+                connection.header_came(payload)
+            return cast(web.BaseRequest, make_request(message, payload, protocol, *others))
+
+        async def handled(request: web.BaseRequest) -> web.StreamResponse:
+            try:
+                return cast(web.StreamResponse, await handle(request))
+            finally:
+                if (connection := self._by_handler.get(request.protocol)) is not None:
+                    connection.answering = False
+
+        server.request_factory, server.request_handler = begun, handled
+
+    def admits(self, address: str) -> bool:
+        """Count a new connection, unless its address has too many. `left` must follow when it ends."""
+        if 0 < self.limits.connections_per_address_max <= self._by_address[address]:
+            self._refused += 1
+            self._report(address)
+            return False
+        self._by_address[address] += 1
+        return True
+
+    def left(self, address: str) -> None:
+        """A connection that was admitted has ended."""
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def serves(self, handler: object, connection: "_HttpConnection") -> None:
+        """From now on the handler reports to this connection, until `forget`."""
+        self._by_handler[handler] = connection
+
+    def forget(self, handler: object) -> None:
+        """The handler's connection has ended."""
+        self._by_handler.pop(handler, None)
+
+    def _report(self, address: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._logged_s >= limits.CONNECTION_REFUSED_LOG_S:
+            self._logged_s = now_s
+            _log.warning(
+                "refused an HTTP connection of %s: it has %d (httpServerMaxConnectionsPerAddress); %d refused so far",
+                *(address, self._by_address[address], self._refused),
+            )
+
+
+class _HttpConnection(asyncio.Protocol):
+    """The protocol of one accepted socket; hands on to a handler of aiohttp."""
+
+    def __init__(self, port: BoundedHttp, tls: ssl.SSLContext | None) -> None:
+        self._port = port
+        self._tls = tls
+        self._address: str | None = None
+        """None while it is not counted."""
+        self._handler: asyncio.Protocol | None = None
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._awaits_body = False
+        self._early: list[bytes] = []
+        """What came between the end of the handshake and the turn of the loop that begins with HTTP."""
+        self.answering = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admit it, then begin with TLS or with HTTP."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        name = transport.get_extra_info("peername")
+        address = str(name[0]) if isinstance(name, tuple) else str(name)
+        if not self._port.admits(address):
+            self._transport.abort()
+            return
+        self._address = address
+        self._wait(self._port.limits.header_timeout_s)
+        if self._tls is None:
+            self._begin()
+        else:
+            self._transport.pause_reading()  # the bytes of the handshake are not ours
+            task = start_background(self._begin_tls(self._tls), "TLS handshake of HTTP", _log)
+            self._port.handshakes[task] = self
+            task.add_done_callback(self._port.handshakes.pop)
+
+    async def _begin_tls(self, context: ssl.SSLContext) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                *(self._transport, self, context),
+                server_side=True,
+                ssl_handshake_timeout=limits.TLS_HANDSHAKE_TIMEOUT_S,
+            )
+        except (OSError, ssl.CertificateError) as error:
+            _log.debug("TLS handshake with %s failed: %s", self._address, error)
+            secured = None
+        except asyncio.CancelledError:
+            self._transport.abort()
+            self.connection_lost(None)
+            raise
+        if secured is None:
+            self.connection_lost(None)
+        elif self._address is None:
+            secured.abort()  # the client left while the handshake ended
+        else:
+            self._transport = secured
+            self._begin()
+
+    def _begin(self) -> None:
+        self._handler = self._port.make_handler()
+        self._port.serves(self._handler, self)
+        self._handler.connection_made(self._transport)
+        early, self._early = b"".join(self._early), []
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on; the first bytes after a request begin the time of the next header."""
+        if self._handler is None:
+            self._early.append(data)
+            return
+        if self._timer is None and not self._awaits_body:
+            self._wait(self._port.limits.header_timeout_s)
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+        return None if self._handler is None else self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client does not take the answer."""
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed. Called again it does nothing."""
+        self._stop_timer()
+        address, self._address = self._address, None
+        if address is not None:
+            self._port.left(address)
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            self._port.forget(handler)
+            handler.connection_lost(exc)
+
+    def header_came(self, payload: Any) -> None:
+        """The header of a request is complete; `payload` is the stream of its body."""
+        self._stop_timer()
+        self.answering = True
+        self._awaits_body = not payload.is_eof()
+        if self._awaits_body:
+            self._wait(limits.HTTP_BODY_TIMEOUT_S)
+            payload.on_eof(self._body_came)
+
+    def _body_came(self) -> None:
+        self._awaits_body = False
+        self._stop_timer()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds > 0:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._too_late, seconds)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self, seconds: float) -> None:
+        self._timer = None
+        if self.answering and not self._awaits_body:
+            self._wait(seconds)  # the next header came early, and is looked at after the answer
+            return
+        what = "body" if self._awaits_body else "header"
+        _log.info("closing an HTTP connection of %s: no complete %s came in %.0f s", self._address, what, seconds)
+        self._transport.abort()

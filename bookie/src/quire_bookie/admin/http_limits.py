@@ -1,0 +1,13 @@
+"""What one client may hold open on an HTTP port, as values. Apart from `bounded_http`, which loads the HTTP library."""
+
+from dataclasses import dataclass
+
+from quire_bookie import limits
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """0: no limit."""
+
+    header_timeout_s: float = limits.HTTP_HEADER_TIMEOUT_S
+    connections_per_address_max: int = limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX

@@ -1,0 +1,154 @@
+"""What one client may hold open on an HTTP port: real sockets, in clear and over TLS."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from quire_bookie import limits
+from quire_bookie.admin.bounded_http import BoundedHttp
+from quire_bookie.admin.http_limits import HttpLimits
+from quire_bookie.admin.listening import listen, port_of
+from tests.support.certificates import Authority
+
+SHORT = HttpLimits(header_timeout_s=0.2, connections_per_address_max=3)
+GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@asynccontextmanager
+async def served(bounds: HttpLimits, authority: Authority | None = None) -> AsyncIterator[tuple[Open, asyncio.Event]]:
+    """How to connect, and what a GET waits for; a POST answers the length of its body."""
+    go_on = asyncio.Event()
+
+    async def wait(_: web.Request) -> web.Response:
+        await go_on.wait()
+        return web.Response(text="done")
+
+    async def measure(request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    app = web.Application()
+    app.router.add_get("/", wait)
+    app.router.add_post("/", measure)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    bounded = BoundedHttp(runner, bounds)
+    context, trusting = None, None
+    if authority is not None:
+        pem = authority.issue("http", "127.0.0.1")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem.certificate, pem.key)
+        trusting = ssl.create_default_context(cafile=authority.trust)
+    listening = listen("127.0.0.1", 0)
+    port = port_of(listening)
+    server = await bounded.listen(listening, context)
+    try:
+        yield lambda: asyncio.open_connection("127.0.0.1", port, ssl=trusting), go_on
+    finally:
+        server.close()
+        await bounded.close()
+        await runner.cleanup()
+
+
+async def end_of(reader: asyncio.StreamReader) -> bytes:
+    """What came until the server closed."""
+    try:
+        return await asyncio.wait_for(reader.read(), 30)
+    except ConnectionResetError:
+        return b""
+
+
+async def answer_of(reader: asyncio.StreamReader) -> bytes:
+    header = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    return (
+        header.split(b"\r\n")[0] + b" " + await reader.readexactly(int(header.lower().split(b"length: ")[1].split()[0]))
+    )
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", GET[:-2]], ids=["nothing", "half a line", "half a header"])
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_connection_without_a_whole_header_is_closed(tmp_path: Path, sent: bytes, tls: bool) -> None:
+    async with served(SHORT, Authority(tmp_path) if tls else None) as (connect, _):
+        reader, writer = await connect()
+        writer.write(sent)
+        assert await end_of(reader) == b""
+
+
+async def test_a_handshake_that_does_not_go_on_is_closed(tmp_path: Path) -> None:
+    async with served(SHORT, Authority(tmp_path)) as (connect, _):
+        secured, writer = await connect()
+        port = writer.get_extra_info("peername")[1]
+        reader, _ = await asyncio.open_connection("127.0.0.1", port)
+        assert await end_of(reader) == b""
+        assert await end_of(secured) == b""
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_an_answer_may_take_longer_than_the_header(tmp_path: Path, tls: bool) -> None:
+    async with served(SHORT, Authority(tmp_path) if tls else None) as (connect, go_on):
+        reader, writer = await connect()
+        writer.write(GET)
+        stalled, other = await connect()
+        other.write(b"GET")
+        assert await end_of(stalled) == b"", "the time of a header has passed"
+        writer.write(GET)  # the next one comes early, and is answered too
+        third, _ = await connect()
+        assert await end_of(third) == b""
+        go_on.set()
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+
+
+async def test_half_of_a_later_header_is_closed_and_rest_between_requests_is_not() -> None:
+    async with served(SHORT) as (connect, go_on):
+        go_on.set()
+        reader, writer = await connect()
+        writer.write(GET)
+        await answer_of(reader)
+        stalled, _ = await connect()
+        assert await end_of(stalled) == b"", "the time of a header has passed"
+        writer.write(GET)
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+        writer.write(GET[:9])
+        assert await end_of(reader) == b""
+
+
+async def test_a_body_has_a_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\nabc"
+    async with served(SHORT) as (connect, _):
+        reader, writer = await connect()
+        writer.write(post)
+        stalled, _ = await connect()
+        assert await end_of(stalled) == b"", "the time of a header has passed"
+        writer.write(b"def")
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK 6"
+        monkeypatch.setattr(limits, "HTTP_BODY_TIMEOUT_S", 0.2)
+        writer.write(post)
+        assert await end_of(reader) == b""
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_connections_of_an_address_are_counted(
+    tmp_path: Path, tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(HttpLimits(0, 3), Authority(tmp_path) if tls else None) as (connect, go_on):
+        go_on.set()
+        held = [await connect() for _ in range(3)]
+        with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+            reader, writer = await connect()
+            writer.write(GET)
+            await answer_of(reader)
+        assert "it has 3 (httpServerMaxConnectionsPerAddress)" in caplog.text
+        held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert (await end_of(held[0][0])).endswith(b"done")
+        held[0][1].close()
+        reader, writer = await connect()
+        writer.write(GET)
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+        for _, each in held[1:]:
+            each.close()
