@@ -13,6 +13,7 @@ from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.ledger_applying import LedgerActions
+from quire_operator.cluster.ledger_passwords import LedgerPasswords
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import observe_pool
 from quire_operator.cluster.observing_ledger import observe_managed_ledger
@@ -73,10 +74,11 @@ async def reconcile_managed_ledger(
     jobs_image: str | None = None,
     memory: Memory | None = None,
     certificates: CertificateSecrets | None = None,
+    passwords: LedgerPasswords | None = None,
 ) -> float | None:
     """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised.
 
-    `jobs_image`: of jobs whose resource names none.
+    `jobs_image`: of jobs whose resource names none. `passwords`: makes those of ledgers; None: it makes none.
     """
     memory, path = memory or Memory(), managed_ledger_path(namespace, name)
     looked = await observe_managed_ledger(
@@ -87,9 +89,11 @@ async def reconcile_managed_ledger(
         return None
     seen, door = looked
     fault = None if certificates is None else await keep_managed_ledger(certificates, seen.resource, now_s)
+    lacking = None if passwords is None else await passwords.ensure(seen.resource, now_s)
     seen = replace(
         seen,
-        resource=effective_managed_ledger(seen.resource, certificates is not None),
+        resource=effective_managed_ledger(seen.resource, certificates is not None, passwords=passwords is not None),
+        password_fault=lacking,
         pool=None if seen.pool is None else effective_bookie(seen.pool, certificates is not None),
         certificate_fault=fault,
     )

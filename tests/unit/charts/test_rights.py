@@ -72,9 +72,9 @@ def test_the_account_may_do_what_is_needed_and_nothing_else(values: Manifest) ->
     assert given(objects(values)) == NEEDED
 
 
-def test_without_certificates_of_its_own_it_only_reads_secrets() -> None:
+def test_without_certificates_of_its_own_it_changes_no_secret() -> None:
     rights = given(objects({"operator": {"tls": "none"}, "etcd": {"enabled": False}}))
-    assert rights["secrets"] == {"get"}
+    assert rights["secrets"] == {"get", "create"}  # passwords of ledgers
 
 
 def test_every_kind_that_the_code_names_is_in_the_table() -> None:

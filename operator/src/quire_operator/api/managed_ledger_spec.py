@@ -115,6 +115,11 @@ class Brokers(ApiModel):
         None, description="TLS of the brokers' ports, 6651 and 8443. Default: with generated certificates, or none."
     )
     authentication: Authentication | None = Field(None, description="Default: everybody may do everything.")
+    ledger_password_secret: Name | None = Field(
+        None,
+        description="Secret with password: that of the ledgers which the brokers make. Default: one that the operator "
+        "makes, <name>-ledger-password.",
+    )
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
     settings: dict[Label, SettingValue] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description=SETTINGS_HELP

@@ -24,6 +24,8 @@ from quire_operator.builders.settings import (
     BROKER_TLS_FOLDER,
     BROKER_TOKEN,
     BROKER_TOKEN_FOLDER,
+    LEDGER_PASSWORD_FOLDER,
+    LEDGER_PASSWORD_KEY,
     broker_ports,
     broker_settings,
 )
@@ -154,6 +156,9 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
         pod = with_secret(pod, "broker-tls", tls.secret_name, BROKER_TLS_FOLDER)
     if authentication is not None:
         pod = with_secret(pod, "broker-token", authentication.token_key_secret, BROKER_TOKEN_FOLDER)
+    if spec.brokers.ledger_password_secret is not None:
+        keys = {LEDGER_PASSWORD_KEY: LEDGER_PASSWORD_KEY}
+        pod = with_secret(pod, "ledger-password", spec.brokers.ledger_password_secret, LEDGER_PASSWORD_FOLDER, keys)
     offload = spec.offload
     if offload is not None and offload.credentials_ref is not None:
         # Brokers serve without them too: what is still in the bookies.

@@ -1,9 +1,9 @@
-"""Resources as they count: with the TLS that is served, and the Secret of it, written out. Pure."""
+"""Resources as they count: with the TLS that is served and the Secrets that the operator makes. Pure."""
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Tls, TlsMode, effective_tls
-from quire_operator.builders.naming import BOOKIE, BROKER, tls_secret_name
+from quire_operator.builders.naming import BOOKIE, BROKER, ledger_password_name, tls_secret_name
 
 
 def is_generated(wanted: Tls | None) -> bool:
@@ -17,10 +17,14 @@ def effective_bookie(resource: Bookie, generated: bool) -> Bookie:
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"tls": tls})})
 
 
-def effective_managed_ledger(resource: ManagedLedger, generated: bool) -> ManagedLedger:
-    """`generated`: the operator makes certificates."""
+def effective_managed_ledger(resource: ManagedLedger, generated: bool, *, passwords: bool = False) -> ManagedLedger:
+    """`generated`: the operator makes certificates; `passwords`: it makes those of ledgers."""
     spec, secret = resource.spec, tls_secret_name(resource.meta.name, BROKER)
-    tls = effective_tls(spec.brokers.tls, secret if generated else None)
+    password = spec.brokers.ledger_password_secret or (ledger_password_name(resource.meta.name) if passwords else None)
+    brokers = {
+        "tls": effective_tls(spec.brokers.tls, secret if generated else None),
+        "ledger_password_secret": password,
+    }
     return resource.model_copy(
-        update={"spec": spec.model_copy(update={"brokers": spec.brokers.model_copy(update={"tls": tls})})}
+        update={"spec": spec.model_copy(update={"brokers": spec.brokers.model_copy(update=brokers)})}
     )

@@ -42,6 +42,11 @@ def tls_secret_name(owner: str, part: str) -> str:
     return f"{child_name(owner, part)}-tls"
 
 
+def ledger_password_name(owner: str) -> str:
+    """`orders-ledger-password`: the Secret that the operator makes for the ledgers of a namespace."""
+    return f"{owner}-ledger-password"
+
+
 def selector(owner: str, part: str) -> dict[str, str]:
     """What the pods of a part are found by; immutable for a StatefulSet, so nothing may ever be added."""
     return {"app.kubernetes.io/name": f"quire-{part}", "app.kubernetes.io/instance": owner}

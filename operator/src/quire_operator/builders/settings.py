@@ -23,6 +23,7 @@ BROKER_TOKEN_FOLDER = "/etc/quire/broker-token"
 PODINFO_FOLDER = "/etc/quire/podinfo"
 METADATA_TLS_FOLDER = "/etc/quire/metadata-tls"
 METADATA_AUTH_FOLDER = "/etc/quire/metadata-auth"
+LEDGER_PASSWORD_FOLDER, LEDGER_PASSWORD_KEY = "/etc/quire/ledger-password", "password"
 CLUSTER_NAME = "quire"
 OPERATOR_ROLE = "quire-operator"
 """The role of the token by which the operator asks brokers and bookies."""
@@ -271,6 +272,8 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
         "managedLedgerCacheSizeMB": quantity_mib(spec.brokers.cache),
     }
+    if spec.brokers.ledger_password_secret is not None:
+        found["managedLedgerPassword"] = f"file://{LEDGER_PASSWORD_FOLDER}/{LEDGER_PASSWORD_KEY}"
     if spec.brokers.advertised_listeners:
         scheme = "pulsar" if "pulsar" in broker_ports(spec.brokers) else "pulsar+ssl"
         listeners = [f"{one.name}:{scheme}://{one.host}:{one.port}" for one in spec.brokers.advertised_listeners]

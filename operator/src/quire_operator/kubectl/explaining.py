@@ -12,7 +12,9 @@ from typing import Any
 from quire_operator.builders import ReadManifest
 from quire_operator.kubectl.tables import duration
 
-_GOOD_WHEN_FALSE = frozenset({"Degraded", "DiskPressure", "ScaleDownBlocked", "ReplaceBlocked", "NotYetServed"})
+_GOOD_WHEN_FALSE = frozenset(
+    {"Degraded", "DiskPressure", "ScaleDownBlocked", "ReplaceBlocked", "NotYetServed", "BookiesUnguarded"}
+)
 _QUIET = frozenset({"Progressing", "Quiesced"})
 _STANDS = frozenset({"Stuck", "VolumesCannotGrow"})
 """Reasons of what does not get on by itself."""

@@ -64,6 +64,7 @@ class LedgerSeen:
     """None: no broker answered."""
     under_replicated: int | None = None
     certificate_fault: str | None = None
+    password_fault: str | None = None
     """Why the operator cannot make the certificates; a person must act."""
     rival: str | None = None
     """namespace/name of an older ManagedLedger with the same topics' namespace on the same cluster."""

@@ -43,7 +43,7 @@ def plan_managed_ledger(seen: LedgerSeen, default_image: str, jobs_image: str | 
         at = LedgerStanding(deletion_held=held, jobs=JobsPass(rows=resource.status.jobs))
         return LedgerPass(leaving, render_status(seen, at), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, seen.pool, seen.bookies))
-    faults += tuple(filter(None, [seen.certificate_fault, _rivalry(seen)]))
+    faults += tuple(filter(None, [seen.certificate_fault, seen.password_fault, _rivalry(seen)]))
     not_served = tuple(not_served_by_brokers(resource))
     if seen.pool is None or faults or spec.paused:
         jobs = plan_jobs(seen, jobs_image, may_act=False, ready=False)

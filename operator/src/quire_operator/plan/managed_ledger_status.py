@@ -97,10 +97,24 @@ def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
 def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
     found = [_ready(seen, at), _applied(seen, at), _writable(seen), _replicated(seen), _cursors(seen)]
     found += at.jobs.findings
+    if _leads_around(seen):
+        message = (
+            f"brokers ask clients for tokens and the bookies of {seen.resource.spec.bookie_ref.name} ask for none: set "
+            "authentication of the Bookie, or tls.clientAuthentication"
+        )
+        found.append(Finding(type="BookiesUnguarded", status=Truth.TRUE, reason="NoAuthentication", message=message))
     if at.not_served:
         fields = ", ".join(at.not_served)
         found.append(Finding(type="NotYetServed", status=Truth.TRUE, reason="FieldsWithoutEffect", message=fields))
     return found
+
+
+def _leads_around(seen: LedgerSeen) -> bool:
+    """Whether a client that may not connect to the brokers may connect to their bookies."""
+    if seen.pool is None or seen.resource.spec.brokers.authentication is None:
+        return False
+    tls = seen.pool.spec.tls
+    return seen.pool.spec.authentication is None and not (tls is not None and tls.client_authentication)
 
 
 def _ready(seen: LedgerSeen, at: LedgerStanding) -> Finding:

@@ -19,6 +19,7 @@ from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.ledger_passwords import LedgerPasswords
 from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.cluster.watching import Feed
 from quire_operator.errors import KubeError, OperatorError, UnreachableError
@@ -101,6 +102,7 @@ async def _until(
     bookies, brokers = BookieHttp(session), BrokerRest(session)
     secrets = CertificateSecrets(kube)
     certificates = secrets if settings.generated_tls else None
+    passwords = LedgerPasswords(kube)
 
     async def work(key: Key) -> float | None:
         where, now_s = (key.namespace, key.name), time.time()
@@ -112,6 +114,7 @@ async def _until(
                 now_s=now_s,
                 memory=memory,
                 certificates=certificates,
+                passwords=passwords,
             )
         return await reconcile_bookie(
             *(kube, bookies, *where),

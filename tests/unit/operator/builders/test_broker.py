@@ -118,3 +118,17 @@ def test_brokers_have_the_credentials_of_the_offload_and_follow_them() -> None:
     without = children(offload={"target": "s3://cold"})["StatefulSet/orders-broker"]["spec"]["template"]
     assert "envFrom" not in without["spec"]["containers"][0]
     assert "quire.dev/credentials-hash" not in without["metadata"]["annotations"]
+
+
+def test_brokers_take_the_password_of_their_ledgers_from_the_mounted_secret() -> None:
+    found = children(brokers={"ledgerPasswordSecret": "mine"})
+    assert 'managedLedgerPassword = "file:///etc/quire/ledger-password/password"' in str(
+        found["ConfigMap/orders-broker"]["data"]
+    )
+    pod = found["StatefulSet/orders-broker"]["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "ledger-password"]
+    assert volume["secret"]["secretName"] == "mine"
+    assert volume["secret"]["items"] == [{"key": "password", "path": "password"}]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts["ledger-password"] == "/etc/quire/ledger-password"
+    assert "managedLedgerPassword" not in str(children())

@@ -39,6 +39,17 @@ def test_the_secret_that_counts(
         assert (None if found is None else found.secret_name) == (None if secret is None else secret.format(name))
 
 
+def test_the_password_of_ledgers_is_that_of_the_named_secret_else_the_operators() -> None:
+    plain = ManagedLedger.model_validate(managed_ledger())
+    named = ManagedLedger.model_validate(managed_ledger(brokers={"ledgerPasswordSecret": "mine"}))
+    secrets = [
+        effective_managed_ledger(one, False, passwords=made).spec.brokers.ledger_password_secret
+        for one in (plain, named)
+        for made in (True, False)
+    ]
+    assert secrets == ["orders-ledger-password", None, "mine", "mine"]
+
+
 def test_it_is_the_same_again_and_nothing_else_of_the_resource_changes() -> None:
     pool = Bookie.model_validate(bookie(replicas=5))
     once = effective_bookie(pool, True)

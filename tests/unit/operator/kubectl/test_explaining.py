@@ -31,6 +31,7 @@ def texts(found: list[Any], severity: Severity | None = None) -> list[str]:
         (condition("DiskPressure", "True"), Severity.WRONG),
         (condition("ScaleDownBlocked", "True"), Severity.WRONG),
         (condition("NotYetServed", "False"), None),
+        (condition("BookiesUnguarded", "True"), Severity.WRONG),
         (condition("Progressing", "True"), None),
         (condition("Progressing", "False", "Stuck"), Severity.WRONG),
         (condition("Progressing", "False", "VolumesCannotGrow"), Severity.WRONG),

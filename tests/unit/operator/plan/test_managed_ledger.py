@@ -195,6 +195,33 @@ def test_fields_that_the_brokers_do_not_serve_yet_are_named() -> None:
     assert condition(found, "NotYetServed").message == "spec.access"
 
 
+@pytest.mark.parametrize(
+    ("pool", "brokers", "unguarded"),
+    [
+        ({}, {}, False),
+        ({}, {"authentication": {"tokenKeySecret": "t"}}, True),
+        ({"tls": {"secretName": "s"}}, {"authentication": {"tokenKeySecret": "t"}}, True),
+        (
+            {"tls": {"secretName": "s", "clientAuthentication": True}},
+            {"authentication": {"tokenKeySecret": "t"}},
+            False,
+        ),
+        ({"authentication": {"tokenKeySecret": "p"}}, {"authentication": {"tokenKeySecret": "t"}}, False),
+    ],
+)
+def test_bookies_that_lead_around_the_authentication_of_brokers_are_reported(
+    pool: dict[str, Any], brokers: dict[str, Any], unguarded: bool
+) -> None:
+    found = plan(replace(seen(brokers=brokers), pool=Bookie.model_validate(bookie(**pool))))
+    assert ("BookiesUnguarded" in {one.type for one in found.status.conditions}) is unguarded
+
+
+def test_a_secret_without_password_is_named() -> None:
+    found = plan(replace(seen(), password_fault="brokers: the Secret orders-ledger-password has no password"))
+    assert found.status.state is LedgerState.INVALID and found.actions == ()
+    assert "orders-ledger-password" in condition(found, "Ready").message
+
+
 def test_a_paused_one_is_looked_at_and_not_changed() -> None:
     found = plan(seen(NamespaceState(exists=False), paused=True))
     assert found.actions == ()
