@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire_bookie.client import LedgerClient
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.segment_writer import write_segment
 from quire_broker.offload.target import OffloadTarget, open_target
 from tests.integration.jobs.conftest import Cluster
@@ -39,7 +40,7 @@ def offload(cluster: Cluster, topic: str, ledger: dict[str, Any], folder: Path) 
     async def write() -> None:
         async with (
             LedgerClient.connect(cluster.metadata) as client,
-            client.open_ledger(LedgerId(ledger_id), recover=False) as reader,
+            client.open_ledger(LedgerId(ledger_id), recover=False, accept_stored=to_read) as reader,
         ):
             await write_segment(open_target(target, {}), reader, attempt["uuid"])
 
