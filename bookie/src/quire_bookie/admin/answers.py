@@ -6,6 +6,7 @@ the bookie forbids, 503 while it or the metadata cannot serve, 500 for damage an
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ from quire_bookie.errors import (
 )
 
 _log = logging.getLogger("quire.admin")
+_SHOWN_CHARACTERS = 40
+"""Of a number that is none."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CODES: tuple[tuple[type[QuireError], int], ...] = (
@@ -72,17 +75,25 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return failure(500, f"unexpected {type(error).__name__}: {error}")
 
 
-def integer(request: web.Request, name: str, default: int | None = None) -> int:
-    """A whole number of the query. RefusedError 400 when it is missing without a default, or no number."""
-    text = request.query.get(name)
-    if text is None:
-        if default is None:
-            raise RefusedError(400, f"the query parameter {name} is missing, e.g. ?{name}=1")
-        return default
-    try:
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+_WHOLE = re.compile("-?[0-9]{1,19}")
+
+
+def whole_number(name: str, text: str, low: int = LONG_MIN, high: int = LONG_MAX) -> int:
+    """A number of a path or a query, in [low, high]. RefusedError 400 names the parameter and the limits."""
+    if _WHOLE.fullmatch(text) is not None and low <= int(text) <= high:
         return int(text)
-    except ValueError:
-        raise RefusedError(400, f"{name}={text} is no whole number") from None
+    raise RefusedError(400, f"{name}={text[:_SHOWN_CHARACTERS]} is no whole number from {low} to {high}")
+
+
+def integer(request: web.Request, name: str, default: int | None = None) -> int:
+    """A whole number of the query, of 64 bits. RefusedError 400 when it is missing without a default, or no number."""
+    text = request.query.get(name)
+    if text is not None:
+        return whole_number(name, text)
+    if default is None:
+        raise RefusedError(400, f"the query parameter {name} is missing, e.g. ?{name}=1")
+    return default
 
 
 def flag(request: web.Request, name: str) -> bool:

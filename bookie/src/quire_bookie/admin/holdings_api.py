@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import RefusedError, integer
+from quire_bookie.admin.answers import integer, whole_number
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError, NoSuchLedgerError, QuireError
 from quire_bookie.metadata import layout
@@ -70,9 +70,7 @@ class HoldingsApi:
         return _seen(info) | {"quarantinedMs": known.since_ms}
 
     async def _one(self, request: web.Request) -> web.Response:
-        number = int(request.match_info["ledger"])
-        if number >= layout.LEDGER_IDS_END:
-            raise RefusedError(400, f"ledger {number}: ids end below {layout.LEDGER_IDS_END}")
+        number = whole_number("ledger", request.match_info["ledger"], 0, layout.LEDGER_IDS_END - 1)
         storage = self._bookie().storage
         info = await storage.load_ledger(LedgerId(number))
         if info is None and storage.is_limbo(LedgerId(number)):

@@ -20,11 +20,11 @@ from typing import Any
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import RefusedError
+from quire_bookie.admin.answers import RefusedError, integer, whole_number
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.client.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
-from quire_bookie.errors import ConfigError, MetadataFormatError, NoSuchEntryError, QuireError
+from quire_bookie.errors import MetadataFormatError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.restoration import read_restoration
@@ -75,7 +75,7 @@ class LedgerCare:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        after, limit = _number(request, "after", -1), _number(request, "limit", 100)
+        after, limit = integer(request, "after", -1), integer(request, "limit", 100)
         limit = max(1, min(limit, PAGE_LEDGERS_MAX))
         found: list[dict[str, Any]] = []
         async for ledger, metadata in _after(self._store, after):
@@ -92,8 +92,8 @@ class LedgerCare:
         """Up to 100 entries and 5 MiB, payloads in base64."""
         access, ledger = await self._open_access(), _ledger(request)
         metadata = (await access.nodes.read(ledger)).value
-        first = _number(request, "first", 0)
-        last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
+        first = integer(request, "first", 0)
+        last = min(integer(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
         reader = await LedgerReader.open(access.handle(ledger, metadata), metadata)
         try:
             lac = reader.last_add_confirmed
@@ -117,7 +117,7 @@ class LedgerCare:
     async def _check(self, request: web.Request) -> web.StreamResponse:
         """Every replica of every entry; a line a finding. An error on the way is the last line, {"error": ...}."""
         access, ledger = await self._open_access(), _ledger(request)
-        rate = _number(request, "rate", int(CHECK_READS_S))
+        rate = integer(request, "rate", int(CHECK_READS_S))
         missing = missing_copies((await access.nodes.read(ledger)).value)  # also so that one that is not there is a 404
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
@@ -215,15 +215,4 @@ def _highest(folder: str) -> int:
 
 
 def _ledger(request: web.Request) -> LedgerId:
-    ledger = int(request.match_info["ledger"])
-    if ledger >= layout.LEDGER_IDS_END:
-        raise ConfigError(f"ledger {ledger}: ids end below {layout.LEDGER_IDS_END}")
-    return LedgerId(ledger)
-
-
-def _number(request: web.Request, name: str, default: int) -> int:
-    text = request.query.get(name)
-    try:
-        return default if text is None else int(text)
-    except ValueError:
-        raise ConfigError(f"{name}={text} is no whole number") from None
+    return LedgerId(whole_number("ledger", request.match_info["ledger"], 0, layout.LEDGER_IDS_END - 1))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import integer, whole_number
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.errors import NoSuchEntryError, PeerProtocolError
 from quire_bookie.model import EntryId, LedgerId
@@ -42,17 +43,15 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/admin/quire/stats", stats)
 
 
-def _number(request: web.Request, name: str, default: int) -> int:
-    try:
-        return int(request.query.get(name, default))
-    except ValueError as error:
-        raise PeerProtocolError(f"{name} must be a number; got {request.query[name]!r}") from error
+def _ledger(request: web.Request) -> LedgerId:
+    return LedgerId(whole_number("ledger", request.match_info["ledger"], 0))
 
 
 async def list_ledgers(request: web.Request) -> web.Response:
     """One page of ledgers, by id; `next` is the `after` of the next page, null at the end."""
     client = broker_of(request).ledger_client
-    after, limit = _number(request, "after", -1), min(_number(request, "limit", 100), PAGE_LEDGERS_MAX)
+    after, limit = integer(request, "after", -1), integer(request, "limit", 100)
+    limit = max(1, min(limit, PAGE_LEDGERS_MAX))
     found: list[dict[str, Any]] = []
     last: int | None = None
     ids = sorted([ledger_id async for ledger_id in client.list_ledgers() if ledger_id > after])
@@ -64,7 +63,7 @@ async def list_ledgers(request: web.Request) -> web.Response:
 
 async def ledger_info(request: web.Request) -> web.Response:
     """All there is to know about a ledger."""
-    ledger_id = LedgerId(int(request.match_info["ledger"]))
+    ledger_id = _ledger(request)
     return answer(describe(ledger_id, await broker_of(request).ledger_client.read_metadata(ledger_id)))
 
 
@@ -79,9 +78,9 @@ def _written_here(broker: "RunningBroker", ledger_id: LedgerId) -> ManagedLedger
 async def read_entries(request: web.Request) -> web.Response:
     """Up to 100 entries and 5 MiB, payloads in base64, with what Pulsar's metadata says where there is some."""
     broker = broker_of(request)
-    ledger_id = LedgerId(int(request.match_info["ledger"]))
-    first = _number(request, "first", 0)
-    last = min(_number(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
+    ledger_id = _ledger(request)
+    first = integer(request, "first", 0)
+    last = min(integer(request, "last", first + PAGE_ENTRIES_MAX - 1), first + PAGE_ENTRIES_MAX - 1)
     ours = _written_here(broker, ledger_id)
     if ours is not None:
         lac = ours.last_confirmed.entry_id

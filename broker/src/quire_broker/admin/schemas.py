@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, failure, object_of
 from quire_broker.admin.context import broker_of, topic_name_of
 from quire_broker.errors import NotFoundError, SchemaError
@@ -103,8 +104,8 @@ async def latest(request: web.Request) -> web.Response:
 
 async def one_version(request: web.Request) -> web.Response:
     """A version; -1 is the newest."""
+    number = whole_number("version", request.match_info["version"], -1)
     _, identity = await _identity(request)
-    number = int(request.match_info["version"])
     if number < 0:
         return await latest(request)
     found = await broker_of(request).parts.schemas.version(identity, number)

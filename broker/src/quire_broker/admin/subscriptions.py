@@ -1,13 +1,16 @@
 """/admin/v2/persistent/T/subscription: subscriptions of a topic, or of all partitions of a partitioned one."""
 
 from collections.abc import Awaitable, Callable
+from typing import TypeGuard
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, owned_topic, require_owner, topic_name_of
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.ownership.policy_fields import INT_MAX, LONG_MAX
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
@@ -22,8 +25,8 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_put(one, create)
     router.add_delete(one, delete)
     router.add_post(one + "/skip_all", skip_all)
-    router.add_post(one + "/skip/{count:[0-9]+}", skip)
-    router.add_post(one + "/resetcursor/{time_ms:-?[0-9]+}", reset_to_time)
+    router.add_post(one + "/skip/{count}", skip)
+    router.add_post(one + "/resetcursor/{time_ms}", reset_to_time)
     router.add_post(one + "/resetcursor", reset_to_position)
 
 
@@ -61,11 +64,16 @@ def position_of(value: object) -> Position:
         return _NAMES[value]
     if isinstance(value, dict):
         ledger_id, entry_id = value.get("ledgerId"), value.get("entryId")
-        if isinstance(ledger_id, int) and isinstance(entry_id, int):
-            if ledger_id < 0:
-                return EARLIEST
-            return min(Position(ledger_id, entry_id), LATEST)
-    raise NotAllowedError(f'a position is {{"ledgerId": n, "entryId": n}}, "earliest" or "latest"; got {value!r}')
+        if _is_id(ledger_id) and _is_id(entry_id):
+            return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
+    raise NotAllowedError(
+        'a position is {"ledgerId": n, "entryId": n}, "earliest" or "latest"; '
+        f"an id is a whole number from -1 to {LONG_MAX}; got {str(value)[:100]}"
+    )
+
+
+def _is_id(value: object) -> TypeGuard[int]:
+    return type(value) is int and -1 <= value <= LONG_MAX
 
 
 async def list_subscriptions(request: web.Request) -> web.Response:
@@ -114,15 +122,15 @@ async def skip_all(request: web.Request) -> web.Response:
 
 async def skip(request: web.Request) -> web.Response:
     """Acknowledge the next n entries."""
+    count = whole_number("count", request.match_info["count"], 0, INT_MAX)
     if len(await _topics(request)) != 1:
         raise NotAllowedError("Skip messages on a partitioned topic is not allowed")
-    count = int(request.match_info["count"])
     return await _each(request, lambda subscription: subscription.skip(count))
 
 
 async def reset_to_time(request: web.Request) -> web.Response:
     """Start again at the first message published at that time (ms) or later."""
-    time_ms = int(request.match_info["time_ms"])
+    time_ms = whole_number("time_ms", request.match_info["time_ms"])
     return await _each(request, lambda subscription: subscription.seek_time(time_ms))
 
 

@@ -63,8 +63,8 @@ def policy_of(data: Any) -> IsolationPolicy:
         raise ValueError("namespaces and primary must not be empty")
     failover = data.get("auto_failover_policy") or {}
     limit = str((failover.get("parameters") or {}).get("min_limit", "1")) if isinstance(failover, dict) else ""
-    if not limit.isdecimal():
-        raise ValueError("auto_failover_policy.parameters.min_limit is a number")
+    if re.fullmatch("[0-9]{1,9}", limit) is None:
+        raise ValueError("auto_failover_policy.parameters.min_limit is a whole number from 0 to 999999999")
     return IsolationPolicy(lists["namespaces"], lists["primary"], lists["secondary"], int(limit))
 
 

@@ -28,7 +28,7 @@ from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.ownership.bundles import Bundles
-from quire_broker.ownership.policy_fields import usable
+from quire_broker.ownership.policy_fields import flaws_of, usable
 from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
 
 Json: TypeAlias = dict[str, Any]
@@ -287,8 +287,19 @@ class PolicyStore:
         await self._create(f"{POLICIES}/{namespace}", value, f"Namespace {namespace}")
 
     async def update_policies(self, namespace: NamespaceName, change: Callable[[Json], None]) -> Json:
-        """Compare-and-set `change` on the policies; NotFoundError."""
-        return await self._update(f"{POLICIES}/{namespace}", change, f"Namespace {namespace}")
+        """Compare-and-set `change` on the policies. NotFoundError; NotAllowedError for what a field cannot hold.
+
+        A field that was stored wrong before may stay as it is: it keeps no change of another one out.
+        """
+
+        def checked(policies: Json) -> None:
+            before = flaws_of(policies)
+            change(policies)
+            flaw = next((flaw for name, flaw in flaws_of(policies).items() if before.get(name) != flaw), None)
+            if flaw is not None:
+                raise NotAllowedError(flaw)
+
+        return await self._update(f"{POLICIES}/{namespace}", checked, f"Namespace {namespace}")
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Remove policies and bundles. The caller has made sure that no topic is left."""

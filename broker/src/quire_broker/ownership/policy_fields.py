@@ -195,14 +195,20 @@ def flaw_of(name: str, value: Any) -> str | None:
     return f"{name}: expected {expected}" if expected else None
 
 
+def flaws_of(policies: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> what is wrong with it, of the fields that there are."""
+    flaws = {name: flaw_of(name, value) for name, value in policies.items() if name in FIELDS}
+    return {name: flaw for name, flaw in flaws.items() if flaw is not None}
+
+
 def usable(policies: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Stored policies without the fields that hold nonsense, and what is wrong with those.
 
     Fields that this broker does not know stay. Without its field `auth_policies` a namespace grants nothing.
     """
-    flaws = {name: flaw_of(name, value) for name, value in policies.items() if name in FIELDS.keys() - _KEPT}
-    good = {name: value for name, value in policies.items() if flaws.get(name) is None}
-    return good, tuple(flaw for flaw in flaws.values() if flaw is not None)
+    flaws = {name: flaw for name, flaw in flaws_of(policies).items() if name not in _KEPT}
+    good = {name: value for name, value in policies.items() if name not in flaws}
+    return good, tuple(flaws.values())
 
 
 TENANT: Final = object_of(adminRoles=_ROLES, allowedClusters=list_of(text))

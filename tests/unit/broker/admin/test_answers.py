@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
+from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import MetadataUnavailableError, NoSuchLedgerError, QuireError, QuorumError
 from quire_broker.admin.answers import code_of
 from quire_broker.admin.namespaces import _check
-from quire_broker.admin.subscriptions import position_of
+from quire_broker.admin.schemas import one_version
+from quire_broker.admin.subscriptions import position_of, reset_to_time, skip
 from quire_broker.errors import (
     ConflictError,
     ConsumerBusyError,
@@ -57,10 +60,32 @@ def test_positions_out_of_json(value: Any, position: Position) -> None:
     assert position_of(value) == position
 
 
-@pytest.mark.parametrize("value", ["middle", 5, {}, {"ledgerId": "1", "entryId": 2}, [1, 2]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "middle",
+        5,
+        {},
+        {"ledgerId": "1", "entryId": 2},
+        [1, 2],
+        {"ledgerId": True, "entryId": 2},
+        {"ledgerId": 1, "entryId": -2},
+        {"ledgerId": 2**63, "entryId": 0},
+        {"ledgerId": 1, "entryId": 10**400},
+    ],
+)
 def test_what_is_no_position_is_refused(value: Any) -> None:
     with pytest.raises(NotAllowedError):
         position_of(value)
+
+
+@pytest.mark.parametrize("text", ["-1", "9" * 19, "9" * 5000, "x", "1e3"])
+async def test_a_count_that_is_none_is_refused_before_anything_is_done(text: str) -> None:
+    request = make_mocked_request("POST", "/", match_info={"count": text, "time_ms": text * 2, "version": text * 2})
+    for handler, name in ((skip, "count"), (reset_to_time, "time_ms"), (one_version, "version")):
+        with pytest.raises(RefusedError, match=f"{name}=.* is no whole number from") as error:
+            await handler(request)
+        assert code_of(error.value) == 400
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quire_broker.errors import NotAllowedError
 from quire_broker.limits import POLICIES_CACHE_S
 from quire_broker.ownership.bundles import Bundles
 from quire_broker.ownership.policies import POLICIES, PolicyStore, new_policies
@@ -103,3 +104,42 @@ def test_stored_permissions_of_a_wrong_type_grant_nothing_and_break_nothing(capl
     with caplog.at_level(logging.WARNING, "quire.broker.policies"):
         simulate(scenario, seed=1)
     assert [record.getMessage().count("destination_auth") for record in caplog.records] == [1], "once, not each time"
+
+
+QUOTA = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("backlog_quota_map", {"destination_storage": QUOTA | {"limitSize": HUGE}}),
+        ("offload_threshold", 2**63),
+        ("offload_threshold_in_seconds", HUGE),
+        ("offload_deletion_lag_ms", -HUGE),
+        ("auth_policies", {"namespace_auth": {"r" * 2000: ["produce"]}}),
+    ],
+)
+def test_no_change_stores_what_a_field_cannot_hold(field: str, value: Any) -> None:
+    async def scenario(_: SimLoop) -> None:
+        store = PolicyStore(SimMetadataStore(SimMetadata(random.Random(1))), "c1")
+        await store.create_tenant("t", {"adminRoles": [], "allowedClusters": ["c1"]})
+        await store.create_namespace(NAMESPACE, {})
+        with pytest.raises(NotAllowedError, match=f"^{field}: expected "):
+            await store.update_policies(NAMESPACE, lambda policies: policies.update({field: value}))
+        assert (await store.policies(NAMESPACE) or {}).get(field) != value
+
+    simulate(scenario, seed=1)
+
+
+def test_a_field_that_was_stored_wrong_keeps_no_change_of_another_one_out() -> None:
+    async def scenario(_: SimLoop) -> None:
+        server = SimMetadata(random.Random(1))
+        store, metadata = PolicyStore(SimMetadataStore(server), "c1"), SimMetadataStore(server)
+        await store.create_tenant("t", {"adminRoles": [], "allowedClusters": ["c1"]})
+        await metadata.put(f"{POLICIES}/t/n", json.dumps({"offload_threshold": "much"}).encode())
+        await store.update_policies(NAMESPACE, lambda policies: policies.update(message_ttl_in_seconds=7))
+        assert (await store.policies(NAMESPACE) or {}) == {"message_ttl_in_seconds": 7}
+        with pytest.raises(NotAllowedError, match="message_ttl_in_seconds"):
+            await store.update_policies(NAMESPACE, lambda policies: policies.update(message_ttl_in_seconds=HUGE))
+
+    simulate(scenario, seed=1)
