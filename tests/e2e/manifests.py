@@ -50,9 +50,12 @@ def etcd_image() -> str:
     return "quire-e2e-etcd:" + os.environ.get("ETCD_VERSION", "v3.6.16")
 
 
+USES_CODE = bool(os.environ.get("QUIRE_E2E_CODE"))
+
+
 def with_code(spec: Manifest, container: str, *packages: str) -> Manifest:
     """A pod with the code that scripts/k8s/load_code.sh brought over that of its image, when QUIRE_E2E_CODE is set."""
-    if not os.environ.get("QUIRE_E2E_CODE"):
+    if not USES_CODE:
         return spec
     mounts = [{"name": name, "mountPath": f"{SITE_PACKAGES}/quire_{name}", "readOnly": True} for name in packages]
     volumes = [{"name": name, "hostPath": {"path": f"/opt/quire-code/quire_{name}"}} for name in packages]
@@ -73,7 +76,8 @@ def chart_values(zones: set[str]) -> Manifest:
     values["etcd"] |= {"image": etcd_image()}
     if SINGLE_ZONE in zones:
         values["etcd"] |= {"nodeSelector": {ZONE: SINGLE_ZONE}}
-    return values | {"operator": {"affinity": TOGETHER}}
+    # The code of `with_code` comes from the nodes.
+    return values | {"operator": {"affinity": TOGETHER, "podTemplates": "any" if USES_CODE else "restricted"}}
 
 
 def operator_with_code() -> Manifest:

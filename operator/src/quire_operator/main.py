@@ -37,6 +37,8 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--http-connections-per-address", type=int, default=100, help=text)
     text = "certificates of resources that name no Secret: made by this operator, or none, in clear. [none]"
     run.add_argument("--tls", default="none", choices=["generated", "none"], help=text)
+    text = "what pod templates may ask for: no rights over the node and no other account, or anything. [restricted]"
+    run.add_argument("--pod-templates", default="restricted", choices=["restricted", "any"], help=text)
     run.add_argument("--etcd-certificates", metavar="NAME", help="keep those of the chart's etcd of this name")
     text = "where else its clients' Secret is wanted; may be given several times"
     run.add_argument("--etcd-client-namespace", action="append", default=[], metavar="NAMESPACE", help=text)
@@ -51,6 +53,7 @@ def main(words: list[str] | None = None) -> int:
             metrics_port=given.metrics_port,
             http=HttpBounds(given.http_timeout, given.http_connections_per_address),
             generated_tls=given.tls == "generated",
+            any_template=given.pod_templates == "any",
             etcd=given.etcd_certificates,
             etcd_client_namespaces=tuple(given.etcd_client_namespace),
         )

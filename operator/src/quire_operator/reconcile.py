@@ -35,11 +35,12 @@ async def reconcile_bookie(
     now_s: float,
     memory: Memory | None = None,
     certificates: CertificateSecrets | None = None,
+    any_template: bool = False,
 ) -> float | None:
     """Seconds until the next pass; None when the resource is gone.
 
     `memory`: of former passes of this process; without it every child is applied anew. `certificates`: keeps
-    those that the operator makes; None: it makes none. The status is
+    those that the operator makes; None: it makes none. `any_template`: see `plan_bookie`. The status is
     written under the resourceVersion that was read. ConflictError then: what was done was right for what was seen, and
     the next pass sees more. OperatorError for what else went wrong.
     """
@@ -51,7 +52,7 @@ async def reconcile_bookie(
     fault = None if certificates is None else await keep_bookie(certificates, seen.resource, now_s)
     effective = effective_bookie(seen.resource, certificates is not None)
     seen = replace(seen, resource=effective, certificate_fault=fault)
-    found = plan_bookie(seen, default_image)
+    found = plan_bookie(seen, default_image, any_template=any_template)
     await PoolActions(kube, http, seen.resource, seen.hosts, now_s, memory.applied).perform(found.actions)
     if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
         return 0.0  # that moved the resourceVersion; the status is written in the pass that begins now
@@ -75,6 +76,7 @@ async def reconcile_managed_ledger(
     memory: Memory | None = None,
     certificates: CertificateSecrets | None = None,
     passwords: LedgerPasswords | None = None,
+    any_template: bool = False,
 ) -> float | None:
     """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised.
 
@@ -99,7 +101,7 @@ async def reconcile_managed_ledger(
     )
     refused_runs = memory.refusals.get(path, {})
     seen = replace(seen, jobs=replace(seen.jobs, refused=refused_runs))
-    found = plan_managed_ledger(seen, default_image, jobs_image)
+    found = plan_managed_ledger(seen, default_image, jobs_image, any_template=any_template)
     refusal: KubeError | RefusedError | None = None
     actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
     try:
@@ -116,7 +118,7 @@ async def reconcile_managed_ledger(
     if refusal is not None or actions.refused:
         jobs = replace(seen.jobs, refused=memory.refusals[path])
         seen = replace(seen, jobs=jobs, refused=None if refusal is None else str(refusal))
-        found = plan_managed_ledger(seen, default_image, jobs_image)
+        found = plan_managed_ledger(seen, default_image, jobs_image, any_template=any_template)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
     if found.status != seen.resource.status:

@@ -68,6 +68,13 @@ def test_every_pod_runs_without_rights_and_on_a_read_only_root(values: Manifest)
             assert container["resources"]["requests"] and container["resources"]["limits"]["memory"], name
 
 
+def test_pod_templates_ask_for_no_rights_unless_the_installation_lets_them() -> None:
+    assert "--pod-templates=restricted" in _arguments(objects()["Deployment/quire-operator"])
+    loose = objects({"operator": {"podTemplates": "any"}})
+    assert "--pod-templates=any" in _arguments(loose["Deployment/quire-operator"])
+    assert "podTemplates" in refusal({"operator": {"podTemplates": "all"}})
+
+
 def test_only_the_operator_has_a_token() -> None:
     with_token = {name for name, pod in _pods(objects(EVERYTHING)).items() if pod["automountServiceAccountToken"]}
     assert with_token == {"Deployment/quire-operator"}

@@ -19,7 +19,8 @@ IMAGE_HELP = "Container image. Default: the one that came with the operator."
 RESOURCES_HELP = "cpu and memory of each pod. Memory below the caches and 170 MiB more makes no sense."
 TEMPLATE_HELP = (
     "Pod template that is merged over the generated one, lists of containers, volumes and variables by name, as "
-    "`kubectl patch` does it. The main container is `quire`."
+    "`kubectl patch` does it. The main container is `quire`. Rights over the node, user 0 and other ServiceAccounts "
+    "are refused, unless the operator runs with --pod-templates any."
 )
 SETTINGS_HELP = (
     "Settings by their keys in docs/configuration.md, for what has no field here. Keys that the operator sets itself "

@@ -26,6 +26,7 @@ from quire_operator.plan.bookie_conditions import Standing
 from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, needed_by_others, plan_deletion
 from quire_operator.plan.operations import Move, seconds_of
+from quire_operator.plan.pod_rules import bookie_template_faults
 from quire_operator.plan.replicas import allowed_replicas
 from quire_operator.plan.seen import PoolSeen
 from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
@@ -47,8 +48,8 @@ class Pass:
     requeue_s: float
 
 
-def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
-    """The pass."""
+def plan_bookie(seen: PoolSeen, default_image: str, *, any_template: bool = False) -> Pass:
+    """The pass. `any_template`: this installation lets pod templates ask for rights (`pod_rules`)."""
     spec, operation = seen.resource.spec, seen.resource.status.operation
     held = needed_by_others(seen)
     if seen.resource.meta.deletion_timestamp is not None and held is None:
@@ -60,6 +61,7 @@ def plan_bookie(seen: PoolSeen, default_image: str) -> Pass:
         tuple(not_served_by_bookies(seen.resource)),
     )
     faults += tuple(filter(None, [seen.certificate_fault]))
+    faults += () if any_template else tuple(bookie_template_faults(seen.resource))
     if faults or spec.paused:
         at = Standing(operation, faults, not_served, deletion_held=held)
         return Pass((), render_status(seen, at), IDLE_REQUEUE_S)

@@ -19,6 +19,7 @@ from quire_operator.plan.jobs import JobsPass, ending, plan_jobs
 from quire_operator.plan.ledger_seen import LedgerSeen
 from quire_operator.plan.managed_ledger_status import LedgerStanding, render_status
 from quire_operator.plan.namespace import contradictions, isolation_name, missing, to_load
+from quire_operator.plan.pod_rules import managed_ledger_template_faults
 from quire_operator.plan.spec_checks import managed_ledger_faults, not_served_by_brokers
 
 FINALIZER = f"{GROUP}/managedledger"
@@ -35,8 +36,10 @@ class LedgerPass:
     requeue_s: float
 
 
-def plan_managed_ledger(seen: LedgerSeen, default_image: str, jobs_image: str | None = None) -> LedgerPass:
-    """The pass. The images are those of resources that name none."""
+def plan_managed_ledger(
+    seen: LedgerSeen, default_image: str, jobs_image: str | None = None, *, any_template: bool = False
+) -> LedgerPass:
+    """The pass. The images are those of resources that name none. `any_template` as in `plan_bookie`."""
     resource, spec = seen.resource, seen.resource.spec
     if resource.meta.deletion_timestamp is not None:
         leaving, held = _deletion(seen)
@@ -44,6 +47,7 @@ def plan_managed_ledger(seen: LedgerSeen, default_image: str, jobs_image: str | 
         return LedgerPass(leaving, render_status(seen, at), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, seen.pool, seen.bookies))
     faults += tuple(filter(None, [seen.certificate_fault, seen.password_fault, _rivalry(seen)]))
+    faults += () if any_template else tuple(managed_ledger_template_faults(resource))
     not_served = tuple(not_served_by_brokers(resource))
     if seen.pool is None or faults or spec.paused:
         jobs = plan_jobs(seen, jobs_image, may_act=False, ready=False)

@@ -64,6 +64,8 @@ class OperatorSettings:
     http: HttpBounds = field(default_factory=HttpBounds)
     generated_tls: bool = False
     """Resources without `tls` get certificates that are made here."""
+    any_template: bool = False
+    """Pod templates may ask for rights over the node, and for other accounts."""
     etcd: str | None = None
     """Name of the chart's etcd, whose certificates are made here; None: it has none."""
     etcd_client_namespaces: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ async def _until(
                 memory=memory,
                 certificates=certificates,
                 passwords=passwords,
+                any_template=settings.any_template,
             )
         return await reconcile_bookie(
             *(kube, bookies, *where),
@@ -122,6 +125,7 @@ async def _until(
             now_s=now_s,
             memory=memory,
             certificates=certificates,
+            any_template=settings.any_template,
         )
 
     try:
