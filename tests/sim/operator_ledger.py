@@ -17,6 +17,7 @@ from typing import Any
 
 from quire_operator.builders.naming import RUN_ANNOTATION
 from quire_operator.cluster.broker_rest import BrokerRest
+from quire_operator.cluster.ledger_passwords import LedgerPasswords
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path, object_path
 from quire_operator.errors import ConflictError, OperatorError, RefusedError
@@ -161,6 +162,7 @@ class Stage:
                 default_image="quire:1",
                 now_s=self.now_s,
                 memory=self.memory,
+                passwords=LedgerPasswords(self.kube, draw=bytes),  # type: ignore[arg-type]
             )
         except OperatorKilledError:
             self.kills += 1

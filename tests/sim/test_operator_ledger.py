@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.sim.loop import SimLoop, simulate
+from tests.sim.operator_api import NAMESPACE
 from tests.sim.operator_brokers import SimNamespace
 from tests.sim.operator_ledger import LEDGER, STORY, Stage, tell
 
@@ -19,6 +20,9 @@ async def _before(chapter: str) -> tuple[bytes, Callable[[Stage], None]]:
     raise AssertionError(f"there is no chapter {chapter}")
 
 
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+
+
 def test_undisturbed_everything_is_made_once_and_goes_in_the_end() -> None:
     async def story(_: SimLoop) -> Stage:
         saved = Stage.make().saved()
@@ -31,7 +35,9 @@ def test_undisturbed_everything_is_made_once_and_goes_in_the_end() -> None:
     stage = simulate(story, seed=1)
     assert set(stage.brokers.made.values()) == {1}
     assert set(stage.created.values()) == {1}
-    assert len(stage.created) == 5, "a run of each of four hours, and the one that was asked for"
+    runs = [path for path in stage.created if "/jobs/" in path]
+    assert len(runs) == 5, "a run of each of four hours, and the one that was asked for"
+    assert [path for path in stage.created if "/secrets/" in path] == [f"{SECRETS}/orders-ledger-password"]
     assert not stage.brokers.namespaces
     assert LEDGER not in stage.kube.objects
     assert not stage.kube.of_kind("jobs")

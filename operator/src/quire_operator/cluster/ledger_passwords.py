@@ -5,6 +5,7 @@ A Secret of that name that is there already is used as it is, whoever made it.
 
 import base64
 import os
+from collections.abc import Callable
 
 from quire_operator.api import API_VERSION
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -21,8 +22,10 @@ _BYTES = 24
 class LedgerPasswords:
     """The Secrets of one operator process."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, draw: Callable[[int], bytes] = os.urandom) -> None:
+        """`draw`: makes as many random bytes as it is asked for."""
         self._kube = kube
+        self._draw = draw
         self._whole: dict[tuple[str, str, str], float] = {}
         """By namespace, name and owner: when it was found."""
 
@@ -58,7 +61,7 @@ class LedgerPasswords:
             "labels": {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER},
             "ownerReferences": [owner | {"controller": True}],
         }
-        password = base64.b64encode(os.urandom(_BYTES).hex().encode()).decode()
+        password = base64.b64encode(self._draw(_BYTES).hex().encode()).decode()
         data = {LEDGER_PASSWORD_KEY: password}
         made = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
         await self._kube.create(collection("v1", "Secret", meta.namespace), made)
