@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quire_broker.errors import ServerError
+from quire_broker.wire.commands import NO_REQUEST
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
 from quire_broker.wire.hot import encode_send
@@ -84,6 +85,16 @@ class Wire:
             return True
         return False
 
+    def refused(self) -> bool:
+        """Whether it closes the connection and says why, unless the end of the connection overtakes that."""
+        try:
+            frame = self.next()
+        except (EOFError, ConnectionResetError):
+            return True
+        assert (frame.type, frame.error.request_id) == (Kind.ERROR, NO_REQUEST)
+        assert frame.error.message
+        return self.closed()
+
 
 @pytest.fixture
 def wire(broker: BrokerProcess) -> Iterator[Any]:
@@ -119,16 +130,16 @@ def test_bad_bytes_end_that_connection_and_no_other(wire: Any, raw: bytes) -> No
 def test_an_oversized_frame_is_refused_before_it_is_sent_whole(wire: Any) -> None:
     client = wire()
     client.socket.sendall((200_000).to_bytes(4, "big"))
-    assert client.closed()
+    assert client.refused()
 
 
 def test_unknown_commands_and_a_second_connect_end_the_connection(wire: Any) -> None:
     client = wire()
     client.socket.sendall(encode(pb.BaseCommand(type=99)))
-    assert client.closed()
+    assert client.refused()
     client = wire()
     client.send(connect=pb.CommandConnect(client_version="again"))
-    assert client.closed()
+    assert client.refused()
 
 
 def test_the_lower_protocol_version_counts(wire: Any) -> None:
@@ -212,7 +223,7 @@ def test_receipts_come_in_the_order_of_the_sends(wire: Any) -> None:
 def test_a_send_of_an_unknown_producer_ends_the_connection_but_a_late_one_does_not(wire: Any) -> None:
     client = wire()
     client.publish(44, 0)
-    assert client.closed()
+    assert client.refused()
     client = wire()
     client.producer(ready(client, "persistent://public/default/w-late"))
     client.ask(close_producer=pb.CommandCloseProducer(producer_id=1, request_id=7))
@@ -319,6 +330,28 @@ def test_an_entry_that_would_trouble_consumers_is_refused_and_the_others_go_on(w
     assert [message.command.message.message_id.entryId for message in messages] == [0]
 
 
+def test_a_send_that_counts_wrong_gets_the_reason_and_ends_the_connection(wire: Any) -> None:
+    client = wire()
+    client.producer(ready(client, "persistent://public/default/w-negative"))
+    client.publish(1, 0, num_messages=-5)
+    frame = client.next()
+    assert (frame.type, frame.error.request_id) == (Kind.ERROR, NO_REQUEST)
+    assert frame.error.message == "SEND of -5 messages; num_messages is from 1 to 1048576"
+    assert client.closed()
+
+
+def test_a_request_with_a_value_that_there_is_not_is_answered_before_the_connection_ends(wire: Any) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-values")
+    answer = client.subscribe(topic, subType=77)
+    assert answer.request_id == 6
+    assert "malformed SUBSCRIBE" in answer.message
+    client = wire()
+    answer = client.producer(ready(client, topic), producer_access_mode=77)
+    assert answer.request_id == 5
+    assert "unknown producer access mode 77" in answer.message
+
+
 def test_text_that_is_not_utf8_in_a_command_ends_that_connection(wire: Any) -> None:
     for body in (
         b"\x08\x05\x2a\x0b\x0a\x01t\x10\x01\x18\x02\x22\x02\xc3\x28",  # PRODUCER whose name is no text
@@ -326,7 +359,7 @@ def test_text_that_is_not_utf8_in_a_command_ends_that_connection(wire: Any) -> N
     ):
         client = wire()
         client.socket.sendall((len(body) + 4).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body)
-        assert client.closed()
+        assert client.refused()
 
 
 def test_a_reader_that_vanishes_after_its_seek_leaves_no_subscription(broker: BrokerProcess, wire: Any) -> None:

@@ -30,6 +30,10 @@ class Handler(Protocol):
         """One frame, in order. PeerProtocolError closes the connection."""
         ...
 
+    def parting_words(self, error: PeerProtocolError) -> bytes:
+        """What a peer that breaks the protocol is sent before it is dropped."""
+        ...
+
     def lost(self) -> None:
         """The connection is gone."""
         ...
@@ -92,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._handler = self._make_handler(self)
 
     def data_received(self, data: bytes) -> None:
-        """Split and hand on; a peer that breaks the protocol is dropped, alone."""
+        """Split and hand on; a peer that breaks the protocol gets the reason and is dropped, alone."""
         self._heard_at = self._loop.time()
         self.bytes_in += len(data)
         if self._when_heard:
@@ -112,6 +116,7 @@ class Connection(asyncio.Protocol):
                 handle(frame)
         except PeerProtocolError as error:
             log.warning("%s is disconnected: %s", self.peer, error)
+            self.write(self._handler.parting_words(error))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

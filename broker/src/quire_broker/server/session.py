@@ -3,9 +3,9 @@
     state      command        does
     NEW        CONNECT        -> CONNECTED, state READY; or ERROR and close, when the client does not prove who it is
     NEW        anything else  close the connection
-    READY      CONNECT        close the connection
+    READY      CONNECT        ERROR with the reason, close the connection
     READY      known command  as the table `_commands` says
-    READY      unknown        close the connection (its length is known, its meaning is not)
+    READY      unknown        the same (its length is known, its meaning is not)
     any        connection lost: producers and consumers leave their topics
 
 A request that needs waiting runs as a task of its own; SEND, ACK, FLOW and what belongs to their order run at once.
@@ -105,6 +105,12 @@ class Session:
             raise PeerProtocolError(f"unknown command type {frame.type}")
         self._connection.write(refused[1])
 
+    def parting_words(self, error: PeerProtocolError) -> bytes:
+        """ERROR with the reason; nothing to one that has not been let in."""
+        if self._state is _State.NEW:
+            return b""
+        return commands.error(commands.NO_REQUEST, server_error_of(error), str(error))
+
     def lost(self) -> None:
         """The connection is gone."""
         self._admission.lost()
@@ -186,6 +192,7 @@ class Session:
             answer = await work
         except PeerProtocolError as error:
             log.warning("%s is disconnected: %s", self._connection.peer, error)
+            self._connection.write(self._refused(request_id, error, what, refuse))
             self._connection.close()
             return
         except QuireError as error:

@@ -224,7 +224,7 @@ def _parse(data: Buffer) -> EntrySummary:
     # The parser gives bytes for text that is not UTF-8; who expects text would fail on it, every time it is read.
     for text in (metadata.producer_name, metadata.partition_key, metadata.uuid):
         if not isinstance(text, str):
-            raise PeerProtocolError(f"entry whose metadata has text that is not UTF-8: {text!r}")
+            raise PeerProtocolError(f"entry whose metadata has text that is not UTF-8: {text[:100]!r}")
     messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
     return EntrySummary(data, metadata, end, messages, metadata.HasField("num_messages_in_batch"))
 

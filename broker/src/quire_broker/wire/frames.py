@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
+from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto.pulsar_pb2 import BaseCommand
 from quire_broker.wire.varint import read_varint, signed, varint
@@ -196,11 +197,18 @@ def _read_send(data: bytes, start: int, end: int, entry: memoryview) -> tuple[in
     return producer_id, Send(
         signed(sequence_id),
         signed(highest) if highest >= 0 else None,
-        max(1, num_messages),
+        num_messages if num_messages == 1 else _messages_of(num_messages),
         bool(is_chunk),
         bool(least or most),
         entry,
     )
+
+
+def _messages_of(num_messages: int) -> int:
+    """How many messages a SEND holds, at least one. PeerProtocolError for more than an entry can hold."""
+    if 0 <= num_messages <= BATCH_MESSAGES_MAX:
+        return num_messages or 1
+    raise PeerProtocolError(f"SEND of {signed(num_messages)} messages; num_messages is from 1 to {BATCH_MESSAGES_MAX}")
 
 
 def _read_send_slowly(command: bytes, entry: memoryview) -> tuple[int, Send]:
@@ -211,7 +219,7 @@ def _read_send_slowly(command: bytes, entry: memoryview) -> tuple[int, Send]:
     return send.producer_id, Send(
         send.sequence_id,
         send.highest_sequence_id if send.HasField("highest_sequence_id") else None,
-        max(1, send.num_messages),
+        _messages_of(send.num_messages),
         send.is_chunk,
         bool(send.txnid_least_bits or send.txnid_most_bits),
         entry,
@@ -247,7 +255,7 @@ def _require_text(message: Message) -> None:
         values = value if described.is_repeated else (value,)
         for each in values:
             if described.type == FieldDescriptor.TYPE_STRING and not isinstance(each, str):
-                raise PeerProtocolError(f"{described.full_name} is not UTF-8: {each!r}")
+                raise PeerProtocolError(f"{described.full_name} is not UTF-8")
             if described.type == FieldDescriptor.TYPE_MESSAGE:
                 _require_text(each)
 

@@ -67,6 +67,9 @@ class Handler:
             raise PeerProtocolError("no")
         self.frames.append(frame)
 
+    def parting_words(self, error: PeerProtocolError) -> bytes:
+        return str(error).encode()
+
     def lost(self) -> None:
         self.lost_count += 1
 
@@ -97,7 +100,8 @@ async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     connection.data_received(commands.PING)
     connection.write(b"nothing")
     assert not handler.frames
-    assert not transport.sent
+    reason = "no" if data == commands.PING else "frame of 4294967295 bytes; the limit is 100000"
+    assert transport.sent.decode() == reason
 
 
 async def test_reading_stops_above_the_pending_publishes_and_goes_on_below_half() -> None:

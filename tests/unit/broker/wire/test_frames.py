@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import PeerProtocolError
+from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -173,6 +174,23 @@ def test_a_send_with_a_nested_message_or_another_field_order_is_read_too() -> No
 def test_malformed_frames_are_the_peers_fault(raw: bytes) -> None:
     with pytest.raises(PeerProtocolError):
         FrameDecoder(FRAME_MAX).feed(raw)
+
+
+def send_of(num_messages: int, *, unusual: bool) -> bytes:
+    inner = pb.CommandSend(producer_id=3, sequence_id=9, num_messages=num_messages).SerializeToString()
+    body = (b"\x32%b%b\x08\x06" if unusual else b"\x08\x06\x32%b%b") % (bytes([len(inner)]), inner)
+    return (4 + len(body) + 1).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body + b"e"
+
+
+@pytest.mark.parametrize("unusual", [False, True])
+def test_a_send_counts_as_many_messages_as_an_entry_can_hold(unusual: bool) -> None:
+    for number, counted in ((0, 1), (1, 1), (2, 2), (BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX)):
+        (run,) = FrameDecoder(FRAME_MAX).feed(send_of(number, unusual=unusual))
+        assert isinstance(run, SendRun)
+        assert run.sends[0].num_messages == counted
+    for number in (-1, -(2**31), BATCH_MESSAGES_MAX + 1, 2**31 - 1):
+        with pytest.raises(PeerProtocolError, match=f"SEND of {number} messages; num_messages is from 1 to 1048576"):
+            FrameDecoder(FRAME_MAX).feed(send_of(number, unusual=unusual))
 
 
 def test_a_frame_over_the_limit_is_refused_before_it_is_collected() -> None:
