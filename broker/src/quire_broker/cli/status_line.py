@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from quire_bookie.cli.rest import DEFAULT_HTTP
+from quire_broker.cli.traffic import DEFAULT_URL
 from quire_broker.ownership.owners import BrokerUrls
 
 
@@ -66,6 +68,13 @@ def own_command(program: str) -> str:
     return "quire" if below.startswith("..") else below
 
 
+def _exports(urls: BrokerUrls) -> list[str]:
+    """The line that leads our commands to the process, where they would ask elsewhere by themselves."""
+    asked = {"QUIRE_BROKER": (urls.clients, DEFAULT_URL), "QUIRE_HTTP": (urls.web, DEFAULT_HTTP)}
+    given = [f"{name}={url}" for name, (url, default) in asked.items() if url not in ("", default)]
+    return [f"  export {' '.join(given)}"] if given else []
+
+
 def standalone_banner(
     urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str, command: str = "quire"
 ) -> str:
@@ -84,6 +93,7 @@ def standalone_banner(
         [
             *lines,
             "Try it in a second terminal:",
+            *_exports(urls),
             f"  {command} produce my-topic FILE     {command} consume my-topic     {command} topic list",
             "or connect any Pulsar client:",
             f'  pulsar.Client("{urls.clients}")',

@@ -47,7 +47,8 @@ class Ports:
         )
 
     def _url(self, scheme: str, port: int) -> str:
-        return f"{scheme}://{self._settings.advertise}:{port}" if port else ""
+        host = self._settings.advertise
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
     async def open(self, accept: Callable[[], Connection], tls: ssl.SSLContext | None) -> None:
         """Take them all. StartupError for one that is taken; `close` gives back those before it."""

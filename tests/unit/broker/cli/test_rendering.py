@@ -61,6 +61,15 @@ def test_the_banner_says_what_listens_where_and_how_to_connect() -> None:
         assert part in text
 
 
+def test_the_banner_leads_the_commands_to_a_process_that_they_would_not_find() -> None:
+    def shown(clients: str, web: str) -> str:
+        return standalone_banner(BrokerUrls(clients, web), [], "/data", "/data/metadata")
+
+    assert "export" not in shown("pulsar://localhost:6650", "http://localhost:8080")
+    assert "  export QUIRE_HTTP=http://localhost:9\n" in shown("pulsar://localhost:6650", "http://localhost:9")
+    assert "  export QUIRE_BROKER=pulsar://h:1 QUIRE_HTTP=http://h:2\n" in shown("pulsar://h:1", "http://h:2")
+
+
 def test_the_banner_calls_the_command_as_a_second_terminal_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert own_command(f"{tmp_path}/.venv/bin/quire") == ".venv/bin/quire"
