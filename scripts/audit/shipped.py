@@ -1,0 +1,94 @@
+"""What releases are made of, read from the files that pin it: Python libraries, crates, jars, and container images.
+
+Reads files only. A line that pins nothing is a fault, never passed over.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+CONSTRAINTS = "images/constraints.txt"
+CARGO_LOCK = "bookie/native/Cargo.lock"
+JARS = "images/jobs/jars.sha256"
+CHART_VALUES = "charts/quire/values.yaml"
+DOCKERFILES = "images/*/Dockerfile"
+_PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ ;]+)( *;.*)?")
+_ARGUMENT = re.compile(r"^ARG (?P<name>[A-Z_]+_IMAGE)=(?P<image>[^$\s]+)$", re.MULTILINE)
+_ETCD = re.compile(r"^etcd:\n(?:  .*\n|\n)*?  image: (?P<image>\S+)$", re.MULTILINE)
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+
+
+class AuditError(Exception):
+    """A file says something else than expected; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Library:
+    """One pinned library. `ecosystem`: as OSV calls it. `sha256`: of its file, where the pin has it."""
+
+    ecosystem: str
+    name: str
+    version: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Image:
+    """A container image that releases are built on or started with, and the file that names it."""
+
+    reference: str
+    file: str
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is named by digest: a tag may lead to another image tomorrow."""
+        return _DIGEST.search(self.reference) is not None
+
+
+def python_libraries(root: Path) -> list[Library]:
+    """The libraries that images are built with."""
+    found = []
+    for line in (root / CONSTRAINTS).read_text().splitlines():
+        match = _PINNED.fullmatch(line.strip())
+        if match is None:
+            raise AuditError(f"{CONSTRAINTS}: {line!r} pins no version; run images/pin.sh")
+        found.append(Library("PyPI", match["name"], match["version"]))
+    return sorted(found)
+
+
+def crates(root: Path) -> list[Library]:
+    """The crates of the native module, without our own."""
+    lock = tomllib.loads((root / CARGO_LOCK).read_text())
+    found = []
+    for package in lock["package"]:
+        if "source" not in package:
+            continue  # our own
+        if "checksum" not in package:
+            raise AuditError(f"{CARGO_LOCK}: {package['name']} has no checksum; take it from crates.io")
+        found.append(Library("crates.io", package["name"], package["version"], package["checksum"]))
+    return sorted(found)
+
+
+def jars(root: Path) -> list[Library]:
+    """The jars of the image of jobs, by the names of their files."""
+    found = []
+    for line in (root / JARS).read_text().splitlines():
+        checksum, _, name = line.partition("  ")
+        match = re.fullmatch(r"(?P<name>.+?)-(?P<version>\d[^-]*(-.+)?)\.jar", name)
+        if match is None or not re.fullmatch(r"[0-9a-f]{64}", checksum):
+            raise AuditError(f"{JARS}: {line!r} is no checksum and jar with a version")
+        found.append(Library("jar", match["name"], match["version"], checksum))
+    return sorted(found)
+
+
+def images(root: Path) -> list[Image]:
+    """Base images of the Dockerfiles, and the chart's etcd."""
+    found = set()
+    for path in sorted(root.glob(DOCKERFILES)):
+        for match in _ARGUMENT.finditer(path.read_text()):
+            found.add(Image(match["image"], str(path.relative_to(root))))
+    etcd = _ETCD.search((root / CHART_VALUES).read_text())
+    if not found or etcd is None:
+        raise AuditError(f"{DOCKERFILES} and {CHART_VALUES} must name the base images and etcd's")
+    return sorted(found | {Image(etcd["image"], CHART_VALUES)})
