@@ -157,6 +157,39 @@ def test_a_body_of_a_wrong_type_is_refused_with_the_name_of_its_field(
     assert field in reason
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "reason"),
+    [
+        ("PUT", "/admin/v2/persistent/public/default/a%0Ab", None, 412, "holds a control character"),
+        ("PUT", "/admin/v2/persistent/public/default/" + "x" * 1100, None, 412, "the limit is 1024"),
+        ("PUT", "/admin/v2/persistent/public/default/a%1Bb/partitions", 3, 412, "holds a control character"),
+        ("PUT", "/admin/v2/persistent/public/default/odd/subscription/a%0Ab", None, 412, "subscription name 'a\\nb'"),
+        ("PUT", "/admin/v2/persistent/public/default/odd/subscription/" + "s" * 1100, None, 412, "nameMaxCharacters"),
+        ("PUT", "/admin/v2/tenants/a%0Ab", {"allowedClusters": ["standalone"]}, 412, "is no name of a tenant"),
+        ("PUT", "/admin/v2/clusters/a%0Ab", {}, 412, "is no name of a cluster"),
+        ("POST", "/admin/v2/persistent/public/default/odd/subscription/s/skip/-1", None, 400, "count=-1 is no"),
+        ("POST", "/admin/v2/persistent/public/default/odd/subscription/s/skip/" + "9" * 5000, None, 400, "2147483647"),
+        (
+            "POST",
+            "/admin/v2/persistent/public/default/odd/subscription/s/resetcursor/" + "9" * 30,
+            None,
+            400,
+            "time_ms",
+        ),
+        ("GET", "/admin/v2/schemas/public/default/odd/schema/" + "9" * 5000, None, 400, "version="),
+        ("GET", "/admin/quire/ledgers/" + "9" * 5000, None, 400, "ledger="),
+        ("GET", "/admin/quire/ledgers?limit=" + "9" * 30, None, 400, "limit="),
+    ],
+)
+def test_names_and_numbers_out_of_bounds_are_refused_with_the_reason(
+    broker: BrokerProcess, method: str, path: str, body: Any, code: int, reason: str
+) -> None:
+    found = refused(broker, method, path, body)
+    assert found[0] == code
+    assert reason in found[1]
+    assert len(found[1]) < 300
+
+
 def test_json_that_is_nested_too_deeply_is_refused(broker: BrokerProcess) -> None:
     request = Request(broker.http + "/admin/v2/namespaces/public/default/retention", b"[" * 100_000, method="POST")
     request.add_header("Content-Type", "application/json")

@@ -352,6 +352,46 @@ def test_a_request_with_a_value_that_there_is_not_is_answered_before_the_connect
     assert "unknown producer access mode 77" in answer.message
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"subscription": ""}, "the subscription name is empty"),
+        ({"subscription": "s" * 90_000}, "has 90000 characters; the limit is 1024 (nameMaxCharacters)"),
+        ({"subscription": "s\n2026 INFO forged"}, "holds a control character"),
+        ({"consumer_name": "c\x1b[2J"}, "the consumer name 'c\\x1b[2J' holds"),
+        ({"metadata": [pb.KeyValue(key="k", value="v" * 70_000)]}, "the limit is 65536"),
+    ],
+)
+def test_a_consumer_of_a_refused_name_gets_the_reason_and_keeps_its_connection(
+    wire: Any, fields: dict[str, Any], reason: str
+) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-names")
+    for durable in (True, False):
+        answer = client.subscribe(topic, durable=durable, **fields)
+        assert (answer.request_id, answer.error) == (6, ServerError.NOT_ALLOWED)
+        assert reason in answer.message
+    assert client.subscribe(topic).request_id == 6
+
+
+def test_a_producer_and_a_topic_of_refused_names_get_the_reason(wire: Any) -> None:
+    client = wire()
+    topic = ready(client, "persistent://public/default/w-names")
+    for fields in (
+        {"producer_name": "p\n"},
+        {"producer_name": "p" * 2000},
+        {"initial_subscription_name": "s\r"},
+        {"metadata": [pb.KeyValue(key="k" * 70_000, value="")]},
+    ):
+        assert client.producer(topic, **fields).error == ServerError.NOT_ALLOWED
+    for odd in ("persistent://public/default/a\nb", "persistent://public/default/" + "x" * 90_000):
+        assert client.producer(odd).error == ServerError.INVALID_TOPIC_NAME
+        lookup = client.ask(lookup=pb.CommandLookupTopic(topic=odd, request_id=9))
+        assert (lookup.request_id, lookup.error) == (9, ServerError.INVALID_TOPIC_NAME)
+    client.send(ping=pb.CommandPing())
+    assert client.next().type == Kind.PONG
+
+
 def test_text_that_is_not_utf8_in_a_command_ends_that_connection(wire: Any) -> None:
     for body in (
         b"\x08\x05\x2a\x0b\x0a\x01t\x10\x01\x18\x02\x22\x02\xc3\x28",  # PRODUCER whose name is no text

@@ -20,6 +20,7 @@ from quire_broker.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     FRAME_PADDING_BYTES,
+    NAME_CHARACTERS_MAX,
     PUBLISH_BYTES_MAX,
     SCHEMA_BYTES_MAX,
     SCHEMA_CHECK_STEPS_MAX,
@@ -197,6 +198,13 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         alias="schemaCheckMaxSteps",
         ge=1000,
         description="cost of one schema check; a step is one comparison of two types, or 50 bytes of schema",
+    )
+    name_characters_max: int = Field(
+        NAME_CHARACTERS_MAX,
+        alias="nameMaxCharacters",
+        ge=64,
+        le=8192,
+        description="longest name of a subscription, a producer or a consumer",
     )
     max_connections: Count = Field(
         CONNECTIONS_MAX,

@@ -30,6 +30,9 @@ PRODUCERS_PER_CONNECTION_MAX = 10_000
 CONSUMERS_PER_CONNECTION_MAX = 10_000
 BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would take every permit of a consumer away
 RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a late SEND is ignored
+NAME_CHARACTERS_MAX = 1_024  # nameMaxCharacters; of a subscription, a producer, a consumer
+PROPERTIES_CHARACTERS_MAX = 65_536  # keys and values of one producer, consumer or subscription
+CLIENT_VERSION_CHARACTERS_MAX = 256  # of what a client says of itself; the rest is cut off
 TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 
 # Schemas

@@ -9,6 +9,7 @@ from quire_broker.admin.context import broker_of
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.ownership.isolation import policy_of
 from quire_broker.ownership.policy_fields import TENANT
+from quire_broker.topic.topic_names import check_part
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
@@ -44,6 +45,7 @@ async def get_cluster(request: web.Request) -> web.Response:
 
 async def create_cluster(request: web.Request) -> web.Response:
     """A new cluster."""
+    check_part("cluster", request.match_info["cluster"])
     await broker_of(request).policies.create_cluster(request.match_info["cluster"], await object_of(request))
     return done()
 
@@ -124,6 +126,7 @@ async def _tenant_of(request: web.Request) -> dict[str, Any]:
 
 async def create_tenant(request: web.Request) -> web.Response:
     """A new tenant; its clusters must exist."""
+    check_part("tenant", request.match_info["tenant"])
     broker = broker_of(request)
     info = await _tenant_of(request)
     allowed = info.get("allowedClusters") or []

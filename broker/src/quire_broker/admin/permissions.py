@@ -16,6 +16,7 @@ from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.ownership.policies import Json
 from quire_broker.security.authorization import ADMINS_KEY, NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
+from quire_broker.topic.client_names import check_name
 
 AUTH_POLICIES = "auth_policies"
 
@@ -113,6 +114,7 @@ async def of_subscriptions(request: web.Request) -> web.Response:
 async def grant_on_subscription(request: web.Request) -> web.Response:
     """These roles, and no others, may use a subscription."""
     subscription, roles = request.match_info["subscription"], await _texts(request, "roles")
+    check_name("subscription", subscription, broker_of(request).parts.settings.name_characters_max)
     await _change(request, lambda auth: _part(auth, SUBSCRIPTION_KEY).update({subscription: roles}))
     return done()
 
@@ -156,7 +158,9 @@ async def of_topic(request: web.Request) -> web.Response:
 
 async def grant_on_topic(request: web.Request) -> web.Response:
     """A role may do these with a topic, and with its partitions."""
-    role, actions, name = request.match_info["role"], await _actions(request), str(topic_name_of(request))
+    role, actions, topic = request.match_info["role"], await _actions(request), topic_name_of(request)
+    topic.require_creatable()
+    name = str(topic)
     await _change(request, lambda auth: _part(auth, TOPIC_KEY, name).update({role: actions}))
     return done()
 

@@ -123,6 +123,7 @@ async def post(request: web.Request) -> web.Response:
     """Register a schema; its version."""
     broker = broker_of(request)
     name, _ = await _identity(request)
+    name.require_creatable()
     try:
         schema = await _given(request)
         await broker.parts.schemas.require_valid(schema)

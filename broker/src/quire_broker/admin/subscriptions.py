@@ -11,6 +11,7 @@ from quire_broker.admin.context import broker_of, owned_topic, require_owner, to
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.ownership.policy_fields import INT_MAX, LONG_MAX
+from quire_broker.topic.client_names import check_name
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
@@ -90,6 +91,7 @@ async def list_subscriptions(request: web.Request) -> web.Response:
 async def create(request: web.Request) -> web.Response:
     """A subscription at a position; 409 when there is one."""
     name = request.match_info["subscription"]
+    check_name("subscription", name, broker_of(request).parts.settings.name_characters_max, required=True)
     position = position_of(await body_of(request))
     topics = await _topics(request)
     if all(name in topic.subscriptions for topic in topics):

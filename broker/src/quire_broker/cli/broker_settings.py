@@ -104,6 +104,7 @@ def serving_settings(
             message_bytes_max=config.max_message_size_bytes,
             keep_alive_s=float(config.keep_alive_interval_s),
             pending_publishes_max=config.max_pending_publishes_per_connection,
+            name_characters_max=config.name_characters_max,
         ),
         topics=TopicsSettings(
             auto_create=config.allow_auto_topic_creation,

@@ -24,6 +24,7 @@ from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
+from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.subscription import Consumer, Subscription
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topic_names import parse_topic
@@ -113,6 +114,10 @@ class Consuming:
             raise ServiceNotReadyError("Consumer is already present on the connection")
         if len(self._consumers) + len(self._being_made) >= limits.CONSUMERS_PER_CONNECTION_MAX:
             raise TooManyOperationsError(f"{limits.CONSUMERS_PER_CONNECTION_MAX} consumers on one connection")
+        characters_max = self._parts.settings.name_characters_max
+        check_name("subscription", request.subscription, characters_max, required=True)
+        check_name("consumer", request.consumer_name, characters_max)
+        check_properties("consumer", [*request.metadata, *request.subscription_properties])
         spec = consumer_spec(request)
         self._being_made.add(consumer_id)
         try:

@@ -25,6 +25,7 @@ class SessionSettings:
     keep_alive_s: float = limits.KEEP_ALIVE_INTERVAL_S
     pending_publishes_max: int = limits.PENDING_PUBLISHES_MAX
     requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
+    name_characters_max: int = limits.NAME_CHARACTERS_MAX
     server_version: str = "Quire"
 
     @property

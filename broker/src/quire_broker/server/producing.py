@@ -13,6 +13,7 @@ from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
+from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.producers import Producer, Receipt
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topic_names import parse_topic
@@ -99,6 +100,7 @@ class Producing:
     async def _create(self, request: pb.CommandProducer) -> bytes | None:
         producer_id = request.producer_id
         name = parse_topic(request.topic)
+        self._check_names(request)
         await self._rights().require_produce(name)
         if request.initial_subscription_name:
             await self._rights().require_subscribe(name, request.initial_subscription_name)
@@ -126,6 +128,13 @@ class Producing:
         self._recently_closed.pop(producer_id, None)
         self._producers[producer_id] = (topic, producer)
         return self._made(request.request_id, producer, last)
+
+    def _check_names(self, request: pb.CommandProducer) -> None:
+        """NotAllowedError for names and properties that are refused. Without a name the producer gets one."""
+        characters_max = self._parts.settings.name_characters_max
+        check_name("producer", request.producer_name, characters_max)
+        check_name("subscription", request.initial_subscription_name, characters_max)
+        check_properties("producer", request.metadata)
 
     def _made(self, request_id: int, producer: Producer, last: int) -> bytes:
         epoch = producer.topic_epoch if producer.ready else None

@@ -20,6 +20,7 @@ from functools import partial
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_broker.errors import ServerError, server_error_of
+from quire_broker.limits import CLIENT_VERSION_CHARACTERS_MAX
 from quire_broker.security.authorization import Rights
 from quire_broker.server import discovery, schemas
 from quire_broker.server.admission import Admission
@@ -149,8 +150,9 @@ class Session:
             return
         self._state = _State.READY
         version = min(PROTOCOL_VERSION, request.protocol_version)
-        self.producing.client_version = request.client_version
-        self.consuming.client_connected(request.client_version, version, request.feature_flags)
+        client = request.client_version[:CLIENT_VERSION_CHARACTERS_MAX]
+        self.producing.client_version = client
+        self.consuming.client_connected(client, version, request.feature_flags)
         settings = self._parts.settings
         self._connection.write(commands.connected(settings.server_version, version, settings.message_bytes_max))
 

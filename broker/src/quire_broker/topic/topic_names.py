@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote_plus, unquote_plus
 
+from quire_bookie.control_characters import escaped, has_control_characters
 from quire_broker.errors import InvalidTopicNameError
 
 PERSISTENT = "persistent"
@@ -19,6 +20,8 @@ NON_PERSISTENT = "non-persistent"
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
 NAME_CHARACTERS_MAX = 1024
+_SHOWN_CHARACTERS = 100
+"""Of a text that is no name."""
 SYSTEM_NAMESPACE = "pulsar/system"
 _CLUSTER_TOPICS = frozenset(
     {
@@ -56,6 +59,21 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.namespace}/{self.local}"
+
+    @property
+    def flaw(self) -> str | None:
+        """Why no topic of this name is made; None: it may be. One that was made before can be read of and deleted."""
+        if has_control_characters(self.local):
+            return f"topic name '{escaped(str(self))}' holds a control character: choose a name without"
+        size = len(str(self.partitioned))
+        if size > NAME_CHARACTERS_MAX:
+            return f"topic name of {size} characters; the limit is {NAME_CHARACTERS_MAX}: choose a shorter name"
+        return None
+
+    def require_creatable(self) -> None:
+        """InvalidTopicNameError when it has a flaw."""
+        if self.flaw is not None:
+            raise InvalidTopicNameError(self.flaw)
 
     @property
     def persistent(self) -> bool:
@@ -113,14 +131,36 @@ def decode_name(component: str) -> str:
 def parse_namespace(text: str) -> NamespaceName:
     """`tenant/namespace`; InvalidTopicNameError for anything else."""
     parts = text.split("/")
-    if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
-        raise InvalidTopicNameError(f"'{text}' is not a namespace: expected tenant/namespace of letters, digits, -=:._")
+    if len(parts) != 2 or len(text) > NAME_CHARACTERS_MAX or not all(_PART.fullmatch(part) for part in parts):
+        raise InvalidTopicNameError(
+            f"'{_shown(text)}' is not a namespace: expected tenant/namespace of letters, digits, -=:._, "
+            f"at most {NAME_CHARACTERS_MAX} characters"
+        )
     return NamespaceName(*parts)
+
+
+def check_part(what: str, text: str) -> None:
+    """InvalidTopicNameError unless a tenant or a cluster may be called this."""
+    if len(text) > NAME_CHARACTERS_MAX or not _PART.fullmatch(text):
+        raise InvalidTopicNameError(
+            f"'{_shown(text)}' is no name of a {what}: expected letters, digits, -=:._, "
+            f"at most {NAME_CHARACTERS_MAX} characters"
+        )
+
+
+def _shown(text: str) -> str:
+    return escaped(text[:_SHOWN_CHARACTERS])
 
 
 @lru_cache(maxsize=10_000)
 def parse_topic(text: str) -> TopicName:
     """A topic name in any of its forms; InvalidTopicNameError says what is wrong with it."""
+    if len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidTopicNameError(
+            f"topic name of {len(text)} characters; the limit is {NAME_CHARACTERS_MAX}: choose a shorter name"
+        )
+    if has_control_characters(text):
+        raise InvalidTopicNameError(f"topic name '{escaped(text)}' holds a control character: choose a name without")
     domain, scheme, rest = text.partition("://")
     if not scheme:
         domain, rest = PERSISTENT, text
@@ -132,8 +172,8 @@ def parse_topic(text: str) -> TopicName:
         raise InvalidTopicNameError(f"Invalid topic name '{text}': unknown domain '{domain}'")
     tenant, _, rest = rest.partition("/")
     namespace, slash, local = rest.partition("/")
-    if not slash or not local.strip() or len(text) > NAME_CHARACTERS_MAX:
-        raise InvalidTopicNameError(f"Invalid topic name '{text[:NAME_CHARACTERS_MAX]}'")
+    if not slash or not local.strip():
+        raise InvalidTopicNameError(f"Invalid topic name '{text}'")
     return topic_of(domain, parse_namespace(f"{tenant}/{namespace}"), local)
 
 

@@ -151,6 +151,8 @@ class Topics:
         if not tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         create = create and (may_create or await self._may_create(name, policies))
+        if create and name.flaw is not None and not await self.exists(name):
+            name.require_creatable()
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
         deduplication = policies.get("deduplicationEnabled")
@@ -219,6 +221,7 @@ class Topics:
             return count
         if not auto_create or not await self._may_create(name, policies):
             raise TopicNotFoundError("")
+        name.require_creatable()
         override = policies.get("autoTopicCreationOverride")
         if isinstance(override, dict) and override.get("topicType") == "partitioned":
             wanted = override.get("defaultNumPartitions") or 1
@@ -235,7 +238,8 @@ class Topics:
         return await self._get(name, create=True, may_create=True)
 
     async def create_partitioned(self, name: TopicName, count: int) -> None:
-        """Record a partitioned topic. ConflictError when a topic of that name exists."""
+        """Record a partitioned topic. ConflictError when a topic of that name exists; InvalidTopicNameError."""
+        name.require_creatable()
         self._check_partitions(count)
         if await self._policies.policies(name.namespace) is None:
             raise NotFoundError("Namespace not found")

@@ -60,6 +60,7 @@ SERVING: dict[str, Any] = {
     "max_connections_per_address": 24,
     "schema_bytes_max": 2323,
     "schema_check_steps_max": 2424,
+    "name_characters_max": 2525,
     "publish_buffer_mb": 77,
 }
 STANDALONE: dict[str, Any] = (

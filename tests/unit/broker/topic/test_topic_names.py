@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from quire_broker.errors import InvalidTopicNameError
 from quire_broker.topic.topic_names import (
     NamespaceName,
+    check_part,
     decode_name,
     encode_name,
     parse_namespace,
@@ -74,3 +75,28 @@ def test_system_topics_are_known() -> None:
     assert parse_topic("__change_events").is_system
     assert parse_topic("persistent://pulsar/system/x").is_system
     assert not parse_topic("x").is_system
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb", "persistent://t/n/a\x1bb", "t/n/a\u2028", "t\n/n/a", "x" * 1025, "a/" * 1_000_000]
+)
+def test_control_characters_and_endless_names_are_refused_in_a_short_line(text: str) -> None:
+    with pytest.raises(InvalidTopicNameError) as error:
+        parse_topic(text)
+    assert str(error.value).isprintable() and len(str(error.value)) < 1200
+
+
+def test_a_stored_topic_keeps_its_odd_name_and_says_what_is_wrong_with_it() -> None:
+    name = topic_of_ledger("t/n/persistent/a%0Ab-partition-1")
+    assert (name.local, name.partition) == ("a\nb-partition-1", 1)
+    assert name.flaw is not None and "a\\nb" in name.flaw
+    with pytest.raises(InvalidTopicNameError):
+        name.require_creatable()
+    assert parse_topic("x").flaw is None
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a/b", "a\nb", "x" * 1025, "ä"])
+def test_a_tenant_has_letters_and_few_of_them(text: str) -> None:
+    with pytest.raises(InvalidTopicNameError, match="is no name of a tenant"):
+        check_part("tenant", text)
+    check_part("tenant", "acme-1=x:y.z_")

@@ -1,6 +1,7 @@
 """Topics and their registry on simulated metadata and fake bookies: loading, failing, deduplication over a crash."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.errors import QuireError
 from quire_broker.errors import (
     ConflictError,
+    InvalidTopicNameError,
     NotAllowedError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
@@ -19,10 +21,10 @@ from quire_broker.errors import (
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.ownership.policies import POLICIES, PolicyStore
 from quire_broker.topic.producers import Producer, Receipt, Refusal
 from quire_broker.topic.topic import Topic, TopicSettings
-from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_topic
+from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, parse_topic, topic_of
 from quire_broker.topic.topics import Topics, TopicsSettings, ledger_settings
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import Send
@@ -242,10 +244,46 @@ def test_subscriptions_that_an_added_partition_could_not_take_are_taken_at_its_n
 def test_a_namespace_may_not_make_topics_of_senseless_many_partitions(count: Any) -> None:
     async def work(world: World, broker: Broker) -> None:
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": count}
-        await broker.policies.update_policies(NAMESPACE, lambda value: value.update(autoTopicCreationOverride=override))
+        node = {"autoTopicCreationOverride": override}  # as a broker writes it that checks nothing
+        await broker.process.store.put(f"{POLICIES}/{NAMESPACE}", json.dumps(node).encode())
         with pytest.raises(NotAllowedError):
             await broker.topics.partitions_for_client(TOPIC, auto_create=True)
         assert await broker.policies.partitions(TOPIC) == 0
+
+    scenario(work)
+
+
+@pytest.mark.parametrize("local", ["a\nb", "a\x1bb", "x" * 1100])
+def test_no_topic_of_a_refused_name_is_made(local: str) -> None:
+    async def work(world: World, broker: Broker) -> None:
+        name = topic_of(PERSISTENT, NAMESPACE, local)
+        for making in (
+            broker.topics.get(name),
+            broker.topics.create(name),
+            broker.topics.create_partitioned(name, 3),
+            broker.topics.partitions_for_client(name, auto_create=True),
+        ):
+            with pytest.raises(InvalidTopicNameError, match="choose a"):
+                await making
+        assert await broker.topics.list(NAMESPACE) == []
+
+    scenario(work)
+
+
+@pytest.mark.parametrize("local", ["a\nb", "x" * 1100])
+def test_a_topic_that_has_a_refused_name_already_can_be_deleted(local: str) -> None:
+    async def work(world: World, broker: Broker) -> None:
+        name = topic_of(PERSISTENT, NAMESPACE, local)
+        await (await broker.process.factory.open(name.ledger_name)).close()
+        assert await broker.topics.list(NAMESPACE) == [name]
+        topic = await broker.topics.get(name)
+        await topic.subscription("s", create=True)
+        await topic.drop_subscription("s")
+        await broker.topics.delete(name)
+        assert await broker.topics.list(NAMESPACE) == []
+        await broker.policies.create_partitions(name, 2)
+        await broker.topics.delete_partitioned(name)
+        assert await broker.policies.partitions(name) == 0
 
     scenario(work)
 

@@ -1,0 +1,43 @@
+"""Names and properties that clients choose for subscriptions, producers and consumers: which are refused. Pure.
+
+Statistics show them again and again, so they are short. A control character could forge a line of a log, or act on the
+terminal of the person who reads it.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from quire_bookie.control_characters import escaped, has_control_characters
+from quire_broker.errors import NotAllowedError
+from quire_broker.limits import PROPERTIES_CHARACTERS_MAX
+
+
+class _Property(Protocol):
+    key: str
+    value: str
+
+
+def check_name(what: str, name: str, characters_max: int, *, required: bool = False) -> None:
+    """NotAllowedError for a name that is too long, holds a control character or is empty though it is required.
+
+    `what`: subscription, producer or consumer.
+    """
+    if not name and required:
+        raise NotAllowedError(f"the {what} name is empty: give it at least one character")
+    if len(name) > characters_max:
+        raise NotAllowedError(
+            f"the {what} name has {len(name)} characters; the limit is {characters_max} (nameMaxCharacters): "
+            "choose a shorter name"
+        )
+    if has_control_characters(name):
+        raise NotAllowedError(f"the {what} name '{escaped(name)}' holds a control character: choose a name without")
+
+
+def check_properties(what: str, properties: Iterable[_Property]) -> None:
+    """NotAllowedError for keys and values that are too long together. `what`: as above."""
+    size = sum(len(one.key) + len(one.value) for one in properties)
+    if size > PROPERTIES_CHARACTERS_MAX:
+        raise NotAllowedError(
+            f"the properties of the {what} have {size} characters; the limit is {PROPERTIES_CHARACTERS_MAX}: "
+            "set fewer or shorter ones"
+        )
