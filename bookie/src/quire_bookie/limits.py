@@ -22,6 +22,7 @@ STALLED_PEER_S = 60.0  # a peer that sends nothing of a begun frame, or takes no
 SLOW_PEER_S = 600.0  # the same of one that does so slowly: for one frame, or for all that waited at one moment
 PRESSURE_STALLED_S = 2.0  # the same of one that holds much, while others wait for room
 FIRST_REQUEST_S = 60.0  # a connection to a bookie that has not sent one request by then is closed
+LARGE_ANSWER_BYTES = 64 * KIB  # one that is partly sent counts whole against the budget: it is freed as a whole
 CONNECTION_LOOK_S = 1.0  # between two looks at what connections hold
 WAITING_REQUEST_BYTES = 512  # what one request without an entry counts while it waits
 

@@ -109,6 +109,8 @@ class Account:
         "frames",
         "held_bytes",
         "holder",
+        "kept_bytes",
+        "large",
         "listed",
         "queued_bytes",
         "receiving_bytes",
@@ -131,6 +133,10 @@ class Account:
         self.frames = 0
         """Frames that were begun."""
         self.unsent_bytes = 0
+        self.kept_bytes = 0
+        """Bytes charged for answers: those not sent, and the sent part of a large one, which is freed as a whole."""
+        self.large: deque[tuple[int, int]] = deque()
+        """Large answers that have not left: `queued_bytes` before and after each."""
         self.queued_bytes = 0
         """Since the connection opened."""
         self._frame_seen = -1
@@ -158,6 +164,13 @@ class Account:
         elif drained > self._drained_mark:
             self._sent_s = now_s
         self._drained_mark = drained
+
+    def partly_sent_bytes(self) -> int:
+        """Return what has been sent of the large answer that is leaving."""
+        sent = self.queued_bytes - self.unsent_bytes
+        while self.large and self.large[0][1] <= sent:
+            self.large.popleft()
+        return max(0, sent - self.large[0][0]) if self.large else 0
 
     def granted(self) -> None:
         """It was kept waiting, and goes on: its times begin again."""
@@ -242,9 +255,9 @@ class ConnectionMemory:
         account.closed = True
         self._listed.pop(account, None)
         self.receiving_bytes -= account.receiving_bytes
-        self.unsent_bytes -= account.unsent_bytes
-        self._freed(account.receiving_bytes + account.unsent_bytes)
-        account.receiving_bytes = account.held_bytes = account.unsent_bytes = 0
+        self.unsent_bytes -= account.kept_bytes
+        self._freed(account.receiving_bytes + account.kept_bytes)
+        account.receiving_bytes = account.held_bytes = account.unsent_bytes = account.kept_bytes = 0
         if account.waits is not None:
             self._leave(account.waits)
             account.waits = None
@@ -353,7 +366,10 @@ class ConnectionMemory:
         """Charge bytes that are queued for the socket."""
         if account.closed:
             return
+        if size_bytes >= limits.LARGE_ANSWER_BYTES:
+            account.large.append((account.queued_bytes, account.queued_bytes + size_bytes))
         account.unsent_bytes += size_bytes
+        account.kept_bytes += size_bytes
         account.queued_bytes += size_bytes
         self.unsent_bytes += size_bytes
         self.used_bytes += size_bytes
@@ -368,6 +384,8 @@ class ConnectionMemory:
         if less < 0:
             account.queued_bytes -= less
         account.unsent_bytes = unsent_bytes
+        kept = unsent_bytes + account.partly_sent_bytes() if account.large else unsent_bytes
+        less, account.kept_bytes = account.kept_bytes - kept, kept
         self.unsent_bytes -= less
         self._freed(less)
 
@@ -472,7 +490,7 @@ class ConnectionMemory:
             lingers = received_s >= held_s or account.silence_s(now_s) >= held_s / 4
             in_part = account.receiving_bytes * (received_s + 0.001) if lingers and account.waits is None else 0.0
             clings = sent_s >= held_s or account.untaken_s(now_s) >= held_s / 4
-            unsent = account.unsent_bytes * (sent_s + 0.001) if clings else 0.0
+            unsent = account.kept_bytes * (sent_s + 0.001) if clings else 0.0
             if in_part or unsent:
                 why = Closed.PRESSURE_FRAME if in_part >= unsent else Closed.PRESSURE_READER
                 found.append((max(in_part, unsent), account, why))

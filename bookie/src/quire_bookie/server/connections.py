@@ -252,6 +252,7 @@ class Connection(asyncio.Protocol):
         self._transport = self._clear = None
         self._out.clear()
         self._early.clear()
+        self._codec.forget()  # this object may wait for the garbage collector, and its bytes count no more
         self._drop_gate()
         self._drop_first_timer()
         self.memory.close(self._account)

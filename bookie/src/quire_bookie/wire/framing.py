@@ -56,6 +56,11 @@ class Straddler:
         """What it will have, with its length; those of the length alone while it is not known."""
         return self._need
 
+    def forget(self) -> None:
+        """Drop what has arrived."""
+        self._parts.clear()
+        self._have, self._need = 0, LENGTH_BYTES
+
     def take(self, data: bytes, position: int) -> tuple[int, bytes | None]:
         """Add bytes from `position` on; gives the position behind them and the frame (with length) when complete."""
         while True:
@@ -68,8 +73,7 @@ class Straddler:
                 return position, None
             if self._need > LENGTH_BYTES:
                 frame = b"".join(self._parts)
-                self._parts.clear()
-                self._have, self._need = 0, LENGTH_BYTES
+                self.forget()
                 return position, frame
             length = int.from_bytes(b"".join(self._parts), "big", signed=True)
             check_length(length, self._frame_bytes_max)

@@ -80,6 +80,10 @@ class ServerCodec:
         """What that frame will have."""
         return self._straddler.announced_bytes
 
+    def forget(self) -> None:
+        """Drop what has arrived of a frame."""
+        self._straddler.forget()
+
     def upgraded(self) -> None:
         """What is fed from now on was protected by TLS."""
         self.start_tls, self.takes_start_tls = None, False

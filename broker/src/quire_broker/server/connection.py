@@ -122,6 +122,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whomever."""
         self._transport = self._socket = None
+        self._decoder.forget()  # this object may wait for the garbage collector, and its bytes count no more
         self._memory.close(self._account)
         if self._timer is not None:
             self._timer.cancel()

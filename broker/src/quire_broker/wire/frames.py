@@ -82,6 +82,11 @@ class FrameDecoder:
         """What that frame will have; 4 while its length is not known."""
         return self._needed
 
+    def forget(self) -> None:
+        """Drop what has arrived of a frame."""
+        self._parts.clear()
+        self._held, self._needed = 0, 4
+
     def feed(self, data: Buffer) -> list[Frame]:
         """The frames that `data` completes, in order. PeerProtocolError: close the connection."""
         if not isinstance(data, bytes):

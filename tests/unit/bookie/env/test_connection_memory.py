@@ -8,6 +8,7 @@ import pytest
 
 from quire_bookie.env.connection_memory import Account, Closed, ConnectionMemory, MemorySettings
 from quire_bookie.errors import ConfigError
+from quire_bookie.limits import LARGE_ANSWER_BYTES
 from tests.sim.loop import simulate
 
 MAX = 1000
@@ -127,6 +128,24 @@ async def test_a_connection_that_ends_gives_everything_back_once() -> None:
     peer.receives(10, 300)
     memory.settle(peer.account, 0)
     assert (memory.receiving_bytes, memory.unsent_bytes, memory.used_bytes) == (0, 0, 0)
+
+
+async def test_a_large_answer_counts_whole_until_all_of_it_has_left() -> None:
+    size = LARGE_ANSWER_BYTES
+    memory = ConnectionMemory(MemorySettings(bytes_max=10 * size))
+    peer = Peer(memory)
+    peer.queues(50)
+    peer.queues(size)
+    peer.queues(2 * size)
+    for unsent, counted in ((3 * size + 20, 3 * size + 20), (3 * size, 3 * size), (2 * size + 1, 3 * size)):
+        memory.settle(peer.account, unsent)
+        assert (memory.unsent_bytes, memory.used_bytes) == (counted, counted)
+    memory.settle(peer.account, 2 * size)
+    assert memory.unsent_bytes == 2 * size
+    memory.settle(peer.account, 1)
+    assert memory.unsent_bytes == 2 * size
+    memory.settle(peer.account, 0)
+    assert (memory.unsent_bytes, memory.used_bytes, len(peer.account.large)) == (0, 0, 0)
 
 
 async def test_one_that_ends_while_it_waits_leaves_the_line() -> None:

@@ -187,6 +187,13 @@ async def test_answers_to_a_client_that_is_gone_go_nowhere(
     assert handler.stats.connections_open == 0
 
 
+async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame(connection: Connection) -> None:
+    connection.data_received(READ[:-4])
+    assert connection._codec.held_bytes == len(READ) - 4
+    connection.connection_lost(None)
+    assert connection._codec.held_bytes == 0 and not connection._codec._straddler._parts
+
+
 async def test_open_connections_tell_when_the_last_one_is_gone() -> None:
     handler = Handler()
     every = OpenConnections()

@@ -104,6 +104,14 @@ async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     assert transport.sent.decode() == reason
 
 
+async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame() -> None:
+    connection, _, _ = make()
+    connection.data_received(bytes(2))
+    assert connection._decoder.held_bytes == 2
+    connection.connection_lost(None)
+    assert connection._decoder.held_bytes == 0 and not connection._decoder._parts
+
+
 async def test_reading_stops_above_the_pending_publishes_and_goes_on_below_half() -> None:
     connection, transport, _ = make()
     connection.publish_taken(10, 10)
