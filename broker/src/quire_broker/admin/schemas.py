@@ -55,7 +55,7 @@ def _text(schema: Schema) -> str:
 def _json_or_text(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data.decode(errors="replace")
 
 
@@ -90,7 +90,7 @@ def _key_value(text: str) -> bytes:
     try:
         parts = json.loads(text)
         shown = [part if isinstance(part, str) else json.dumps(part) for part in (parts["key"], parts["value"])]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SchemaError('the schema of a KEY_VALUE is {"key": schema, "value": schema}') from error
     return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in shown)
 

@@ -16,10 +16,7 @@ def unacked_mask(words: Sequence[int]) -> int:
     """The remaining messages of signed 64-bit `words`."""
     if len(words) == 1:
         return words[0] & _WORD_MASK
-    mask = 0
-    for index, word in enumerate(words):
-        mask |= (word & _WORD_MASK) << (index * _WORD_BITS)
-    return mask
+    return int.from_bytes(b"".join([(word & _WORD_MASK).to_bytes(_WORD_BYTES, "little") for word in words]), "little")
 
 
 def full_mask(batch_size: int) -> int:

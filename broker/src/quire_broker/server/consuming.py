@@ -18,6 +18,7 @@ from quire_broker.errors import (
     ServiceNotReadyError,
     TooManyOperationsError,
 )
+from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
@@ -36,6 +37,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 CHECKSUM_VERSION = 11
 BROKER_METADATA_VERSION = 18
+ACK_SET_WORD_BITS = 64
 ACTIVE_CHANGE_VERSION = 12
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
 
@@ -264,9 +266,7 @@ class Consuming:
                 self._connection.write(answer)
             return
         ids = [
-            AckId(Position(item.ledgerId, item.entryId), tuple(item.ack_set), item.batch_size)
-            if item.ack_set
-            else AckId(Position(item.ledgerId, item.entryId))
+            _part_of_batch(item) if item.ack_set else AckId(Position(item.ledgerId, item.entryId))
             for item in request.message_id
         ]
         kind = AckKind.CUMULATIVE if request.ack_type == AckKind.CUMULATIVE else AckKind.INDIVIDUAL
@@ -348,6 +348,14 @@ class Consuming:
     async def alive(self) -> bool:
         """Whether the client answers."""
         return await self._connection.alive()
+
+
+def _part_of_batch(item: pb.MessageIdData) -> AckId:
+    """An id with an ack set. PeerProtocolError for more messages than an entry can hold: each takes memory."""
+    messages = max(item.batch_size, len(item.ack_set) * ACK_SET_WORD_BITS)
+    if messages > BATCH_MESSAGES_MAX:
+        raise PeerProtocolError(f"ACK of a batch of {messages} messages; an entry has at most {BATCH_MESSAGES_MAX}")
+    return AckId(Position(item.ledgerId, item.entryId), tuple(item.ack_set), item.batch_size)
 
 
 def consumer_spec(request: pb.CommandSubscribe) -> ConsumerSpec:

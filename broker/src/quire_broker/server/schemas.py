@@ -1,6 +1,6 @@
 """Schemas in sessions, by the namespace's rules: a producer's is registered, a consumer's checked, any handed out."""
 
-from quire_broker.errors import AuthorizationError, SchemaError, ServerError
+from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError, ServerError
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.registry import SchemaRegistry
@@ -14,6 +14,7 @@ from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 NO_VERSION = b""
+VERSION_BYTES_MAX = 8
 
 
 def schema_of(message: pb.Schema) -> Schema | None:
@@ -90,6 +91,9 @@ async def answer_get(parts: BrokerParts, rights: Rights, request: pb.CommandGetS
     name = parse_topic(request.topic)
     await rights.require_look_up(name)
     identity = schema_id(name)
+    if len(request.schema_version) > VERSION_BYTES_MAX:
+        size = len(request.schema_version)
+        raise NotAllowedError(f"schema_version has {size} bytes; the limit is {VERSION_BYTES_MAX}")
     if request.schema_version:
         found = await parts.schemas.version(identity, int.from_bytes(request.schema_version, "big", signed=True))
     else:

@@ -62,7 +62,7 @@ class TopicName:
 
     @property
     def flaw(self) -> str | None:
-        """Why no topic of this name is made; None: it may be. One that was made before can be read of and deleted."""
+        """Why no topic of this name is made; None: it may be. One that was made before can be deleted."""
         if has_control_characters(self.local):
             return f"topic name '{escaped(str(self))}' holds a control character: choose a name without"
         size = len(str(self.partitioned))

@@ -3,18 +3,25 @@
 import json
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from quire_broker.errors import AuthorizationError, SchemaError
+from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.ownership.policies import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType
 from quire_broker.security.authorization import Authorization, Rights
-from quire_broker.server.schemas import answer_get_or_create, of_consumer, of_producer, schema_of, strategy_of
+from quire_broker.server.schemas import (
+    answer_get,
+    answer_get_or_create,
+    of_consumer,
+    of_producer,
+    schema_of,
+    strategy_of,
+)
 from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.sim.loop import SimLoop, simulate
@@ -115,3 +122,9 @@ def test_a_consumer_of_a_partition_alone_gives_its_topic_no_first_schema() -> No
         assert len(await parts.schemas.versions("acme/orders/x")) == 1
 
     simulate(scenario, seed=1)
+
+
+async def test_a_version_of_more_bytes_than_a_number_has_is_refused() -> None:
+    request = pb.CommandGetSchema(request_id=1, topic="x", schema_version=b"\x7f" * 100_000)
+    with pytest.raises(NotAllowedError, match="schema_version has 100000 bytes; the limit is 8"):
+        await answer_get(cast(Any, None), Rights(None, ""), request)
