@@ -76,6 +76,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _WHOLE = re.compile("-?[0-9]{1,19}")
 
 
@@ -109,15 +110,23 @@ async def text_of(request: web.Request) -> str:
         raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8, without Content-Encoding") from None
 
 
+def json_of(text: str) -> Any:
+    """The value that a body holds. RefusedError 400 when it is no JSON, or has a text that is no Unicode."""
+    try:
+        value = json.loads(text)
+        if _SURROGATE.search(text) is not None:  # half a letter: what comes behind cannot encode it
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not JSON: {str(error)[:200]}") from None
+    return value
+
+
 async def json_object(request: web.Request) -> dict[str, Any]:
     """The body, which is a JSON object or empty. RefusedError 400."""
     text = await text_of(request)
     if not text.strip():
         return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"the body is no JSON: {error}") from None
+    value = json_of(text)
     if not isinstance(value, dict):
         raise RefusedError(400, f'the body must be a JSON object like {{"key": value}}, not {type(value).__name__}')
     return value

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import RefusedError, text_of
+from quire_bookie.admin.answers import RefusedError, json_of, text_of
 from quire_bookie.errors import (
     MetadataError,
     NoSuchEntryError,
@@ -80,12 +80,7 @@ async def body_of(request: web.Request) -> Any:
     text = await text_of(request)
     if not text.strip():
         return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise web.HTTPBadRequest(
-            text=json.dumps({"reason": f"the body is not JSON: {error}"}), content_type="application/json"
-        ) from error
+    return json_of(text)
 
 
 async def object_of(request: web.Request) -> dict[str, Any]:

@@ -104,6 +104,13 @@ def _wanted_bundles(asked: object) -> Bundles:
         raise NotAllowedError(str(error)) from error
 
 
+def _node(parent: str, name: str) -> str:
+    """The node of a tenant or a cluster. NotFoundError for a name that would lead to another node."""
+    if not name or "/" in name:
+        raise NotFoundError(f"{name[:100]!r} does not exist: a name has no '/'")
+    return f"{parent}/{name}"
+
+
 @dataclass(slots=True)
 class _Cached:
     value: Any
@@ -188,7 +195,7 @@ class PolicyStore:
 
     async def read_cluster(self, name: str) -> Json:
         """ClusterData; NotFoundError."""
-        found = await self._read(f"{CLUSTERS}/{name}")
+        found = await self._read(_node(CLUSTERS, name))
         if found is None:
             raise NotFoundError("Cluster does not exist")
         return found
@@ -199,11 +206,11 @@ class PolicyStore:
 
     async def update_cluster(self, name: str, data: Json) -> None:
         """Merge `data` into it; NotFoundError."""
-        await self._update(f"{CLUSTERS}/{name}", lambda value: value.update(data), f"Cluster {name}")
+        await self._update(_node(CLUSTERS, name), lambda value: value.update(data), f"Cluster {name}")
 
     async def delete_cluster(self, name: str) -> None:
         """NotFoundError when there is none."""
-        await self._delete(f"{CLUSTERS}/{name}", f"Cluster {name}")
+        await self._delete(_node(CLUSTERS, name), f"Cluster {name}")
 
     @property
     def _isolation_key(self) -> str:
@@ -241,7 +248,7 @@ class PolicyStore:
 
     async def read_tenant(self, tenant: str) -> Json:
         """TenantInfo; NotFoundError."""
-        found = await self._read(f"{POLICIES}/{tenant}")
+        found = await self._read(_node(POLICIES, tenant))
         if found is None:
             raise NotFoundError("Tenant does not exist")
         return found
@@ -252,19 +259,19 @@ class PolicyStore:
 
     async def update_tenant(self, tenant: str, info: Json) -> None:
         """Replace its info; NotFoundError."""
-        await self._update(f"{POLICIES}/{tenant}", lambda value: value.update(info), f"Tenant {tenant}")
+        await self._update(_node(POLICIES, tenant), lambda value: value.update(info), f"Tenant {tenant}")
 
     async def delete_tenant(self, tenant: str) -> None:
         """ConflictError while it has namespaces, NotFoundError when there is none."""
         if await self.namespaces(tenant):
             raise ConflictError("The tenant still has active namespaces")
-        await self._delete(f"{POLICIES}/{tenant}", f"Tenant {tenant}")
+        await self._delete(_node(POLICIES, tenant), f"Tenant {tenant}")
 
     # namespaces
 
     async def namespaces(self, tenant: str) -> list[str]:
         """Local names of a tenant's namespaces."""
-        return await self._metadata.children(f"{POLICIES}/{tenant}")
+        return await self._metadata.children(_node(POLICIES, tenant))
 
     async def policies(self, namespace: NamespaceName) -> Json | None:
         """Policies of a namespace, None when it does not exist. Do not change the result.

@@ -1,12 +1,13 @@
 """A body that cannot be read is the sender's mistake: 400, on bookies and brokers alike."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from quire_bookie.admin.answers import errors, json_object
+from quire_bookie.admin.answers import errors, json_object, json_of
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.serving import HttpServing
 from quire_broker.admin.answers import errors_as_json, object_of
@@ -18,9 +19,16 @@ BODIES = {
     "half a letter": (b"Content-Type: application/json; charset=utf-16", b"{}x"),
     "too deep": (b"X: 1", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
     "a number of 5000 digits": (b"X: 1", b'{"a":' + b"1" * 5000 + b"}"),
+    "half a letter in a text": (b"X: 1", b'{"a": ["\\ud800"]}'),
+    "half a letter in a name": (b"X: 1", b'{"\\uDFFF": 1}'),
     "a list": (b"X: 1", b"[]"),
     "no JSON": (b"X: 1", b"{"),
 }
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\ud83d\\ude00"}', '{"a": "\\\\ud800"}', '{"a": "😀"}'])
+def test_whole_letters_are_taken(text: str) -> None:
+    assert json_of(text) == json.loads(text)
 
 
 @pytest.mark.parametrize(("middleware", "read"), [(errors, json_object), (errors_as_json, object_of)])
