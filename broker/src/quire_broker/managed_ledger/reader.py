@@ -13,6 +13,7 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.entry_cache import TopicCache
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError
 from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.position import Position, StoredEntry
@@ -54,7 +55,8 @@ class EntryReader:
     ) -> list[StoredEntry]:
         """Up to `entries_max` entries from `start` on, in order, over ledgers; [] at the end.
 
-        At least one when there is one, whatever its size; none after `through`. Errors of the ledger client.
+        At least one when there is one, whatever its size; none after `through`. ManagedLedgerClosedError; errors of the
+        ledger client.
         """
         found: list[StoredEntry] = []
         position = start
@@ -99,7 +101,10 @@ class EntryReader:
             task = self._reads[key] = self._background.spawn(self._fetch(*key), f"read of {key}")
             task.add_done_callback(lambda _: self._reads.pop(key, None))
         # One waiter that is cancelled must not take the read away from the others.
-        return await asyncio.shield(task)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise ManagedLedgerClosedError(f"the managed ledger was closed while its ledger {ledger_id} was read")
+        return task.result()
 
     async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
         """Read once there is room for it in the memory that all connections share."""

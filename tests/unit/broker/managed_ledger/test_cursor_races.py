@@ -47,6 +47,26 @@ def test_a_new_cursor_keeps_the_entries_that_are_there_when_it_is_made(steps: in
     run(scenario, seed=steps, ledger_entries_max=10)
 
 
+def test_a_read_that_a_close_ends_says_so_and_is_not_taken_for_a_cancelled_reader() -> None:
+    async def scenario(world: World) -> None:
+        process, ledger, cursor = await with_cursor(world, 5)
+        memory = ledger._reader._memory
+        memory.hold(memory.bytes_max)
+        ledger._reader._cache.drop_ledger(3)
+        readers = [asyncio.ensure_future(process.run(cursor.read(5))) for _ in range(2)]
+        await asyncio.sleep(1)
+        readers[0].cancel()
+        await process.run(ledger.close())
+        with pytest.raises(asyncio.CancelledError):
+            await readers[0]
+        with pytest.raises(ManagedLedgerClosedError, match="closed while its ledger 3 was read"):
+            await readers[1]
+        memory.let_go(memory.bytes_max)
+        assert memory.used_bytes == 0
+
+    run(scenario)
+
+
 def test_a_deletion_that_fails_leaves_a_cursor_that_works() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 5)
