@@ -22,6 +22,8 @@ from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan
 
 T = TypeVar("T")
+COLLECTED_EVERY = 4000
+"""Moves of the clock from one garbage collection to the next."""
 _node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
 
 
@@ -72,6 +74,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int, *, time_limit_s: float = 3600.0) -> None:
         super().__init__()
         self._now = 0.0
+        self._advances = 0
         self._time_limit_s = time_limit_s
         self._selector = _VirtualSelector(self)
         self._clock_resolution = 1e-9
@@ -93,6 +96,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def advance(self, seconds: float) -> None:
         """Move the clock to the next timer."""
+        self._advances += 1
+        if self._advances % COLLECTED_EVERY == 0:
+            gc.collect()
         target = self._scheduled[0].when() if self._scheduled else self._now + seconds  # type: ignore[attr-defined]
         self._now = max(self._now, target)
         if self._now > self._time_limit_s:
@@ -206,7 +212,11 @@ def _guard(callback: Callable[..., object], context: contextvars.Context | None)
 
 
 def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, time_limit_s: float = 3600.0) -> T:
-    """Run one scenario to its end on a fresh loop. Equal seeds give equal runs (under PYTHONHASHSEED=0)."""
+    """Run one scenario to its end on a fresh loop. Equal seeds give equal runs (under PYTHONHASHSEED=0).
+
+    Garbage is collected at fixed steps of the loop: what a weak mapping holds depends on when that happens.
+    """
+    gc.disable()
     loop = SimLoop(seed, time_limit_s=time_limit_s)
     asyncio.set_event_loop(loop)
     try:
@@ -216,6 +226,7 @@ def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, ti
         loop.finish()
         del loop
         _collect_silently()
+        gc.enable()
 
 
 def _collect_silently() -> None:
