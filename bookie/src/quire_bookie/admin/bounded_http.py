@@ -1,8 +1,8 @@
 """Bounds of an HTTP port on what one client may hold open: connections of its address, and requests that never end.
 
     accepted            counted by address; above the limit a connection is closed at once
-    TLS handshake,      together within the header timeout
-    first header
+    TLS handshake       within the header timeout, ten seconds at most
+    first header        within the header timeout
     next header         within the header timeout of its first byte; between requests a connection may rest
     body                within `HTTP_BODY_TIMEOUT_S` of its header
     answer              no bound here: a long poll takes its time
@@ -12,6 +12,7 @@ Stands between the socket and aiohttp, which has none of these. Must never close
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections import Counter
@@ -22,9 +23,8 @@ from aiohttp import web
 
 from quire_bookie import limits
 from quire_bookie.admin.http_limits import HttpLimits
-from quire_bookie.admin.listening import BACKLOG
 from quire_bookie.admin.unreadable import connections
-from quire_bookie.env.background import start_background
+from quire_bookie.env.background import Background
 
 _log = logging.getLogger("quire.admin")
 
@@ -37,24 +37,49 @@ class BoundedHttp:
         self.limits = bounds or HttpLimits()
         self.make_handler: Callable[[], asyncio.Protocol] = connections(runner)
         self._by_handler: dict[object, _HttpConnection] = {}
-        self.handshakes: dict[asyncio.Task[None], _HttpConnection] = {}
-        """TLS that has not begun yet."""
+        self._listening: list[socket.socket] = []
+        self._tasks = Background(_log)
         self._by_address: Counter[str] = Counter()
         self._refused = 0
         self._logged_s = float("-inf")
         self._watch(runner.server)
 
-    async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
-        """Serve on a socket that was taken before."""
-        return await asyncio.get_running_loop().create_server(
-            lambda: _HttpConnection(self, tls), sock=listening, backlog=BACKLOG
-        )
+    def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Serve on a socket that was taken before, until `close` closes it.
+
+        Sockets are accepted here, and not by a server of the event loop, which hides those in a handshake.
+        """
+        self._listening.append(listening)
+        self._tasks.keep(lambda: self._accept(listening, tls), "accepting HTTP connections")
 
     async def close(self) -> None:
-        """End the handshakes; aiohttp ends the connections that it knows."""
-        for task in list(self.handshakes):
-            task.cancel()
-        await asyncio.gather(*self.handshakes, return_exceptions=True)
+        """Stop listening, and end the handshakes; aiohttp ends the connections that it knows."""
+        await self._tasks.close()
+        for listening in self._listening:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            accepted, name = await loop.sock_accept(listening)
+            address = str(name[0]) if isinstance(name, tuple) else str(name)
+            if self.admits(address):
+                connection = _HttpConnection(self, address)
+                self._tasks.start(self._begin(accepted, tls, connection), f"an HTTP connection of {address}")
+            else:
+                accepted.close()
+
+    async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None, connection: "_HttpConnection") -> None:
+        handshake_s = min(self.limits.header_timeout_s or math.inf, limits.TLS_HANDSHAKE_TIMEOUT_S)
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake_s}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **options)
+        except (OSError, ssl.CertificateError) as error:
+            _log.debug("an HTTP connection of %s cannot begin: %s", connection.address, error)
+            connection.end()
+        except asyncio.CancelledError:
+            connection.end()
+            raise
 
     def _watch(self, server: Any) -> None:
         """Have aiohttp tell when a header is complete, and when a handler is done."""
@@ -110,71 +135,28 @@ class BoundedHttp:
 class _HttpConnection(asyncio.Protocol):
     """The protocol of one accepted socket; hands on to a handler of aiohttp."""
 
-    def __init__(self, port: BoundedHttp, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, port: BoundedHttp, address: str) -> None:
         self._port = port
-        self._tls = tls
-        self._address: str | None = None
-        """None while it is not counted."""
+        self.address = address
+        self._is_counted = True
         self._handler: asyncio.Protocol | None = None
+        """None before the handshake has ended, and after the end."""
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._awaits_body = False
-        self._early: list[bytes] = []
-        """What came between the end of the handshake and the turn of the loop that begins with HTTP."""
         self.answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Admit it, then begin with TLS or with HTTP."""
+        """HTTP begins."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        name = transport.get_extra_info("peername")
-        address = str(name[0]) if isinstance(name, tuple) else str(name)
-        if not self._port.admits(address):
-            self._transport.abort()
-            return
-        self._address = address
         self._wait(self._port.limits.header_timeout_s)
-        if self._tls is None:
-            self._begin()
-        else:
-            self._transport.pause_reading()  # the bytes of the handshake are not ours
-            task = start_background(self._begin_tls(self._tls), "TLS handshake of HTTP", _log)
-            self._port.handshakes[task] = self
-            task.add_done_callback(self._port.handshakes.pop)
-
-    async def _begin_tls(self, context: ssl.SSLContext) -> None:
-        try:
-            secured = await asyncio.get_running_loop().start_tls(
-                *(self._transport, self, context),
-                server_side=True,
-                ssl_handshake_timeout=limits.TLS_HANDSHAKE_TIMEOUT_S,
-            )
-        except (OSError, ssl.CertificateError) as error:
-            _log.debug("TLS handshake with %s failed: %s", self._address, error)
-            secured = None
-        except asyncio.CancelledError:
-            self._transport.abort()
-            self.connection_lost(None)
-            raise
-        if secured is None:
-            self.connection_lost(None)
-        elif self._address is None:
-            secured.abort()  # the client left while the handshake ended
-        else:
-            self._transport = secured
-            self._begin()
-
-    def _begin(self) -> None:
         self._handler = self._port.make_handler()
         self._port.serves(self._handler, self)
-        self._handler.connection_made(self._transport)
-        early, self._early = b"".join(self._early), []
-        if early:
-            self.data_received(early)
+        self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Hand on; the first bytes after a request begin the time of the next header."""
         if self._handler is None:
-            self._early.append(data)
             return
         if self._timer is None and not self._awaits_body:
             self._wait(self._port.limits.header_timeout_s)
@@ -195,15 +177,19 @@ class _HttpConnection(asyncio.Protocol):
             self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed. Called again it does nothing."""
-        self._stop_timer()
-        address, self._address = self._address, None
-        if address is not None:
-            self._port.left(address)
+        """The socket is closed."""
         handler, self._handler = self._handler, None
+        self.end()
         if handler is not None:
             self._port.forget(handler)
             handler.connection_lost(exc)
+
+    def end(self) -> None:
+        """It counts no more. Called again it does nothing."""
+        self._stop_timer()
+        if self._is_counted:
+            self._is_counted = False
+            self._port.left(self.address)
 
     def header_came(self, payload: Any) -> None:
         """The header of a request is complete; `payload` is the stream of its body."""
@@ -233,5 +219,5 @@ class _HttpConnection(asyncio.Protocol):
             self._wait(seconds)  # the next header came early, and is looked at after the answer
             return
         what = "body" if self._awaits_body else "header"
-        _log.info("closing an HTTP connection of %s: no complete %s came in %.0f s", self._address, what, seconds)
+        _log.info("closing an HTTP connection of %s: no complete %s came in %.0f s", self.address, what, seconds)
         self._transport.abort()

@@ -21,14 +21,13 @@ class HttpServing:
         self._runner = runner
         self._bounds = bounds
         self._bounded: BoundedHttp | None = None
-        self._server: asyncio.Server | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
         """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
         await self._runner.setup()
         self._bounded = BoundedHttp(self._runner, self._bounds)
-        self._server = await self._bounded.listen(listening, None if tls is None else tls.context)
+        self._bounded.listen(listening, None if tls is None else tls.context)
         if tls is not None and tls.refresh_s > 0:
             self._following = start_background(tls.follow(), "TLS files of the HTTP port", _log)
 
@@ -37,8 +36,6 @@ class HttpServing:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
         if self._bounded is not None:
             await self._bounded.close()
         await self._runner.cleanup()

@@ -1,6 +1,5 @@
 """The HTTP server of a broker: routes, serves, ends. What a path does is in the other modules of this package."""
 
-import asyncio
 import socket
 import ssl
 from typing import TYPE_CHECKING
@@ -62,19 +61,16 @@ class WebServer:
         self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
         self._bounds = broker.settings.access.http
         self._bounded: BoundedHttp | None = None
-        self._servers: list[asyncio.Server] = []
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Answer requests from now on, those that have waited too; the socket is closed by `close`."""
         if self._bounded is None:
             await self._runner.setup()
             self._bounded = BoundedHttp(self._runner, self._bounds)
-        self._servers.append(await self._bounded.listen(listening, tls))
+        self._bounded.listen(listening, tls)
 
     async def close(self) -> None:
         """Stop listening and end the requests under way."""
-        for server in self._servers:
-            server.close()
         if self._bounded is not None:
             await self._bounded.close()
         await self._runner.cleanup()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from quire_bookie import limits
@@ -18,6 +19,13 @@ from tests.support.certificates import Authority
 SHORT = HttpLimits(header_timeout_s=0.2, connections_per_address_max=3)
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy(), uvloop.EventLoopPolicy()], ids=["asyncio", "uvloop"])
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """Each test on both kinds of loop: they differ in when a socket is read."""
+    found: asyncio.AbstractEventLoopPolicy = request.param
+    return found
 
 
 @asynccontextmanager
@@ -46,11 +54,10 @@ async def served(bounds: HttpLimits, authority: Authority | None = None) -> Asyn
         trusting = ssl.create_default_context(cafile=authority.trust)
     listening = listen("127.0.0.1", 0)
     port = port_of(listening)
-    server = await bounded.listen(listening, context)
+    bounded.listen(listening, context)
     try:
         yield lambda: asyncio.open_connection("127.0.0.1", port, ssl=trusting), go_on
     finally:
-        server.close()
         await bounded.close()
         await runner.cleanup()
 
