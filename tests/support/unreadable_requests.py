@@ -1,4 +1,4 @@
-"""Requests that are no HTTP and hold a token; what a port answers to them, and what it logs."""
+"""Requests that hold a token and are not valid HTTP, and checks of the answers to them and of the log."""
 
 import asyncio
 import logging
@@ -12,9 +12,9 @@ REQUESTS = {
     "long header name": (431, HEAD + SECRET.encode() * 600 + b": 1\r\n\r\n"),
     "long path": (431, b"GET /" + SECRET.encode() * 600 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     "control character": (400, HEAD + b"Authorization: Bearer " + SECRET.encode() + b"\x00\r\n\r\n"),
-    "length that is none": (400, HEAD + b"Content-Length: " + SECRET.encode() + b"\r\n\r\n"),
+    "invalid length": (400, HEAD + b"Content-Length: " + SECRET.encode() + b"\r\n\r\n"),
     "no request line": (400, b"Bearer " + SECRET.encode() + b"\r\n\r\n"),
-    "path that is none": (400, b"GET http://[" + SECRET.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    "invalid path": (400, b"GET http://[" + SECRET.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 }
 """What it is -> the expected status, and the bytes."""
 

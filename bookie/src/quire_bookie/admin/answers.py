@@ -27,7 +27,7 @@ from quire_bookie.errors import (
 
 _log = logging.getLogger("quire.admin")
 _SHOWN_CHARACTERS = 40
-"""Of a number that is none."""
+"""Of an invalid number, in an error."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CODES: tuple[tuple[type[QuireError], int], ...] = (
@@ -84,7 +84,7 @@ def whole_number(name: str, text: str, low: int = LONG_MIN, high: int = LONG_MAX
     """A number of a path or a query, in [low, high]. RefusedError 400 names the parameter and the limits."""
     if _WHOLE.fullmatch(text) is not None and low <= int(text) <= high:
         return int(text)
-    raise RefusedError(400, f"{name}={text[:_SHOWN_CHARACTERS]} is no whole number from {low} to {high}")
+    raise RefusedError(400, f"{name}={text[:_SHOWN_CHARACTERS]} is not a whole number from {low} to {high}")
 
 
 def integer(request: web.Request, name: str, default: int | None = None) -> int:
@@ -103,18 +103,18 @@ def flag(request: web.Request, name: str) -> bool:
 
 
 async def text_of(request: web.Request) -> str:
-    """The body. RefusedError 400 for one that is no text, or that breaks off."""
+    """The body. RefusedError 400 when it is not text in a known encoding, or incomplete."""
     try:
         return await request.text()
-    except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it shows what came
+    except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it quotes the body
         raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8, without Content-Encoding") from None
 
 
 def json_of(text: str) -> Any:
-    """The value that a body holds. RefusedError 400 when it is no JSON, or has a text that is no Unicode."""
+    """The value of a JSON body. RefusedError 400 when it is not JSON, or a text in it is not valid Unicode."""
     try:
         value = json.loads(text)
-        if _SURROGATE.search(text) is not None:  # half a letter: what comes behind cannot encode it
+        if _SURROGATE.search(text) is not None:  # half a letter: the metadata store cannot encode it
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not JSON: {str(error)[:200]}") from None

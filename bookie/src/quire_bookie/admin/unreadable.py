@@ -1,4 +1,4 @@
-"""Requests that are no HTTP: one line of the log and a plain answer, without a byte of what came.
+"""Answers requests that are not valid HTTP: a plain answer and one line of the log, without a byte of the request.
 
 aiohttp logs a trace with the line that it could not read, and that line is often a header with a token.
 """
@@ -19,11 +19,11 @@ _TOO_LONG = (
     f"the request line or a header is longer than {LINE_BYTES_MAX} bytes: "
     "send a shorter path or token (an RS256 token of a few claims has about 700 bytes)"
 )
-_NO_HTTP = "the request is no HTTP/1.1: check its request line, headers and body encoding"
+_NO_HTTP = "the request is not valid HTTP/1.1: check its request line, headers and body encoding"
 
 
 class PlainConnection(web.RequestHandler):
-    """One connection. Everything but the answer to what could not be read is aiohttp's."""
+    """One connection of aiohttp, with a plain answer to a request that cannot be read."""
 
     __slots__ = ()
 

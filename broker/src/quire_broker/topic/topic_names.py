@@ -21,7 +21,7 @@ _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
 NAME_CHARACTERS_MAX = 1024
 _SHOWN_CHARACTERS = 100
-"""Of a text that is no name."""
+"""Of an invalid name, in an error."""
 SYSTEM_NAMESPACE = "pulsar/system"
 _CLUSTER_TOPICS = frozenset(
     {
@@ -143,7 +143,7 @@ def check_part(what: str, text: str) -> None:
     """InvalidTopicNameError unless a tenant or a cluster may be called this."""
     if len(text) > NAME_CHARACTERS_MAX or not _PART.fullmatch(text):
         raise InvalidTopicNameError(
-            f"'{_shown(text)}' is no name of a {what}: expected letters, digits, -=:._, "
+            f"'{_shown(text)}' is not a valid name of a {what}: expected letters, digits, -=:._, "
             f"at most {NAME_CHARACTERS_MAX} characters"
         )
 

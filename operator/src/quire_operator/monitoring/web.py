@@ -111,7 +111,7 @@ def application(health: OperatorHealth) -> web.Application:
 
 
 class _PlainConnection(web.RequestHandler):
-    """A connection that logs and answers no byte of a request that is no HTTP: it may hold a token."""
+    """A connection that logs and answers no byte of a request that is not valid HTTP: it may hold a token."""
 
     __slots__ = ()
 
@@ -125,7 +125,9 @@ class _PlainConnection(web.RequestHandler):
         if not isinstance(exc, http_exceptions.HttpProcessingError):
             return super().handle_error(request, status, exc, message)
         too_long = isinstance(exc, http_exceptions.LineTooLong)
-        status, reason = (431, "a line of the request is too long") if too_long else (400, "the request is no HTTP/1.1")
+        status, reason = (
+            (431, "a line of the request is too long") if too_long else (400, "the request is not valid HTTP/1.1")
+        )
         _log.warning("a request of %s is refused: HTTP %d, %s", request.remote, status, type(exc).__name__)
         answer = web.Response(status=status, text=f"{reason}\n")
         answer.force_close()

@@ -1,4 +1,4 @@
-"""A request that is no HTTP is refused plainly: neither answer nor log holds a part of it."""
+"""A request that is not valid HTTP is refused plainly: neither answer nor log holds a part of it."""
 
 import aiohttp
 import pytest
