@@ -1,6 +1,7 @@
 """Clients that open connections and then say nothing: a real standalone drops them and serves the others."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from quire_broker.wire.frames import encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.support.certificates import Authority
+from tests.support.ports import free_ports
 from tests.support.standalone import StandaloneProcess
 
 HELD_MAX = 6
@@ -19,17 +22,31 @@ PING = encode(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+class TlsStandalone(StandaloneProcess):
+    """One that answers over HTTPS as well."""
+
+    https: str
+    context: ssl.SSLContext
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["TlsStandalone"]:
     folder: Path = tmp_path_factory.mktemp("held")
-    found = StandaloneProcess(
+    authority = Authority(folder)
+    pem, [https] = authority.issue("http", "127.0.0.1"), free_ports(1)
+    found = TlsStandalone(
         folder,
         settings=(
             "httpServerHeaderTimeoutMs=500",
             f"httpServerMaxConnectionsPerAddress={HELD_MAX}",
             f"brokerMaxConnections={HELD_MAX}",
+            f"webServicePortTls={https}",
+            f"tlsCertificateFilePath={pem.certificate}",
+            f"tlsKeyFilePath={pem.key}",
         ),
     )
+    found.https = f"https://127.0.0.1:{https}"
+    found.context = ssl.create_default_context(cafile=authority.trust)
     found.start()
     yield found
     found.close()
@@ -73,6 +90,17 @@ async def test_half_a_header_is_dropped_and_a_whole_one_answered(server: Standal
         assert await status_of(healthy) == b"HTTP/1.1 200 OK\r\n"
         assert await is_closed(stalled[0])
         assert await status_of(healthy) == b"HTTP/1.1 200 OK\r\n", "one that rests between requests stays"
+
+
+async def test_https_is_answered_and_a_handshake_that_stops_is_dropped(server: TlsStandalone) -> None:
+    async with connections(server.https, 1) as [stalled]:
+        stalled[1].write(b"\x16\x03\x01")
+        port = urlsplit(server.https).port
+        healthy = await asyncio.open_connection("127.0.0.1", port, ssl=server.context)
+        assert await status_of(healthy) == b"HTTP/1.1 200 OK\r\n"
+        assert await is_closed(stalled[0])
+        assert await status_of(healthy) == b"HTTP/1.1 200 OK\r\n"
+        healthy[1].close()
 
 
 async def test_an_address_that_holds_its_share_of_http_gets_no_more(server: StandaloneProcess) -> None:
