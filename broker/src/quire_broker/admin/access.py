@@ -49,7 +49,7 @@ _TOPIC_READS = frozenset({"", "/partitions", "/stats", "/partitioned-stats", "/i
 _OFFLOAD_TARGETS = frozenset({f"{_NAMESPACE}/offloadPolicies", f"{_NAMESPACE}/removeOffloadPolicies"})
 _PROBES = frozenset(f"/admin{version}/brokers/{name}" for version in ("/v2", "") for name in ("health", "ready"))
 _CLIENT_READS = ("/lookup/v2/topic/", "/admin/v2/schemas/")
-_ROLE = "quire.role"  # of a request: who sent it
+_ROLE = web.RequestKey("quire.role", str)  # who sent it
 
 
 def needed(method: str, path: str) -> Need:

@@ -5,10 +5,14 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.junit.AssumptionViolatedException;
 
 /** What the Python half tells this JVM by system properties, and the one way to give a test up. */
-final class Harness {
+public final class Harness {
+    private static final Set<Integer> GIVEN = ConcurrentHashMap.newKeySet();
+
     private Harness() {
     }
 
@@ -31,9 +35,14 @@ final class Harness {
         return new AssumptionViolatedException("needs " + what);
     }
 
-    static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
+    /** A free port that was not given out before: bookies that start together must not get the same one. */
+    public static int freePort() throws IOException {
+        while (true) {
+            try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+                if (GIVEN.add(socket.getLocalPort())) {
+                    return socket.getLocalPort();
+                }
+            }
         }
     }
 }

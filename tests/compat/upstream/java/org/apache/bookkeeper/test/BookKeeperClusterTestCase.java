@@ -1,6 +1,7 @@
 package org.apache.bookkeeper.test;
 
 import dev.quire.upstream.EtcdInPlaceOfZooKeeper;
+import dev.quire.upstream.Harness;
 import dev.quire.upstream.ProcessServer;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import java.io.File;
@@ -30,7 +31,6 @@ import org.apache.bookkeeper.replication.Auditor;
 import org.apache.bookkeeper.replication.AutoRecoveryMain;
 import org.apache.bookkeeper.replication.ReplicationWorker;
 import org.apache.bookkeeper.tls.SecurityException;
-import org.apache.bookkeeper.util.PortManager;
 import org.apache.zookeeper.ZooKeeper;
 import org.junit.After;
 import org.junit.Assert;
@@ -213,7 +213,7 @@ public abstract class BookKeeperClusterTestCase {
 
     protected ServerConfiguration newServerConfiguration() throws Exception {
         File folder = tmpDirs.createNew("bookie", "test");
-        return newServerConfiguration(PortManager.nextFreePort(), folder, new File[] {folder});
+        return newServerConfiguration(Harness.freePort(), folder, new File[] {folder});
     }
 
     protected ServerConfiguration newServerConfiguration(int port, File journalDir, File[] ledgerDirs) {
