@@ -177,7 +177,8 @@ class World:
         if place.node is None or place.session is None:
             return
         session = place.session
-        place.power_cuts += place.running is not None
+        # The end of a clean stop risks nothing any more, and its bookie need not come back in limbo.
+        place.power_cuts += place.running is not None and not place.stopping
         place.disk = place.disk.crash(survival, self.chance.randrange(1 << 30))
         self.loop.kill(place.node)
         place.node = place.running = place.session = None
