@@ -228,12 +228,12 @@ async def store_of(cluster: Cluster) -> "MetadataStore":
 
 
 @contextlib.asynccontextmanager
-async def opened_store(cluster: Cluster) -> "AsyncIterator[MetadataStore]":
-    """The metadata alone: on etcd, or of a stopped standalone."""
+async def opened_store(cluster: Cluster, *, bookies: bool = False) -> "AsyncIterator[MetadataStore]":
+    """The metadata: on etcd, or of a stopped standalone, whose bookies are started where `bookies` asks for them."""
     if cluster.data is not None:
         from quire_bookie.cli.stopped_standalone import stopped_standalone
 
-        async with stopped_standalone(Path(cluster.data), bookies=False) as store:
+        async with stopped_standalone(Path(cluster.data), bookies=bookies) as store:
             yield store
         return
     store = await store_of(cluster)

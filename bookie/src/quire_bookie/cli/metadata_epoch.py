@@ -4,20 +4,17 @@ Owns arguments and output; the steps are in `quire_bookie.backup.older_copy`.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire_bookie.cli.main import Commands
-from quire_bookie.cli.metadata import Cluster, on_cluster, store_of, tell
+from quire_bookie.cli.metadata import Cluster, on_cluster, opened_store, tell
 from quire_bookie.cli.metadata_restore import access_to
 from quire_bookie.cli.tables import print_table
 
 if TYPE_CHECKING:
     from quire_bookie.backup.older_copy import Memories
-    from quire_bookie.metadata.store import MetadataStore
 
 _CONSEQUENCES = """\
 with --yes, in one transaction:
@@ -46,7 +43,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.metadata.cookies import Cookies
 
         async with contextlib.AsyncExitStack() as undo:
-            store = await undo.enter_async_context(_opened(cluster))
+            store = await undo.enter_async_context(opened_store(cluster, bookies=True))
             await refuse_second_review(store)
             access = await undo.enter_async_context(access_to(cluster, store))
             found = await ask_memories(access, {*await Cookies(store).bookies(), *access.registered})
@@ -66,22 +63,6 @@ def register(commands: Commands, app: typer.Typer) -> None:
             epoch = await begin_review(store, found, name=f"older-copy-{now_ms // 1000}", now_ms=now_ms)
         said = f"the epoch is {epoch}, and the review is open: go on with `quire metadata orphans list`"
         tell(cluster.as_json, row | {"raised": True, "newEpoch": epoch}, said)
-
-
-@contextlib.asynccontextmanager
-async def _opened(cluster: Cluster) -> "AsyncIterator[MetadataStore]":
-    """The metadata, with bookies that answer: a stopped standalone's are started, and delete nothing while in doubt."""
-    if cluster.data is not None:
-        from quire_bookie.cli.stopped_standalone import stopped_standalone
-
-        async with stopped_standalone(Path(cluster.data), bookies=True) as store:
-            yield store
-        return
-    store = await store_of(cluster)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _row(found: "Memories") -> dict[str, Any]:

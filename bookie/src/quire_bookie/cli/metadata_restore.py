@@ -21,6 +21,7 @@ from quire_bookie.cli.metadata import (
     Endpoint,
     From,
     on_cluster,
+    opened_store,
     place_of,
     row_of,
     store_of,
@@ -150,11 +151,11 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
     from quire_bookie.cli.client_security_settings import client_security_settings
 
     async with contextlib.AsyncExitStack() as undo:
-        if cluster.data is None:
-            store = await store_of(cluster)
-            undo.push_async_callback(store.close)
-        else:
-            store = await undo.enter_async_context(_started(cluster.data))
+        if cluster.data is not None:
+            # Without a review nothing holds back garbage collection: find out before the bookies start.
+            async with opened_store(cluster) as stopped:
+                await under_review(stopped)
+        store = await undo.enter_async_context(opened_store(cluster, bookies=True))
         restoration = await under_review(store)
         access = await undo.enter_async_context(access_to(cluster, store))
         context = _http_context(client_security_settings(cluster.settings))
@@ -182,19 +183,6 @@ async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[
         yield access
     finally:
         await access.close()
-
-
-@contextlib.asynccontextmanager
-async def _started(data: str) -> "AsyncIterator[MetadataStore]":
-    """The metadata of a stopped standalone under review, with its bookies started."""
-    from quire_bookie.backup.settling import under_review
-    from quire_bookie.cli.stopped_standalone import stopped_standalone
-
-    root = Path(data)
-    async with stopped_standalone(root, bookies=False) as store:
-        await under_review(store)  # else nothing holds what bookies do once they run
-    async with stopped_standalone(root, bookies=True) as store:
-        yield store
 
 
 def _http_context(security: "ClientSecuritySettings") -> "SSLContext":
