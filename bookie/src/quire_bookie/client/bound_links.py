@@ -221,13 +221,7 @@ class _BoundLink:
 
     # ---- reads
     def read(
-        self,
-        ledger: LedgerId,
-        entry: EntryId,
-        answer: EntryAnswer,
-        *,
-        fence_key: bytes | None = None,
-        high_priority: bool = False,
+        self, ledger: LedgerId, entry: EntryId, answer: EntryAnswer, *, fence_key: bytes | None, high_priority: bool
     ) -> None:
         """See BookieLink."""
         send = partial(self._link.read, ledger, entry, fence_key=fence_key, high_priority=high_priority)

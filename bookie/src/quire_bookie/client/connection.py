@@ -112,13 +112,7 @@ class BookieConnection:
             del self._sinks[ledger]
 
     def read(
-        self,
-        ledger: LedgerId,
-        entry: EntryId,
-        answer: EntryAnswer,
-        *,
-        fence_key: bytes | None = None,
-        high_priority: bool = False,
+        self, ledger: LedgerId, entry: EntryId, answer: EntryAnswer, *, fence_key: bytes | None, high_priority: bool
     ) -> None:
         """See BookieLink."""
         request = v2_read(ledger, entry, fence_with=fence_key, high_priority=high_priority)

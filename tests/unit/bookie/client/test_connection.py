@@ -72,7 +72,7 @@ class _World:
 
     async def read(self, entry: int, fence_key: bytes | None = None) -> bytes | LedgerError:
         answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
-        self.link.read(LedgerId(1), EntryId(entry), answer.set_result, fence_key=fence_key)
+        self.link.read(LedgerId(1), EntryId(entry), answer.set_result, fence_key=fence_key, high_priority=False)
         found = await answer
         return found if isinstance(found, LedgerError) else bytes(found)
 

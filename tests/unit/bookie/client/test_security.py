@@ -62,7 +62,7 @@ async def reader(port: Port, security: ClientSecuritySettings, host: str = "loca
             pool.v3_link(BOOKIE).ask(lambda transaction: v3_read(transaction, LEDGER, FIRST), told.set_result)
             found = await told
             return cast(bytes, found.data) if isinstance(found, ReadResponse) else cast(LedgerError, found)
-        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result)
+        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result, fence_key=None, high_priority=False)
         return await answer
 
     try:
@@ -279,7 +279,7 @@ def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path:
             await ClientSecurity.open(security, SystemClock()),
         )
         answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
-        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result)
+        pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result, fence_key=None, high_priority=False)
         found = await answer
         await pool.close()
         server.close()
