@@ -25,7 +25,7 @@ from quire_operator.errors import KubeError, OperatorError
 PROXY_TIMEOUT_S = 70.0
 PROXIED = "Quire-Authorization"
 """Instead of Authorization, which the API server takes for itself."""
-_NAMES = "httpServerAllowedHosts"
+_NAMES = b"httpServerAllowedHosts"
 """Named by a process that is not asked by the name in Host."""
 CHUNK_BYTES = 64 * 1024
 
@@ -79,29 +79,15 @@ class Cluster(Kube):
         plain, _, query = path.partition("?")
         where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{name}/proxy{plain}"
         pairs = dict(part.partition("=")[::2] for part in query.split("&")) if query else None
-        status, said = await self._said(method, where, pairs, body)
-        if status == 403 and _NAMES in str(said) and (address := (pod.get("status") or {}).get("podIP")):
+        status, data = await self._raw(method, where, pairs, body)
+        if status == 403 and _NAMES in data and (address := (pod.get("status") or {}).get("podIP")):
             # The proxy hands on the name of the API server, which a process without tokens does not know for its own.
             own = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-            status, said = await self._said(method, where, pairs, body, {"Host": own})
+            status, data = await self._raw(method, where, pairs, body, {"Host": own})
+        said = _decoded(data)
         if isinstance(said, dict) and said.get("kind") == "Status" and said.get("apiVersion") == "v1":
             raise KubeError(status, f"{metadata['name']} was not reached: {said.get('message', '')}")
         return Said(status, said)
-
-    async def _said(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: ReadManifest | None,
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> tuple[int, Any]:
-        """Status and body: decoded JSON, else the text."""
-        status, data = await self._raw(method, path, query, body, headers)
-        try:
-            return status, json.loads(data)
-        except ValueError:
-            return status, data.decode(errors="replace").strip()
 
     async def log_of(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool) -> str | None:
         """The last lines of a container; None when there are none. UnreachableError."""
@@ -137,6 +123,14 @@ class Cluster(Kube):
         shown = {**headers, **({PROXIED: f"Bearer {self.token}"} if self.token else {})}
         async with self._asking(method, path, body, "application/json", query, "*/*", timeout, shown) as answer:
             return answer.status, await answer.read()
+
+
+def _decoded(data: bytes) -> Any:
+    """Decoded JSON, else the text."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace").strip()
 
 
 def _token(given: str) -> str:
