@@ -79,7 +79,7 @@ class AllowedHosts:
             return False
         if not name:
             return False
-        if "." not in name or name.endswith(".localhost") or _is_address(name):
+        if "." not in name or name.endswith(".localhost") or _address_in(name) is not None:
             return True
         return any(_matches(name, wanted.lower()) for wanted in self.names)
 
@@ -88,12 +88,12 @@ def _matches(name: str, wanted: str) -> bool:
     return wanted in ("*", name) or (wanted.startswith("*.") and name.endswith(wanted[1:]))
 
 
-def _is_address(name: str) -> bool:
+def _address_in(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address, without its zone; None: the text is something else."""
     try:
-        ipaddress.ip_address(name.partition("%")[0])
+        return ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def authorization_of(request: web.Request) -> str:
@@ -118,11 +118,8 @@ def is_local(request: web.Request) -> bool:
     """Whether the client is on this machine, by the address of its connection; headers of proxies do not count."""
     transport = request.transport
     peer = None if transport is None else transport.get_extra_info("peername")
-    if not peer:
-        return False
-    try:
-        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
-    except ValueError:
+    address = _address_in(str(peer[0])) if peer else None
+    if address is None:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return bool((mapped or address).is_loopback)
