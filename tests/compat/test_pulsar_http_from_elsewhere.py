@@ -1,9 +1,7 @@
 """A standalone without authentication, asked from another address than loopback: stock clients, and admin requests."""
 
-import ipaddress
 import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -12,6 +10,7 @@ import pulsar
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
+from tests.support.own_address import own_address
 from tests.support.standalone import StandaloneProcess
 
 TIMEOUT_MS = 30_000
@@ -21,19 +20,6 @@ class Note(Record):  # type: ignore[misc]
     """A message whose schema the client asks for over HTTP."""
 
     text = String()
-
-
-def own_address() -> str:
-    """An address of this machine that is not loopback; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("203.0.113.1", 9))
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        address = str(probe.getsockname()[0])
-    if ipaddress.ip_address(address).is_loopback:
-        pytest.skip("this machine has no address but loopback")
-    return address
 
 
 def running(folder: Path, *settings: str) -> Iterator[StandaloneProcess]:

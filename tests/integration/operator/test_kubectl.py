@@ -4,7 +4,6 @@ No node runs here. The pods are objects whose address is this machine's own, whe
 """
 
 import json
-import socket
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from quire_operator.kubectl.main import main
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import bookie, managed_ledger
+from tests.support.own_address import own_address
 
 pytestmark = pytest.mark.slow
 LABELS = {"app.kubernetes.io/managed-by": "quire-operator", "app.kubernetes.io/part-of": "quire"}
@@ -107,22 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def own_address() -> str:
-    """An address of this machine that is no loopback: the API server's proxy refuses those."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this machine has no address but loopback, and the API server's proxy refuses that")
-        address = str(probe.getsockname()[0])
-    if address.startswith("127."):
-        pytest.skip("this machine has no address but loopback, and the API server's proxy refuses that")
-    return address
-
-
 @pytest.fixture
 def process() -> Iterator[FakeProcess]:
-    server = FakeProcess(own_address())
+    server = FakeProcess(own_address())  # the proxy of the API server refuses loopback
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
