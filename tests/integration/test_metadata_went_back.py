@@ -13,12 +13,12 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import ForeignLedgerError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
-from quire_bookie.metadata.epoch import raise_epoch
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.collection_doubts import InDoubtError
+from tests.support.epochs import raise_epoch
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
 from tests.support.roomy_disk import NEVER_FULL

@@ -25,7 +25,6 @@ from quire_bookie.client import LedgerWriter
 from quire_bookie.errors import LedgerError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import set_collection_hold
-from quire_bookie.metadata.epoch import raise_epoch
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
@@ -40,6 +39,7 @@ from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore, Snapshot
 from tests.sim.plan import Step
 from tests.sim.world import SimClient, World, insist
+from tests.support.epochs import raise_epoch
 from tests.support.stock_client import without_tokens
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))

@@ -10,7 +10,7 @@ noted of the counters under an older epoch no longer counts.
 import json
 from typing import Final
 
-from quire_bookie.errors import BadVersionError, MetadataFormatError
+from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Put
 from quire_bookie.metadata.versioned import Versioned
 
@@ -58,18 +58,3 @@ async def read_epoch_node(store: MetadataStore) -> Versioned[int]:
     """The epoch with the version of its node, ABSENT without one. Errors as `read_epoch`."""
     node = await store.get(EPOCH_PATH)
     return Versioned(EPOCH_NONE, ABSENT) if node is None else Versioned(decode_epoch(node.value), node.version)
-
-
-async def raise_epoch(store: MetadataStore, now_ms: int) -> int:
-    """Write an epoch above the present one, and return it. Two callers at once get two epochs.
-
-    MetadataUnavailableError; MetadataUnknownError: it may have been raised, and raising it again does no harm.
-    """
-    while True:
-        found = await read_epoch_node(store)
-        epoch = next_epoch(found.value, now_ms=now_ms)
-        try:
-            await store.put(EPOCH_PATH, encode_epoch(epoch), expected=found.version)
-        except BadVersionError:
-            continue
-        return epoch

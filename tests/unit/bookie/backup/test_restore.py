@@ -18,7 +18,7 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH, read_collection_hold
-from quire_bookie.metadata.epoch import EPOCH_PATH, raise_epoch, read_epoch
+from quire_bookie.metadata.epoch import EPOCH_PATH, read_epoch
 from quire_bookie.metadata.initialise import initialise, read_instance_id
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.local.store import LocalMetadataStore
@@ -37,6 +37,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId
 from quire_bookie.places.opening import open_place
 from quire_bookie.places.place import Place
+from tests.support.epochs import raise_epoch
 from tests.unit.bookie.backup.test_taking import SetClock
 
 MARGIN = 2

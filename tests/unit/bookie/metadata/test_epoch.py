@@ -1,6 +1,5 @@
-"""The epoch of the metadata rises, whoever raises it."""
+"""The epoch of the metadata: its node, and the next one."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from quire_bookie.metadata.epoch import (
     EPOCH_PATH,
     decode_epoch,
     encode_epoch,
+    epoch_put,
     next_epoch,
-    raise_epoch,
     read_epoch,
     read_epoch_node,
 )
@@ -32,12 +31,9 @@ async def test_a_cluster_without_the_node_is_in_epoch_0(store: LocalMetadataStor
     assert (found.value, found.version) == (0, ABSENT)
 
 
-async def test_each_raise_gives_a_higher_epoch_also_when_two_raise_it_at_once(store: LocalMetadataStore) -> None:
-    assert await raise_epoch(store, now_ms=1_700_000_000_999) == 1_700_000_000
-    assert await raise_epoch(store, now_ms=0) == 1_700_000_001
-    both = await asyncio.gather(raise_epoch(store, 0), raise_epoch(store, 0))
-    assert sorted(both) == [1_700_000_002, 1_700_000_003]
-    assert await read_epoch(store) == 1_700_000_003
+async def test_the_epoch_is_that_of_the_last_transaction_with_one(store: LocalMetadataStore) -> None:
+    await store.transact([], [epoch_put(7)])
+    assert await read_epoch(store) == 7
 
 
 def test_the_next_epoch_is_above_every_known_one() -> None:
@@ -52,7 +48,7 @@ async def test_a_value_that_holds_no_epoch_is_refused(store: LocalMetadataStore,
         decode_epoch(value)
     await store.put(EPOCH_PATH, value)
     with pytest.raises(MetadataFormatError, match=EPOCH_PATH):
-        await raise_epoch(store, 0)
+        await read_epoch(store)
 
 
 def test_an_epoch_survives_its_encoding() -> None:

@@ -9,7 +9,7 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.limits import METADATA_LOOK_PAUSE_S
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.epoch import EPOCH_PATH, raise_epoch
+from quire_bookie.metadata.epoch import EPOCH_PATH
 from quire_bookie.metadata.initialise import initialise, read_instance_id
 from quire_bookie.metadata.ledger_ids import LedgerIds, read_counters
 from quire_bookie.metadata.local.store import LocalMetadataStore
@@ -21,6 +21,7 @@ from quire_bookie.server.garbage_collection import GarbageCollection
 from quire_bookie.server.gc_fuse import GcFuse
 from quire_bookie.server.metadata_doubt import MetadataDoubt
 from tests.sim.disk import SimDisk
+from tests.support.epochs import raise_epoch
 from tests.unit.bookie.storage.store import Store, open_store
 from tests.unit.bookie.storage.test_tombstones import _Clock
 
