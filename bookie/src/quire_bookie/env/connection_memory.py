@@ -172,6 +172,14 @@ class Account:
             self.large.popleft()
         return max(0, sent - self.large[0][0]) if self.large else 0
 
+    def lingering(self, now_s: float, held_s: float) -> tuple[float, float]:
+        """Byte-seconds of a frame that does not arrive, and of answers that are not taken; 0 before `held_s`."""
+        received_s, sent_s = self.receive_age_s(now_s), self.send_age_s(now_s)
+        stays = received_s >= held_s or self.silence_s(now_s) >= held_s / 4
+        in_part = self.receiving_bytes * (received_s + 0.001) if stays and self.waits is None else 0.0
+        clings = sent_s >= held_s or self.untaken_s(now_s) >= held_s / 4
+        return in_part, self.kept_bytes * (sent_s + 0.001) if clings else 0.0
+
     def granted(self) -> None:
         """It was kept waiting, and goes on: its times begin again."""
         self._frame_seen = -1
@@ -486,26 +494,26 @@ class ConnectionMemory:
         wanted = 0 if first is None else first.size_bytes
         found: list[tuple[float, Account, Closed]] = []
         for account in self._listed:
-            received_s, sent_s = account.receive_age_s(now_s), account.send_age_s(now_s)
-            lingers = received_s >= held_s or account.silence_s(now_s) >= held_s / 4
-            in_part = account.receiving_bytes * (received_s + 0.001) if lingers and account.waits is None else 0.0
-            clings = sent_s >= held_s or account.untaken_s(now_s) >= held_s / 4
-            unsent = account.kept_bytes * (sent_s + 0.001) if clings else 0.0
+            in_part, unsent = account.lingering(now_s, held_s)
             if in_part or unsent:
                 why = Closed.PRESSURE_FRAME if in_part >= unsent else Closed.PRESSURE_READER
                 found.append((max(in_part, unsent), account, why))
         self._end_first(found, self.bytes_max - max(self.bytes_max // 4, wanted), now_s)
         if self._waiting and now_s - self._granted_s >= held_s:
-            line = [
-                (float(account.receiving_bytes), account, Closed.PRESSURE_FRAME)
-                for account in self._listed
-                if account.waits is not None and account.receiving_bytes
-            ]
-            must = self.bytes_max - max(1, wanted)
-            if not held_s or self.used_bytes - sum(account.receiving_bytes for _, account, _ in line) <= must:
-                self._end_first(line, must, now_s)
+            self._end_in_line(self.bytes_max - max(1, wanted), now_s, only_if_it_helps=held_s > 0)
         if self._waiting:
             self._grant_soon()
+
+    def _end_in_line(self, enough: int, now_s: float, *, only_if_it_helps: bool) -> None:
+        """Close those that wait inside a frame, the most bytes first, until no more than `enough` is held."""
+        line = [
+            (float(account.receiving_bytes), account, Closed.PRESSURE_FRAME)
+            for account in self._listed
+            if account.waits is not None and account.receiving_bytes
+        ]
+        left = self.used_bytes - sum(account.receiving_bytes for _, account, _ in line)
+        if left <= enough or not only_if_it_helps:
+            self._end_first(line, enough, now_s)
 
     def _end_first(self, found: list[tuple[float, Account, Closed]], enough: int, now_s: float) -> None:
         """Close, the largest first, until no more than `enough` is held."""
