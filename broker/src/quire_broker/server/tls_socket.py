@@ -166,7 +166,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._push()
 
     def _push(self) -> None:
-        """Encrypt and send while the socket takes it; tell the connection when it must wait, or may go on."""
+        """Encrypt and send while the socket takes it; then pace the connection, or end a closed one."""
         while self._unsealed and not self._socket_full:
             part = self._unsealed.popleft()
             size = 0
@@ -177,17 +177,22 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
             self._unsealed_bytes -= size
             if not self._unsealed or self._outgoing.pending >= _SEALED_BYTES:
                 self._flush()
-        if self._closing:
-            if not self._unsealed:
-                self._say_goodbye()
-        elif self._above is not None:
-            waiting_bytes = self.get_write_buffer_size()
-            if not self._above_paused and waiting_bytes > self._high_bytes:
-                self._above_paused = True
-                self._above.pause_writing()
-            elif self._above_paused and waiting_bytes <= self._low_bytes:
-                self._above_paused = False
-                self._above.resume_writing()
+        if not self._closing:
+            self._pace()
+        elif not self._unsealed:
+            self._say_goodbye()
+
+    def _pace(self) -> None:
+        """Pause the connection, or have it go on, by the bytes that wait."""
+        if self._above is None:
+            return
+        waiting_bytes = self.get_write_buffer_size()
+        if not self._above_paused and waiting_bytes > self._high_bytes:
+            self._above_paused = True
+            self._above.pause_writing()
+        elif self._above_paused and waiting_bytes <= self._low_bytes:
+            self._above_paused = False
+            self._above.resume_writing()
 
     def _forget_unsealed(self) -> None:
         self._unsealed.clear()
