@@ -125,22 +125,24 @@ def _matches(records: dict[tuple[str, str], list[dict[str, Any]]], library: Libr
 
 
 def _in_ranges(ranges: Iterable[dict[str, Any]], version: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether a range of versions has it, and the versions that mend it."""
-    ours, inside, fixed = _version(version), False, set()
-    for one in ranges:
-        if one.get("type") == "GIT":
-            continue
-        in_this = False
-        for event in sorted(one["events"], key=_event_order):
-            if "introduced" in event:
-                in_this = in_this or ours >= _version(event["introduced"])
-            elif "fixed" in event:
-                fixed.add(event["fixed"])
-                in_this = in_this and ours < _version(event["fixed"])
-            elif "last_affected" in event:
-                in_this = in_this and ours <= _version(event["last_affected"])
-        inside = inside or in_this
-    return inside, tuple(sorted(fixed))
+    """Whether a range includes the version, and the versions that fix the vulnerability."""
+    ours = _version(version)
+    events = [sorted(one["events"], key=_event_order) for one in ranges if one.get("type") != "GIT"]
+    fixed = {event["fixed"] for each in events for event in each if "fixed" in event}
+    return any(_is_inside(ours, each) for each in events), tuple(sorted(fixed))
+
+
+def _is_inside(ours: Version, events: list[dict[str, str]]) -> bool:
+    """Whether a version is inside one range, whose events come in the order of their versions."""
+    inside = False
+    for event in events:
+        if "introduced" in event:
+            inside = inside or ours >= _version(event["introduced"])
+        elif "fixed" in event:
+            inside = inside and ours < _version(event["fixed"])
+        elif "last_affected" in event:
+            inside = inside and ours <= _version(event["last_affected"])
+    return inside
 
 
 def _event_order(event: dict[str, str]) -> Version:
