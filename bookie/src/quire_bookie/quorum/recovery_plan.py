@@ -15,29 +15,22 @@ T = TypeVar("T")
 
 
 class Verdict(Enum):
-    """What the replicas said about one entry so far."""
+    """What the replicas without the entry said about it so far. A read that has the entry needs no verdict."""
 
     OPEN = "ask the next replica"
-    FOUND = "a replica returned it"
     MISSING = "so many replicas lack it that it was never confirmed"
     UNDECIDED = "all replicas were asked and neither holds: the recovery must be tried again later"
 
 
 class EntrySearch:
-    """The answers about one entry."""
+    """The answers about one entry that did not bring it. The first replica that returns it ends the search."""
 
-    __slots__ = ("_failed", "_found", "_missing", "_missing_needed", "_write_quorum")
+    __slots__ = ("_failed", "_missing", "_missing_needed", "_write_quorum")
 
     def __init__(self, write_quorum: int, ack_quorum: int) -> None:
         self._write_quorum = write_quorum
         self._missing_needed = write_quorum - ack_quorum + 1
         self._missing = self._failed = 0
-        self._found = False
-
-    def found(self) -> Verdict:
-        """A replica returned the entry and its digest matches."""
-        self._found = True
-        return self.verdict
 
     def missing(self) -> Verdict:
         """One more replica, fenced, does not have the entry (no such entry, no such ledger)."""
@@ -52,8 +45,6 @@ class EntrySearch:
     @property
     def verdict(self) -> Verdict:
         """The verdict so far."""
-        if self._found:
-            return Verdict.FOUND
         if self._missing >= self._missing_needed:
             return Verdict.MISSING
         if self._missing + self._failed >= self._write_quorum:

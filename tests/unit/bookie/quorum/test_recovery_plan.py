@@ -13,7 +13,7 @@ from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier, Verdict
 def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
     search = EntrySearch(*quorums)
     for answer in answers:
-        said = {"f": search.found, "m": search.missing, "x": search.failed}[answer]()
+        said = {"m": search.missing, "x": search.failed}[answer]()
         assert said is search.verdict, "a read goes on by the verdict that each answer brings"
     return search.verdict
 
@@ -29,7 +29,6 @@ def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
         ((3, 2), "mx", Verdict.OPEN),
         ((3, 2), "mxx", Verdict.UNDECIDED),
         ((3, 2), "mxm", Verdict.MISSING),
-        ((3, 2), "mxf", Verdict.FOUND),
         ((3, 2), "xxx", Verdict.UNDECIDED),
         ((3, 3), "m", Verdict.MISSING),
         ((3, 1), "mm", Verdict.OPEN),
