@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SCENE = (("gaps", 14), ("duel", 8), ("ensemble", 4))
+SCENE = (("gaps", 18), ("duel", 8), ("ensemble", 4))
 """One ledger: its writer, openers and readers."""
 ONE_BOOKIE = (("faults", 14), ("files", 4))
 """One bookie on a disk that fails."""
@@ -42,7 +42,7 @@ TARGETS = (
     Target("quorum.recovery_plan", ("quorum/test_recovery_plan.py",), SCENE),
     Target("quorum.write_set", ("quorum/test_write_set.py",), SCENE),
     Target("quorum.ensemble_change", ("quorum/test_ensemble_change.py",), SCENE),
-    Target("storage.limbo", ("storage/test_limbo.py",), (("modes", 10), ("gaps", 7))),
+    Target("storage.limbo", ("storage/test_limbo.py",), (("modes", 10), ("gaps", 9))),
     Target("storage.state_changes", ("storage/test_limbo.py", "storage/test_ledger_storage.py"), (("modes", 10),)),
     Target("storage.flush", ("storage/test_ledger_storage.py", "storage/test_crash_and_damage.py"), ONE_BOOKIE),
     Target(

@@ -8,6 +8,9 @@
     break, strand                 connections are reset; or for one end, while what it sent arrives later
     strand next                   that, with the first bytes that one host sends to the other
     answer once                   one host answers the other, and then hears nothing more of it
+    miss add                      a bookie does not store the next add of a host, but later ones; with a value it
+                                  refuses it each time
+    answer twice                  a bookie answers each add of a host twice
     stalls, delay                 single packets, or all of them, take longer
     slow disk, full disk, full mount,
     sync error, write error       of one bookie; a mount is a file system of its own below its folder
@@ -278,6 +281,10 @@ class Faults:
                 network.strand_next(step.who, step.other, step.value)
             case "answer once":
                 network.silence_after_answer(step.who, step.other)
+            case "miss add":
+                network.miss_add(step.other, step.who, refuses=step.value > 0)
+            case "answer twice":
+                network.answer_twice(step.who, step.other)
             case "stalls":
                 network.stall_chance = step.value
             case "delay":

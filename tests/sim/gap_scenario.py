@@ -9,7 +9,9 @@ nobody may have confirmed them, and nobody need keep them. What happens then is 
 *vouching*      One opener stores the entries again and does not get to close; another one, which looked before, closes
                 below them, while a reader follows.
 
-Four more begin otherwise:
+*twice*         The bookie that has the entries answers each add twice, and then the opener does not reach it.
+
+Five more begin otherwise:
 
 *silent holder* The last entries are confirmed on two bookies. One of these answers the fence and then falls silent: a
                 recovery that takes silence for an answer ends the ledger too early.
@@ -18,6 +20,8 @@ Four more begin otherwise:
 *lost fence*    A bookie that does not sync its journal is fenced and loses power, so that the fence is gone. The
                 writer reaches it and the third bookie, and not the other fenced one.
 *last segment*  The LAC in the last entries is older than their segment, whose new bookie has nothing before it.
+*hole*          Of the last entries one bookie stores all, one misses the first, and one gets none. Then the opener does
+                not reach the first of these bookies.
 """
 
 import asyncio
@@ -37,7 +41,17 @@ from tests.sim.plan import Step
 from tests.sim.world import World
 from tests.support.stock_client import without_tokens
 
-SCENES = ("two ends", "late fence", "vouching", "silent holder", "closed early", "lost fence", "last segment")
+SCENES = (
+    "two ends",
+    "late fence",
+    "vouching",
+    "silent holder",
+    "closed early",
+    "lost fence",
+    "last segment",
+    "hole",
+    "twice",
+)
 RISKY = "b2"
 """Of *lost fence*: does not sync its journal."""
 CLIENTS = ("writer", "opener", "other", "follower", "watcher")
@@ -78,6 +92,10 @@ class Gap(Play):
                 return alone + self.closed_early(at_s, lacks, third)
             case "silent holder":
                 return [*alone[:1], *self.silent_holder(at_s, third)]
+            case "hole":
+                return [*alone[:1], *self.hole(at_s, has, third)]
+            case "twice":
+                return alone + self.twice(at_s, has)
             case _:
                 return self.lost_fence(at_s)
 
@@ -88,6 +106,28 @@ class Gap(Play):
             Step(at_s + 0.3, "answer once", third, "opener"),
             Step(at_s + 0.31, "take over", "opener"),
             Step(at_s + self.script.uniform(3.0, 5.0), "take over", "other"),
+        ]
+
+    def hole(self, at_s: float, has: str, third: str) -> list[Step]:
+        """The last entries leave in one write, so that the LAC of none of them lies above the first."""
+        script = self.script
+        write_s = at_s + 0.3
+        over_s = write_s + script.uniform(0.3, 0.6)
+        return [
+            Step(at_s, "pause", value=SCENE_S),
+            Step(write_s, "miss add", third, "writer", value=float(script.choice((0, 1)))),
+            Step(write_s, "write", value=float(script.choice((2, 3)))),
+            Step(over_s, "cut", "opener", has),
+            Step(over_s, "take over", "opener"),
+        ]
+
+    def twice(self, at_s: float, has: str) -> list[Step]:
+        """From the beginning, so that no entry below was answered only once."""
+        over_s = at_s + self.script.uniform(0.3, 0.6)
+        return [
+            Step(0.0, "answer twice", has, "writer"),
+            Step(over_s, "cut", "opener", has),
+            Step(over_s, "take over", "opener"),
         ]
 
     def closed_early(self, at_s: float, lacks: str, third: str) -> list[Step]:
@@ -122,6 +162,18 @@ class Gap(Play):
             Step(pause_s + script.uniform(0.0, 0.3), "crash", lost),
             Step(pause_s + 2.0, "take over", "opener"),
         ]
+
+    async def step_write(self, step: Step) -> None:
+        """The writer submits as many entries at once as `value` says."""
+        await self.world.on(self.writing, self._write(int(step.value)))
+
+    async def _write(self, count: int) -> None:
+        payloads = [b"last %d" % number for number in range(count)]
+        try:
+            first = self.writer.submit(payloads)
+        except QuireError:
+            return
+        self.history.on_submit(first, payloads)
 
     def step_power_at_close(self, step: Step) -> None:
         """All bookies lose power as soon as the ledger is closed."""
@@ -222,6 +274,7 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
         "take over": play.step_take_over,
         "pause": play.step_pause,
         "power at close": play.step_power_at_close,
+        "write": play.step_write,
     }
     play.faults = Faults(world, cast, steps)
     watching = asyncio.ensure_future(play.watch())

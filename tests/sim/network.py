@@ -4,7 +4,8 @@ Bytes of one connection and direction arrive in order, cut into pieces at random
 one, holds them back; a connection that was held for longer than `reset_after_s` breaks. A dead node's connections break
 at its peers. `strand` lets one end see the break while what it sent still arrives, later: whoever sends it again on a
 new connection has it arrive twice, and in another order. `strand_next` and `silence_after_answer` do such things at the
-one moment at which they hurt: with the first bytes of a connection, and after the first answer.
+one moment at which they hurt: with the first bytes of a connection, and after the first answer. `miss_add` and
+`answer_twice` stand for a bookie that treats single adds oddly.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.lies import V3_FIRST_BYTE, wrong_v3_answers
+from tests.sim.odd_adds import MissedAdd, answered_twice
 
 if TYPE_CHECKING:
     from tests.sim.loop import Node, SimLoop
@@ -44,6 +46,8 @@ class SimNetwork:
         """From whom to whom nothing passes."""
         self._strand_next: dict[tuple[str, str], float] = {}
         self._silence_next: set[tuple[str, str]] = set()
+        self._missed: dict[tuple[str, str], MissedAdd] = {}
+        self._twice: set[tuple[str, str]] = set()
         self._next_port = 40_000
 
     # ---- faults
@@ -69,6 +73,27 @@ class SimNetwork:
         """Once `host` has sent something to `other`, nothing more of `other` reaches it until `heal` or `mend`."""
         self._silence_next.add((host, other))
 
+    def miss_add(self, host: str, bookie: str, *, refuses: bool) -> None:
+        """`bookie` does not store the next add of `host`, nor its repetitions, until `heal`; it takes later ones."""
+        self._missed[(host, bookie)] = MissedAdd(refuses)
+
+    def answer_twice(self, bookie: str, host: str) -> None:
+        """`bookie` answers each add of `host` twice until `heal`."""
+        self._twice.add((bookie, host))
+
+    def altered(self, transport: "SimTransport", data: bytes) -> bytes:
+        """What of a write is sent, where a bookie is odd."""
+        pair = (transport.local_host, transport.remote_host)
+        if pair in self._twice:
+            return answered_twice(data)
+        missed = self._missed.get(pair)
+        if missed is None:
+            return data
+        data, refusals = missed.pass_on(data)
+        if refusals:
+            transport.arrive(refusals)
+        return data
+
     def sent(self, transport: "SimTransport") -> None:
         """An end has sent bytes, which are under way."""
         pair = (transport.local_host, transport.remote_host)
@@ -84,6 +109,8 @@ class SimNetwork:
         self._cut.clear()
         self._strand_next.clear()
         self._silence_next.clear()
+        self._missed.clear()
+        self._twice.clear()
         for transport in sorted(self._connections, key=lambda t: t.number):
             transport.pump()
 
@@ -295,8 +322,11 @@ class SimTransport(asyncio.Transport):
         """Send; bytes after a loss vanish."""
         if self._lost or self._closing or self.peer is None or not len(data):
             return
+        data = self._network.altered(self, bytes(data))
+        if not data:
+            return
         lies = self.local_host in self._network.lying and self._names["sockname"][1] == BOOKIE_PORT
-        self.peer.arrive(_with_wrong_entries(bytes(data)) if lies else bytes(data))
+        self.peer.arrive(_with_wrong_entries(data) if lies else data)
         self._network.sent(self)
         self._update_pressure()
 

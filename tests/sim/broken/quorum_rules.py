@@ -7,6 +7,7 @@ from quire_bookie.client.add_pipeline import AddPipeline, LostReplica
 from quire_bookie.client.lac_read import _Round
 from quire_bookie.client.recovery import _Copying
 from quire_bookie.model import BookieId, EntryId
+from quire_bookie.quorum.ack_tracker import PrefixAckTracker
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict
 from tests.sim.broken.variant import Variant, replaced
 
@@ -87,11 +88,48 @@ def _segment_begins_late() -> tuple[Any, ...]:
     return (replaced(AddPipeline, "vacate", broken),)
 
 
+def _hole_confirmed() -> tuple[Any, ...]:
+    """An entry with a quorum is confirmed before those below it."""
+    proper = PrefixAckTracker.acked
+
+    def broken(self: PrefixAckTracker, first: EntryId, count: int, position: int) -> EntryId:
+        proper(self, first, count, position)
+        entry = self.pushed
+        while entry > self.confirmed and sum(_holds(self, entry)) < self._ack_quorum:
+            entry = EntryId(entry - 1)
+        self.confirmed = entry
+        return self.confirmed
+
+    return (replaced(PrefixAckTracker, "acked", broken),)
+
+
+def _holds(tracker: PrefixAckTracker, entry: EntryId) -> list[bool]:
+    """Which positions acknowledged an entry."""
+    return [
+        entry < end or beyond.end_of(entry) > entry for end, beyond in zip(tracker._end, tracker._beyond, strict=True)
+    ]
+
+
+def _repeated_ack_counts() -> tuple[Any, ...]:
+    """What a position acknowledges again counts for the one that lags most."""
+    proper = PrefixAckTracker.acked
+
+    def broken(self: PrefixAckTracker, first: EntryId, count: int, position: int) -> EntryId:
+        repeated = min(first + count, self._end[position]) - first
+        if repeated > 0:
+            proper(self, first, repeated, min(range(len(self._end)), key=self._end.__getitem__))
+        return proper(self, first, count, position)
+
+    return (replaced(PrefixAckTracker, "acked", broken),)
+
+
 QUORUM_RULES = (
-    Variant("LAC below the last segment", "gaps", 20, _lac_below_the_segment),
+    Variant("LAC below the last segment", "gaps", 33, _lac_below_the_segment),
     Variant("one replica without the entry ends the ledger", "duel", 12, _first_missing_answer_decides),
-    Variant("silence counts as a missing entry", "gaps", 3, _failures_count_as_missing),
+    Variant("silence counts as a missing entry", "gaps", 1, _failures_count_as_missing),
     Variant("re-adds of a recovery count when they are sent", "gaps", 4, _re_adds_assumed),
     Variant("a new bookie is not sent what is under way", "duel", 5, _new_bookie_gets_nothing),
     Variant("a new segment begins behind what was sent", "duel", 4, _segment_begins_late),
+    Variant("an entry with a quorum is confirmed before those below it", "gaps", 7, _hole_confirmed),
+    Variant("a repeated acknowledgement counts for another bookie", "gaps", 8, _repeated_ack_counts),
 )
