@@ -162,7 +162,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     advertise: str = Field(
         "",
         alias="advertisedAddress",
-        description="host that clients are told to connect to; default: bindAddress, else the host name",
+        description="host name or address that the broker gives to clients; default: bindAddress, else the host name",
     )
     advertised_listeners: Annotated[str, AfterValidator(_listeners)] = Field(
         "",

@@ -61,7 +61,7 @@ class RolesConfig(ProcessConfig):
         int(limits.TOKEN_REFRESH_S),
         alias="tokenFilesRefreshDurationSeconds",
         ge=0,
-        description="read the file of the token key or list anew so many seconds apart; 0: never",
+        description="seconds between two reads of the file with the token key or list; 0: it is read once",
     )
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from quire_bookie.cli.service_options import (
 )
 from quire_bookie.cli.settings import ConfigFile, Settings
 
-Advertise = Annotated[str | None, typer.Option(help="Host that clients are told to connect to.")]
+Advertise = Annotated[str | None, typer.Option(help="Host name or address that clients get.")]
 BrokerPort = Annotated[int | None, typer.Option(help="Port of the Pulsar protocol; 0: a free one. [6650]")]
 HttpPort = Annotated[int | None, typer.Option(help="Port of REST, health and metrics; 0: a free one. [8080]")]
 
