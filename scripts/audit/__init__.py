@@ -1,1 +1,1 @@
-"""`make audit`: known vulnerabilities of what is shipped, its pins, and a list of all of it (SBOM)."""
+"""`make audit`: known vulnerabilities of the releases, their pins, and a list of their parts (SBOM)."""

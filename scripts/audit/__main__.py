@@ -25,7 +25,7 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--advisories", type=Path, default=default and Path(default), metavar="FOLDER", help=text)
     given = parser.parse_args(words)
     if given.advisories is not None and not given.advisories.is_dir():
-        parser.error(f"--advisories {given.advisories}: there is no such folder")
+        parser.error(f"--advisories {given.advisories}: this folder does not exist")
     try:
         python, crates, jars = shipped.python_libraries(root), shipped.crates(root), shipped.jars(root)
         images = shipped.images(root)
@@ -55,7 +55,7 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> int:
 def _vulnerabilities(
     root: Path, folder: Path | None, python: list[Library], crates: list[Library]
 ) -> tuple[list[Finding], list[str]]:
-    """What was found, and what could not be asked."""
+    """Return the vulnerabilities, and the reasons why parts could not be checked."""
     found: list[Finding] = []
     not_asked: list[str] = []
     for what, libraries in (("Python libraries", python), ("crates", crates)):

@@ -168,7 +168,7 @@ def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _parsed(done: "subprocess.CompletedProcess[str]") -> Any:
-    """What it printed. Both end with 1 where they find something, and where they could not ask."""
+    """Return the printed JSON. Both tools exit with 1 where they find something, and where they could not ask."""
     try:
         return json.loads(done.stdout)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What releases are made of, read from the files that pin it: Python libraries, crates, jars, and container images.
+"""Lists the parts of releases, from the files that pin them: Python libraries, crates, jars, and container images.
 
 Reads files only. A line that pins nothing is a fault, never passed over.
 """

@@ -153,7 +153,7 @@ def of_window(
 def render(readings: Iterable[Reading]) -> str:
     """Prometheus text. Readings of one name are put together, in the order in which names first came.
 
-    A value that is no number, or too large for one, is left out, and `SKIPPED` counts it: the other readings of the
+    A value that is not a number, or too large for one, is left out, and `SKIPPED` counts it: the other readings of the
     process stay in sight.
     """
     families: dict[str, list[tuple[Reading, str]]] = {}
@@ -177,7 +177,7 @@ def render(readings: Iterable[Reading]) -> str:
 
 
 def _number(value: object) -> str | None:
-    """As Prometheus reads it; None for what it cannot hold as a double."""
+    """Return the value as Prometheus reads it; None where a double cannot hold it."""
     if not isinstance(value, int | float):
         return None
     try:

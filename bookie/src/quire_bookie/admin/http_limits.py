@@ -1,4 +1,4 @@
-"""What one client may hold open on an HTTP port, as values. Apart from `bounded_http`, which loads the HTTP library."""
+"""Bounds of the connections of one client on an HTTP port. Apart from `bounded_http`, which loads the HTTP library."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""From where a request to an HTTP port may come, and what it shows; of bookies, auto-recovery and brokers alike.
+"""Checks where a request to an HTTP port comes from; for bookies, auto-recovery and brokers alike.
 
 A browser sends requests to this machine for any site that its user visits. Nothing a page of another site can send is
 acted on: its origin is refused, and so is a body of the types that need no leave of ours to be sent across sites.

@@ -40,7 +40,7 @@ _TRIED = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is certain about a ledger: who holds which entries, and which ids below the last nobody holds.
+    """The certain facts about a ledger: the entries that each bookie holds, and the ids below the last that none holds.
 
     `token`: which of the ledgers that ever had this id it is; empty: no bookie knows.
     """

@@ -38,7 +38,7 @@ _LONG_IDS: Final = 1 << 31
 
 @dataclass(slots=True)
 class Memories:
-    """What the metadata say, and what each bookie remembers. `silent`: bookies without an answer, with the reason."""
+    """Counters of the metadata, and those that each bookie remembers. `silent`: bookies without an answer, and why."""
 
     now: IdCounters
     reports: dict[BookieId, IdReport | None] = field(default_factory=dict)

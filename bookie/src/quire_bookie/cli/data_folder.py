@@ -38,7 +38,7 @@ async def claim_data_folder(disk: Disk, path: str, ours: re.Pattern[str]) -> Dir
 def warn_of_open_folders(folders: Iterable[str]) -> None:
     """Log one warning that names those folders, and the folders in them, that other users of the machine may read.
 
-    Their modes stay: somebody may have chosen them, and a volume belongs to who mounts it.
+    Their modes stay: the operator may have chosen them, and a mounted volume may have an owner of its own.
     """
     below = [(folder, each) for folder in folders if os.path.isdir(folder) for each in ("", *os.listdir(folder))]
     found = open_to_others({os.path.join(*parts).rstrip("/") for parts in below if os.path.isdir(os.path.join(*parts))})

@@ -1,9 +1,9 @@
-"""Maps what a person configured about connections of an HTTP port. Pure."""
+"""Maps the settings of an HTTP port to the bounds of its connections. Pure."""
 
 from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.config.http_server import HttpAccessConfig
 
 
 def http_limits(config: HttpAccessConfig) -> HttpLimits:
-    """What one client may hold open."""
+    """Return the bounds that the settings ask for."""
     return HttpLimits(config.http_header_timeout_ms / 1000, config.http_connections_per_address)

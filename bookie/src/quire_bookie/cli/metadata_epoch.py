@@ -33,7 +33,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, app, "raise-epoch")
     async def raise_epoch(
         cluster: Cluster,
-        yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: only say what is in doubt.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: only show the doubts.")] = False,
     ) -> None:
         """Accept metadata that went back in time, under a hold and a review. For a cluster without a newer backup."""
 

@@ -124,7 +124,7 @@ def _row(plan: "RepairPlan") -> dict[str, Any]:
 
 
 def _about_cookies(cookies: "dict[str, Cookie]") -> list[str]:
-    """Lines about what the bookies prove without any metadata, and what they cannot prove."""
+    """Lines about the facts that the bookies prove without any metadata, and about those that they cannot prove."""
     bookies = ", ".join(f"{cookie.bookie} ({name})" for name, cookie in cookies.items())
     return [
         f"rebuilt: the cluster id, and the cookies of {bookies}, proved by the bookies' own folders",

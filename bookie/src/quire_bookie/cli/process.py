@@ -63,7 +63,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        # JSON escapes what is below space; the others are escaped as JSON has it, so that a reader gets them back.
+        # JSON escapes characters below space. Escape the other control characters alike: a reader gets them back.
         return _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 

@@ -1,7 +1,7 @@
 """The ways to the bookies of one ledger. No answer about another ledger under its id gets through.
 
 When metadata went back in time, an id names a new ledger while bookies still hold an older one under it. So the creator
-of a ledger puts a token into its metadata, and a bookie keeps the token with what it holds. Each bookie is asked once
+of a ledger puts a token into its metadata, and a bookie keeps the token with the entries. Each bookie is asked once
 which token it has, beside the first request, and the answer to that request is held back until its token is known:
 
 * the same token, or a bookie that knows of no token (another make, an earlier version, a ledger that another client
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Standing(Enum):
-    """What a bookie is to a ledger."""
+    """How a bookie stands to a ledger."""
 
     RIGHT = "holds this ledger, as far as it can know"
     ABSENT = "holds nothing of it"

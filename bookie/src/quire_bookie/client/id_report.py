@@ -1,4 +1,4 @@
-"""Asks one bookie what it knows of ledger ids and counters. Never retries."""
+"""Asks one bookie for the ledger ids and counters that it knows. Never retries."""
 
 from quire_bookie.client.one_question import ask_once
 from quire_bookie.client.security import ClientSecurity

@@ -372,7 +372,7 @@ class LedgerClient:
         return self._handle(ledger, metadata.digest_type, password, metadata.token)
 
     def _new_token(self) -> dict[str, bytes]:
-        """The custom metadata that names a new ledger beside its id. Hexadecimal, for whoever prints them."""
+        """The custom metadata that names a new ledger beside its id. Hexadecimal, so that tools can print it."""
         return {LEDGER_TOKEN: self._chance.token(8).hex().encode()}
 
     def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:

@@ -166,7 +166,7 @@ class Account:
         self._drained_mark = drained
 
     def partly_sent_bytes(self) -> int:
-        """Return what has been sent of the large answer that is leaving."""
+        """Return how many bytes of the large answer that is leaving have been sent."""
         sent = self.queued_bytes - self.unsent_bytes
         while self.large and self.large[0][1] <= sent:
             self.large.popleft()

@@ -51,6 +51,6 @@ def open_to_others(paths: Iterable[str]) -> list[str]:
 
 
 def open_to_others_text(paths: Sequence[str]) -> str:
-    """What is wrong with these folders, and the remedy."""
+    """Name the folders that others may read, and the remedy."""
     named = " ".join(paths)
     return f"every user of this machine may read below {named}; run: chmod 700 {named}"

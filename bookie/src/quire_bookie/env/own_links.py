@@ -17,14 +17,14 @@ _UNBOUNDED: Final = MemorySettings(1 << 62, stalled_s=0.0, slow_s=0.0, pressure_
 
 
 class OwnLinks:
-    """See the module's text. The client tells of a socket before it sends anything on it."""
+    """See the module's text. The client announces each socket before it sends anything on it."""
 
     def __init__(self) -> None:
         self.memory = ConnectionMemory(_UNBOUNDED)
         self._ends: set[Ends] = set()
 
     def opened(self, transport: asyncio.BaseTransport) -> Ends | None:
-        """The client has a new socket; give what it returns to `closed` when the socket is gone."""
+        """Note a new socket of the client. Pass the returned ends to `closed` when the socket is gone."""
         ends = _ends_of(transport, "sockname", "peername")
         if ends is not None:
             self._ends.add(ends)

@@ -98,8 +98,8 @@ async def start_auto_recovery(
 ) -> RunningAutoRecovery:
     """Start workers and, if so configured, a candidate for auditor. `name` is what others read in locks and election.
 
-    `end_limbo`, `set_read_only`: how a bookie is told; None: over its HTTP port. `own_links`: of the bookies in this
-    process.
+    `end_limbo`, `set_read_only`: the calls that reach a bookie; None: over its HTTP port. `own_links`: of the bookies
+    in this process.
     StartupError, MetadataUnavailableError, ConfigError.
     """
     async with contextlib.AsyncExitStack() as undo:

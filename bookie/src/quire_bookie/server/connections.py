@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._own_links = own_links
         self.memory = memory or ConnectionMemory()
-        """What it counts in: that of all peers, or of the links within this process."""
+        """Counts its bytes: the memory of all peers, or of the links within this process."""
         self._account = self.memory.open(self)
         self._clear: asyncio.Transport | None = None
         """The socket below TLS, which has a buffer of its own."""
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         self.memory.wait_if_full(account)
 
     def _settle_memory(self, own_links: OwnLinks) -> None:
-        """The first bytes came: the client of this process has told of its socket by now, if it is its own."""
+        """The first bytes came: if the peer is the client of this process, it has announced its socket by now."""
         self._own_links = None
         if self._transport is not None and own_links.has(self._transport):
             self.memory.close(self._account)

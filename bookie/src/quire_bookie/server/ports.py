@@ -25,7 +25,7 @@ class JournalPort(Protocol):
         ...
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /, token: bytes) -> None:
-        """Log a ledger's key, and its token; part of the same or an earlier group than what is appended next."""
+        """Log a ledger's key, and its token; part of the same group as the next append, or of an earlier one."""
         ...
 
     def append_fence(self, ledger: LedgerId, done: Done, /) -> None:

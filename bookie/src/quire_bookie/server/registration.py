@@ -4,8 +4,8 @@ the bookie is; decides nothing about being writable.
 One task compares what the store holds with what it should hold, and acts: after a change of mode, when the session
 was renewed, when one of the bookie's own nodes was deleted, and when the node of the other mode appears. It reads
 before it writes, so a write of unknown outcome is simply looked at again. A bookie whose cookie is gone is not
-registered: whoever deletes a cookie checks in the same step that its bookie is not registered, so that looking after
-the registration leaves no gap.
+registered: a process that deletes a cookie checks in the same step that its bookie is not registered, so that looking
+after the registration leaves no gap.
 """
 
 import asyncio

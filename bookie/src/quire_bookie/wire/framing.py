@@ -57,7 +57,7 @@ class Straddler:
         return self._need
 
     def forget(self) -> None:
-        """Drop what has arrived."""
+        """Drop the bytes that have arrived."""
         self._parts.clear()
         self._have, self._need = 0, LENGTH_BYTES
 

@@ -81,7 +81,7 @@ class ServerCodec:
         return self._straddler.announced_bytes
 
     def forget(self) -> None:
-        """Drop what has arrived of a frame."""
+        """Drop the bytes of an incomplete frame."""
         self._straddler.forget()
 
     def upgraded(self) -> None:

@@ -176,7 +176,7 @@ def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> Stan
 
 
 def _bookie_address(config: StandaloneConfig) -> str:
-    """The address of the bookies in the metadata: one that they listen on, whatever clients of the broker are told."""
+    """The address of the bookies in the metadata: one that they listen on, also where the broker advertises another."""
     # With metadata of our own no other process can find the bookies, so they need no name that others could reach.
     if not shares_metadata(config) or config.bookie_host not in ANY_ADDRESS:
         return local_host(config.bookie_host)

@@ -24,7 +24,7 @@ def to_recover(managed_ledger: str) -> AcceptStored:
 
     def accept(metadata: LedgerMetadata) -> bool:
         if metadata.state is LedgerState.CLOSED:
-            return True  # nothing is fenced; and metadata that were made anew from the bookies name no owner
+            return True  # nothing is fenced, and metadata that were rebuilt from the bookies name no owner
         owner = metadata.custom.get(MANAGED_LEDGER)
         if owner is None:
             return not metadata.password  # made before brokers noted the owner

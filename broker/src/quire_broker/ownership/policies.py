@@ -116,7 +116,7 @@ class _Cached:
     value: Any
     until: float
     flaws: tuple[str, ...] = ()
-    """Of policies: what is wrong with the fields that were left out."""
+    """Of policies: the faults of the fields that were left out."""
 
 
 class PolicyStore:

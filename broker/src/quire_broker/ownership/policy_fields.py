@@ -1,4 +1,4 @@
-"""The fields of a namespace's policies: which there are, and what each may hold. Pure.
+"""The fields of a namespace's policies, and the values that each may hold. Pure.
 
 Names and types are those of stock Pulsar's `Policies`. A number is bounded by its type there: `int` has 32 bits, `long`
 64. A field that is null counts as not set. `flaw_of` is asked before policies are stored; `usable` after they are read,
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 Check: TypeAlias = Callable[[Any], str | None]
-"""Says what is expected instead of a value; None: the value is good."""
+"""Describes the value that is expected instead; None: the value is good."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NAME_CHARACTERS_MAX: Final = 1024
@@ -179,7 +179,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": flag,
     "entryFilters": object_of(entryFilterNames=text),
 }
-"""Fields of the node -> what they may hold."""
+"""Fields of the node -> the check of their values."""
 
 
 _KEPT = frozenset({"autoTopicCreationOverride"})
@@ -196,13 +196,13 @@ def flaw_of(name: str, value: Any) -> str | None:
 
 
 def flaws_of(policies: Mapping[str, Any]) -> dict[str, str]:
-    """Field -> what is wrong with it, of the fields that there are."""
+    """Return the fault of each present field that has one."""
     flaws = {name: flaw_of(name, value) for name, value in policies.items() if name in FIELDS}
     return {name: flaw for name, flaw in flaws.items() if flaw is not None}
 
 
 def usable(policies: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Stored policies without the fields that hold nonsense, and what is wrong with those.
+    """Return stored policies without the fields that hold nonsense, and the faults of those.
 
     Fields that this broker does not know stay. Without its field `auth_policies` a namespace grants nothing.
     """

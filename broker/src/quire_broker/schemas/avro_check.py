@@ -126,7 +126,7 @@ def _shown(kind: str, body: Avro) -> str:
 
 
 def _key(kind: str, body: Avro) -> str:
-    """What makes a branch of a union the likely one: a kind, and of a named type the short name."""
+    """Return the key by which a union finds its likely branch: a kind, and of a named type the short name."""
     return f"{kind} {body['name'].rsplit('.', 1)[-1]}" if kind in _NAMED else kind
 
 

@@ -58,7 +58,7 @@ log = logging.getLogger("quire.broker")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How a broker serves. Ports of 0 take a free one, None is none; `advertise` is the host that clients are told."""
+    """How a broker serves. Ports of 0 take a free one, None is none; `advertise` is the host that clients get."""
 
     cluster: str = "standalone"
     listen: str = "0.0.0.0"

@@ -31,7 +31,7 @@ class Handler(Protocol):
         ...
 
     def parting_words(self, error: PeerProtocolError) -> bytes:
-        """What a peer that breaks the protocol is sent before it is dropped."""
+        """Return the last bytes for a peer that breaks the protocol, before it is dropped."""
         ...
 
     def lost(self) -> None:

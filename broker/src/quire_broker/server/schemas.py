@@ -69,7 +69,7 @@ async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, messa
 
 
 async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscription: str, message: pb.Schema) -> None:
-    """Check that a consumer can read what is there; its schema becomes the topic's where there is nothing yet.
+    """Check that a consumer can read the stored messages; its schema becomes that of a topic which has none yet.
 
     Of a partition it becomes the whole topic's, which the consumer must have rights for. AuthorizationError.
     """

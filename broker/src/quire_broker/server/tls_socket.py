@@ -1,7 +1,7 @@
 """TLS on one accepted socket: bytes of TLS below, the bytes of a `Connection` above.
 
-What is sent waits in clear, where many consumers share the bytes of one message, and is encrypted in small parts as
-the socket takes them. All of it counts as memory of the connection, and a connection that stops reading stops the
+Outgoing bytes wait in clear, where many consumers share those of one message. They are encrypted in small parts as the
+socket takes them. All of them count as memory of the connection, and a connection that stops reading stops the
 socket. The TLS of event loops encrypts at once and keeps megabytes per connection out of sight.
 """
 
@@ -18,12 +18,12 @@ from quire_broker.server.connection import Connection
 
 log = logging.getLogger("quire.broker.connection")
 _PLAIN = memoryview(bytearray(256 * KIB))
-"""What is decrypted, before it is handed on. Of all connections: a buffer for each record of 16 KiB would cost more
-than its bytes.
+"""Holds decrypted bytes until they are handed on. All connections share it: a buffer for each record of 16 KiB would
+cost more than its bytes.
 """
 _RECORD_BYTES = 16 * KIB
 _SEALED_BYTES = 64 * KIB
-"""What is encrypted at a time: a `MemoryBIO` never gives back the room that it once needed."""
+"""Bytes encrypted at a time: a `MemoryBIO` never gives back the room that it once needed."""
 _SOCKET_HIGH_BYTES = 128 * KIB
 """Encrypted bytes that the socket may hold."""
 
@@ -44,7 +44,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._paused = False
         self._closing = False
         self._unsealed: deque[memoryview] = deque()
-        """What is to be sent, in clear."""
+        """Bytes still to send, in clear."""
         self._unsealed_bytes = 0
         self._socket_full = False
         self._above_paused = False
@@ -59,7 +59,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._timer = self._loop.call_later(TLS_HANDSHAKE_TIMEOUT_S, self._fail, "the handshake takes too long")
 
     def data_received(self, data: bytes) -> None:
-        """Go on with the handshake, or hand on what was decrypted."""
+        """Go on with the handshake, or decrypt and hand on."""
         if self._closing:
             return
         self._incoming.write(data)
@@ -133,7 +133,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         return cast(int, self._tls.read(len(into), cast(bytearray, into)))  # the type stubs know neither
 
     def _go_on(self) -> None:
-        """Hand on what came before a pause."""
+        """Hand on the bytes that came before a pause."""
         if not self._paused and not self._closing:
             self.data_received(b"")
 
@@ -235,7 +235,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def close(self) -> None:
-        """Send what is buffered, say goodbye, and close."""
+        """Send the buffered bytes, say goodbye, and close."""
         if not self._closing:
             self._closing = True
             if not self._unsealed:

@@ -83,7 +83,7 @@ class FrameDecoder:
         return self._needed
 
     def forget(self) -> None:
-        """Drop what has arrived of a frame."""
+        """Drop the bytes of an incomplete frame."""
         self._parts.clear()
         self._held, self._needed = 0, 4
 

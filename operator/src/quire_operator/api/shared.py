@@ -132,7 +132,7 @@ def effective_tls(wanted: Tls | None, generated: str | None) -> Tls | None:
 
 
 class TokenKeyType(StrEnum):
-    """What tells whether a token is good."""
+    """The kind of key that checks tokens."""
 
     SECRET = "Secret"
     PUBLIC = "Public"

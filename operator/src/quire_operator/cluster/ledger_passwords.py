@@ -1,6 +1,6 @@
 """Keeps the Secrets with the password of a namespace's ledgers: made once, never changed, gone with their resource.
 
-A Secret of that name that is there already is used as it is, whoever made it.
+An existing Secret of that name is used as it is, also where a user made it.
 """
 
 import base64
@@ -30,7 +30,7 @@ class LedgerPasswords:
         """By namespace, name and owner: when it was found."""
 
     async def ensure(self, resource: ManagedLedger, now_s: float) -> str | None:
-        """See that the Secret is there, unless the resource names one or goes. What a person must mend; None: nothing.
+        """See that the Secret is there, unless the resource names one or goes. Return the fault that a user must fix.
 
         KubeError (ConflictError: another made it in between).
         """

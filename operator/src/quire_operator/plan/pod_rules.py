@@ -1,4 +1,4 @@
-"""What a pod template may not ask for: rights over the node, or an account that is not the pod's own. Pure.
+"""Finds what a pod template may not ask for: rights over the node, or an account that is not the pod's own. Pure.
 
 The operator makes pods for people who may not make them themselves, so a template must not give them what Kubernetes
 would have refused them. The rules are those of the Pod Security level `baseline`; user 0 and other ServiceAccounts are
@@ -91,7 +91,7 @@ def _of_container(container: Mapping[str, Any], pod: Mapping[str, Any]) -> Itera
 
 
 def _of_both(security: Mapping[str, Any]) -> Iterator[str]:
-    """What a pod and a container may say alike."""
+    """Name the faults that a pod and a container can have alike."""
     for key in ("runAsUser", "runAsGroup"):
         if security.get(key) is not None and _is_zero(security[key]):
             yield f"{key} 0"
