@@ -210,7 +210,7 @@ class Load:
             self._store.fill(1000, self._ended.is_set, timeout_s=2)
 
     def _churn(self) -> None:
-        """Metadata, fences, cursors and deletions, beside the messages. What is killed or refused is tried again."""
+        """Metadata, fences, cursors and deletions, beside the messages. It repeats killed and refused ones."""
         while not self._ended.is_set():
             client = self._store.client(timeout_s=2)
             try:

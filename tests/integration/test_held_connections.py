@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["TlsStandalone"
 
 @asynccontextmanager
 async def connections(url: str, count: int) -> AsyncIterator[list[Streams]]:
-    """So many open ones."""
+    """Open `count` connections, and close them at the end."""
     parts = urlsplit(url)
     found = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(count)]
     try:
@@ -65,7 +65,7 @@ async def connections(url: str, count: int) -> AsyncIterator[list[Streams]]:
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    """Whether the server closes it within 30 s; what it sends until then is passed over."""
+    """Whether the server closes it within 30 s; bytes that it sends until then are passed over."""
     try:
         async with asyncio.timeout(30):
             while await reader.read(4096):

@@ -99,7 +99,7 @@ async def until_raised(store: MetadataStore) -> None:
 async def check_every_replica(
     client: LedgerClient, ledgers: Iterable[LedgerId], bookies: set[str], acknowledged: dict[Place, bytes]
 ) -> None:
-    """Each bookie holds each entry of these ledgers, each entry has one content, and it is what was acknowledged."""
+    """Each bookie holds each entry of these ledgers, each entry has one content: the acknowledged one."""
     for ledger in ledgers:
         contents: dict[int, dict[str, bytes]] = {}
         async for bookie, entry, payload in replica_payloads(client, ledger):
@@ -151,7 +151,7 @@ async def test_ledgers_created_while_a_bookie_is_away_get_their_third_copy(tmp_p
                     assert created <= whole
                     left = dict(acknowledged)
                     await check_every_replica(client, whole, ids, left)
-                    assert {ledger for ledger, _ in left} <= set(raised) - whole, "what is left is in open ledgers"
+                    assert {ledger for ledger, _ in left} <= set(raised) - whole, "the entries left are in open ledgers"
                     await asyncio.to_thread(check_read, broker, 3 * MESSAGES)
     finally:
         cluster.close()

@@ -25,13 +25,13 @@ from tests.sim.__main__ import run_seed
 UNIT_FOLDER = Path("tests/unit/bookie")
 ALIVE, CAUGHT, INVALID, LEFT_OUT = "alive", "caught", "invalid", "left out"
 STANDSTILL = 20
-"""So many times its CPU seconds a stage may take by the clock: others work on the machine."""
+"""Seconds by the clock that a stage may take for each of its CPU seconds: others work on the machine."""
 Outcome = tuple[str, str]
-"""One of the words above, and what objected."""
+"""One of the words above, and the test or error that objected."""
 
 
 def unit_tests(target: Target, folder: Path) -> Outcome:
-    """What the unit tests of the module say."""
+    """Run the unit tests of the module."""
     files = [str(UNIT_FOLDER / each) for each in target.tests]
     base = folder / "tmp"
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
@@ -40,12 +40,12 @@ def unit_tests(target: Target, folder: Path) -> Outcome:
 
 
 def simulator(target: Target, seeds_of: Callable[[int], int]) -> Outcome:
-    """What the scenarios of the module say, seed after seed."""
+    """Run the scenarios of the module, seed after seed."""
     for scenario, seeds in target.scenarios:
         for seed in range(seeds_of(seeds)):
             try:
                 run_seed(scenario, seed)
-            except BaseException as error:  # noqa: BLE001  whatever it is that the run objects with
+            except BaseException as error:  # noqa: BLE001  a run may object with any error
                 return CAUGHT, f"{scenario} seed {seed}: {type(error).__name__}: {str(error)[:200]}"
     return ALIVE, ""
 
@@ -99,7 +99,7 @@ class Results:
                 self.rows[row["key"]] = row
 
     def add(self, mutant: Mutant, change: str, outcomes: dict[str, Outcome]) -> None:
-        """Keep what was found out about a mutant."""
+        """Keep the outcomes of a mutant."""
         row = {"key": mutant.key, "module": mutant.module, "change": change}
         for stage, (word, text) in outcomes.items():
             row |= {stage: word, f"{stage} says": text}
@@ -163,13 +163,15 @@ def study(target: Target, options: argparse.Namespace, results: Results) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for."""
+    """Run the mutants that the arguments choose."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--only", default="", help="modules whose name contains this")
-    parser.add_argument("--sample", type=int, default=0, help="so many mutants of each module, drawn by chance; 0: all")
+    parser.add_argument(
+        "--sample", type=int, default=0, help="number of mutants of each module, drawn by chance; 0: all"
+    )
     parser.add_argument("--draw", type=int, default=1, help="decides which are drawn")
     parser.add_argument("--every", type=int, default=1, help="of what unit tests catch the simulator sees each n-th")
-    parser.add_argument("--seeds", type=float, default=1.0, help="so many times the seeds of each scenario")
+    parser.add_argument("--seeds", type=float, default=1.0, help="factor on the number of seeds of each scenario")
     parser.add_argument(
         "--limit",
         type=int,
@@ -177,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="CPU seconds for a stage at most; a mutant has three times what its stage takes without one",
     )
     parser.add_argument("--folder", type=Path, default=Path("/tmp/quire-mutants"), help="of results, to go on with")
-    parser.add_argument("--report", action="store_true", help="only sum up what is in the folder, with the survivors")
+    parser.add_argument(
+        "--report", action="store_true", help="only sum up the results in the folder, with the survivors"
+    )
     options = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("run with PYTHONHASHSEED=0 (make mutants does): set order is part of a seed", file=sys.stderr)

@@ -107,7 +107,7 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
 
 
 def drawn(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """So many of them by chance; those of a smaller count are among those of a larger one."""
+    """Draw `count` of them by chance; those of a smaller count are among those of a larger one."""
     chosen = random.Random(seed).sample(mutants, len(mutants))[:count]
     return sorted(chosen, key=lambda mutant: (mutant.line, mutant.key))
 

@@ -68,7 +68,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 
 
 PROGRESS_SEEDS = 50
-"""A line of progress after so many seeds of each scenario."""
+"""Seeds of each scenario between two lines of progress."""
 LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "operator": operator_scenario.run,
     "operator expands": operator_scenario.run_expands,
@@ -79,7 +79,7 @@ LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
 
 
 def run_seed(name: str, seed: int, plan: Plan | None = None, *, digest: bool = True) -> str:
-    """One run; raises what went wrong, failures of background tasks included.
+    """Run one seed; raise its first error, failures of background tasks included.
 
     Returns a digest of what happened, or nothing without `digest`: writing a history out is a fifth of some runs.
     """

@@ -23,7 +23,7 @@ from tests.support.hostile_peers import begun_add, reads
 FRAME_BYTES = 64 * KIB
 BUDGET_BYTES = 8 * FRAME_BYTES
 PEERS = 20
-"""Of each bookie: what they begin or ask for is several times the budget."""
+"""Of each bookie: together they begin or ask for several times the budget."""
 READ_ENTRIES = 60
 READ_ENTRY_BYTES = 20 * KIB
 SECONDS = 25.0
@@ -35,7 +35,7 @@ part of a frame goes, also one of the writer. Later nothing of the writer and th
 
 
 class Peer(asyncio.Protocol):
-    """Sends what it is given, and takes answers or not."""
+    """Sends `data`, and takes answers or not."""
 
     def __init__(self, data: bytes, takes_answers: bool) -> None:
         self._data, self._takes_answers = data, takes_answers
@@ -84,7 +84,7 @@ async def stall(world: World, host: str, ledger: LedgerId) -> None:
 
 
 def held_bytes(place: SimBookie) -> int:
-    """What the connections of a bookie hold, counted without the budget under test."""
+    """Count the bytes that the connections of a bookie hold, without the budget under test."""
     assert place.running is not None
     connections = place.running._parts.open_connections
     return sum(each._codec.held_bytes + each.unsent_bytes() for each in connections)
@@ -120,7 +120,7 @@ async def read_again(client: SimClient, ledger: LedgerId, history: LedgerHistory
 
 
 async def until_nothing_is_held(world: World, nodes: list[Node]) -> None:
-    """The peers are gone, and so is what they held."""
+    """Kill the peers, and check that no memory stays counted."""
     for node in nodes:
         world.loop.kill(node)
     await asyncio.sleep(60.0)

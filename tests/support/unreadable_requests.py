@@ -16,7 +16,7 @@ REQUESTS = {
     "no request line": (400, b"Bearer " + SECRET.encode() + b"\r\n\r\n"),
     "invalid path": (400, b"GET http://[" + SECRET.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 }
-"""What it is -> the expected status, and the bytes."""
+"""Kind of request -> the expected status, and the bytes."""
 
 
 async def sent(port: int, request: bytes) -> str:
@@ -29,7 +29,7 @@ async def sent(port: int, request: bytes) -> str:
 
 
 async def check_refusals(port: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Each is refused plainly, and logged in one line without what it holds."""
+    """Each is refused plainly, and logged in one line without its contents."""
     with caplog.at_level(logging.DEBUG):
         for what, (status, request) in REQUESTS.items():
             caplog.clear()

@@ -19,7 +19,7 @@ SUMS = {"reserve on a disk"}
 
 
 def rows() -> Iterator[tuple[str, str, list[str]]]:
-    """What is bounded, the bound, and the settings that the row names."""
+    """Yield the bounded thing, the bound, and the settings that each row names."""
     keys_at = 0
     for line in TEXT.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
@@ -35,7 +35,7 @@ NAMED = [(what, bound, key) for what, bound, keys in rows() for key in keys]
 
 
 def default_of(key: str) -> object:
-    """What a process takes where nobody set it."""
+    """Return the value of a setting that is not set."""
     for model in MODELS:
         for name, info in model.model_fields.items():
             if model.key_of(name) == key:

@@ -130,10 +130,10 @@ def _no_connection_budget() -> tuple[Any, ...]:
 
 
 def _stalled_peers_stay() -> tuple[Any, ...]:
-    def nobody(*_: object) -> None:
+    def nothing(*_: object) -> None:
         return None
 
-    return (replaced(ConnectionMemory, "_relieve", nobody), replaced(Account, "fault", nobody))
+    return (replaced(ConnectionMemory, "_relieve", nothing), replaced(Account, "fault", nothing))
 
 
 def _who_waits_is_to_blame() -> tuple[Any, ...]:

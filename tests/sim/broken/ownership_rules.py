@@ -52,7 +52,7 @@ def _retaken_without_a_look() -> tuple[Any, ...]:
 
 def _nodes_not_followed() -> tuple[Any, ...]:
     async def broken(self: Owners) -> None:
-        """A node may go without a word."""
+        """A node may go unnoticed."""
 
     return (replaced(Owners, "follow", broken),)
 

@@ -60,7 +60,7 @@ def _re_adds_assumed() -> tuple[Any, ...]:
 
 
 def _new_bookie_gets_nothing() -> tuple[Any, ...]:
-    """A bookie that takes a place is sent only what comes later; the rest counts as acknowledged by it."""
+    """A bookie that takes a place gets only later adds; the earlier ones count as acknowledged by it."""
     proper = AddPipeline.fill
 
     def broken(self: AddPipeline, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
@@ -78,7 +78,7 @@ def _new_bookie_gets_nothing() -> tuple[Any, ...]:
 
 
 def _segment_begins_late() -> tuple[Any, ...]:
-    """The new segment begins behind everything that was sent: the lost bookie stays named for what it may lack."""
+    """The new segment begins behind the last add sent: the lost bookie stays named for entries that it may lack."""
 
     def broken(self: AddPipeline, positions: Any) -> EntryId:
         proper(self, positions)
@@ -111,7 +111,7 @@ def _holds(tracker: PrefixAckTracker, entry: EntryId) -> list[bool]:
 
 
 def _repeated_ack_counts() -> tuple[Any, ...]:
-    """What a position acknowledges again counts for the one that lags most."""
+    """A repeated acknowledgement of a position counts for the one that lags most."""
     proper = PrefixAckTracker.acked
 
     def broken(self: PrefixAckTracker, first: EntryId, count: int, position: int) -> EntryId:
@@ -128,8 +128,8 @@ QUORUM_RULES = (
     Variant("one replica without the entry ends the ledger", "duel", 12, _first_missing_answer_decides),
     Variant("silence counts as a missing entry", "gaps", 1, _failures_count_as_missing),
     Variant("re-adds of a recovery count when they are sent", "gaps", 4, _re_adds_assumed),
-    Variant("a new bookie is not sent what is under way", "duel", 5, _new_bookie_gets_nothing),
-    Variant("a new segment begins behind what was sent", "duel", 4, _segment_begins_late),
+    Variant("a new bookie does not get the adds under way", "duel", 5, _new_bookie_gets_nothing),
+    Variant("a new segment begins behind the last add sent", "duel", 4, _segment_begins_late),
     Variant("an entry with a quorum is confirmed before those below it", "gaps", 7, _hole_confirmed),
     Variant("a repeated acknowledgement counts for another bookie", "gaps", 8, _repeated_ack_counts),
 )

@@ -97,7 +97,7 @@ async def _nothing(*_: object) -> None:
 
 
 def _limbo_denies() -> tuple[Any, ...]:
-    """What a bookie in limbo lacks is *no such entry*, as if it had never held it."""
+    """A bookie in limbo answers *no such entry* for entries that it may have lost."""
 
     def settle(self: LedgerStates, info: LedgerInfo) -> None:
         proper(self, info)

@@ -1,4 +1,4 @@
-"""`make audit` on small trees: what is found, what could not be looked up, and what releases are made of."""
+"""`make audit` on small trees: vulnerabilities, failed lookups, and the parts of releases."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def ranged(*events: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """What the probes ask for, and a vulnerability of another version."""
+    """The probes' vulnerabilities, and one of another version."""
     folder = tmp_path / "osv"
     folder.mkdir()
     records = [

@@ -1,4 +1,4 @@
-"""What one client may hold open on an HTTP port: real sockets, in clear and over TLS."""
+"""Bounds of the connections of one client on an HTTP port: real sockets, in clear and over TLS."""
 
 import asyncio
 import ssl
@@ -63,7 +63,7 @@ async def served(bounds: HttpLimits, authority: Authority | None = None) -> Asyn
 
 
 async def end_of(reader: asyncio.StreamReader) -> bytes:
-    """What came until the server closed."""
+    """Return the bytes that came until the server closed."""
     try:
         return await asyncio.wait_for(reader.read(), 30)
     except ConnectionResetError:

@@ -54,7 +54,7 @@ async def bookie_access(keys: dict[str, str]) -> AdminAccess:
 
 
 async def answers(access: AdminAccess, shown: str | None) -> tuple[int, int]:
-    """What auto-recovery's port answers to a read and to a change, over a real connection."""
+    """The answers of auto-recovery's port to a read and to a change, over a real connection."""
     store = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
     web = RecoveryWeb(store, cast(Any, None), SystemClock(), access)
     listening = listen("127.0.0.1", 0)

@@ -39,14 +39,14 @@ async def test_a_server_knows_the_link_of_its_own_client_while_it_is_open(
     host, port, ends = listening
     loop, links = asyncio.get_running_loop(), OwnLinks()
     own, _ = await loop.create_connection(asyncio.Protocol, host, port)
-    told = links.opened(own)
+    noted = links.opened(own)
     ours = await ends.get()
     foreign, _ = await loop.create_connection(asyncio.Protocol, host, port)
     theirs = await ends.get()
     assert links.has(ours)
     assert not links.has(theirs)
-    assert told is not None
-    links.closed(told)
+    assert noted is not None
+    links.closed(noted)
     assert not links.has(ours)
     own.close()
     foreign.close()

@@ -234,7 +234,7 @@ class Asked:
     async def ask(
         self, route: str, shown: str | None = None, peer: str = REMOTE, method: str = "", host: str = "localhost"
     ) -> web.StreamResponse:
-        """What the rules answer; 200 stands for the route's own answer."""
+        """Return the answer of the rules; 200 stands for the route's own answer."""
         own_method, _, pattern = route.partition(" ")
         path = "/".join(NAMES.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
         headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})

@@ -1,4 +1,4 @@
-"""The broker's HTTP server: what it does before a route is known."""
+"""The broker's HTTP server before it knows the route of a request."""
 
 from types import SimpleNamespace
 from typing import Any, cast

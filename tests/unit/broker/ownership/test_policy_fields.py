@@ -1,4 +1,4 @@
-"""What the fields of a namespace's policies may hold, against the policies that a stock broker writes."""
+"""Values that the fields of a namespace's policies may hold, against the policies that a stock broker writes."""
 
 import asyncio
 import json

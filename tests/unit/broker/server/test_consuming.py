@@ -1,4 +1,4 @@
-"""Ids of an ACK: what they may cost."""
+"""The work that the ids of one ACK may cost."""
 
 import pytest
 

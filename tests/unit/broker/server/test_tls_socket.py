@@ -21,7 +21,7 @@ HIGH_BYTES, LOW_BYTES = MIB, MIB // 4
 
 
 class Above:
-    """A connection: notes what it is given, and when it must wait."""
+    """A connection: notes the bytes that it gets, and when it must wait."""
 
     def __init__(self) -> None:
         self.transport: TlsSocket
@@ -84,7 +84,7 @@ class Server:
                 each.transport.abort()
 
     async def connect(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Above]:
-        """A client, and what it talks to."""
+        """A client, and the server's ends."""
         context = ssl.create_default_context(cafile=self.authority.trust)
         context.check_hostname = False
         for name, value in options.items():
