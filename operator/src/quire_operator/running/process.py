@@ -8,7 +8,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -101,32 +101,8 @@ async def _until(
     feeds = Wakes(queue, memory, resources).feeds(kube, settings.watch_namespace)
     health = OperatorHealth(leadership, measurements, queue.__len__, time.time)
 
-    bookies, brokers = BookieHttp(session), BrokerRest(session)
     secrets = CertificateSecrets(kube)
-    certificates = secrets if settings.generated_tls else None
-    passwords = LedgerPasswords(kube)
-
-    async def work(key: Key) -> float | None:
-        where, now_s = (key.namespace, key.name), time.time()
-        if key.kind == "ManagedLedger":
-            return await reconcile_managed_ledger(
-                *(kube, brokers, *where),
-                default_image=settings.images.broker,
-                jobs_image=settings.images.jobs,
-                now_s=now_s,
-                memory=memory,
-                certificates=certificates,
-                passwords=passwords,
-                any_template=settings.any_template,
-            )
-        return await reconcile_bookie(
-            *(kube, bookies, *where),
-            default_image=settings.images.bookie,
-            now_s=now_s,
-            memory=memory,
-            certificates=certificates,
-            any_template=settings.any_template,
-        )
+    work = _work_of(kube, session, settings, memory, secrets)
 
     try:
         async with serving(health, settings.metrics_port, bounds=settings.http), asyncio.TaskGroup() as tasks:
@@ -155,6 +131,39 @@ async def _until(
         if ours is None or others is not None:
             raise
         raise _first(ours) from failures
+
+
+def _work_of(
+    kube: Kube, session: aiohttp.ClientSession, settings: OperatorSettings, memory: Memory, secrets: CertificateSecrets
+) -> Callable[[Key], Awaitable[float | None]]:
+    """Make the function that takes one resource through a pass. It returns the seconds until the next; None: gone."""
+    bookies, brokers = BookieHttp(session), BrokerRest(session)
+    certificates = secrets if settings.generated_tls else None
+    passwords = LedgerPasswords(kube)
+
+    async def work(key: Key) -> float | None:
+        where, now_s = (key.namespace, key.name), time.time()
+        if key.kind == "ManagedLedger":
+            return await reconcile_managed_ledger(
+                *(kube, brokers, *where),
+                default_image=settings.images.broker,
+                jobs_image=settings.images.jobs,
+                now_s=now_s,
+                memory=memory,
+                certificates=certificates,
+                passwords=passwords,
+                any_template=settings.any_template,
+            )
+        return await reconcile_bookie(
+            *(kube, bookies, *where),
+            default_image=settings.images.bookie,
+            now_s=now_s,
+            memory=memory,
+            certificates=certificates,
+            any_template=settings.any_template,
+        )
+
+    return work
 
 
 def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
