@@ -75,6 +75,15 @@ async def counter_is_read(bookie: RunningBookie, ledger: int) -> None:
         assert await bookie.metadata_doubt.look() is None
 
 
+async def copied_early(tmp_path: Path) -> tuple[EtcdServer, int]:
+    """Stopped etcd with one ledger, a copy of its data in `older`, and the port for the bookie."""
+    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
+    async with serving(etcd, tmp_path, port) as (_, client):
+        assert await write(client, "early") == 1
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    return etcd, port
+
+
 def put_back(folder: Path) -> None:
     """Put the older copy in the place of etcd's data."""
     shutil.rmtree(folder / "data")
@@ -111,10 +120,7 @@ async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_
 async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_an_operator_acts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
-    async with serving(etcd, tmp_path, port) as (_, client):
-        assert await write(client, "early") == 1
-    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    etcd, port = await copied_early(tmp_path)
     async with serving(etcd, tmp_path, port) as (bookie, client):
         assert [await write(client, f"late {number}") for number in (2, 3, 4)] == [2, 3, 4]
         await counter_is_read(bookie, 4)
@@ -148,10 +154,7 @@ async def test_a_reader_of_a_reused_id_gets_nothing_of_the_older_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bookie knows the token from its journal after the first restart, from its index after the second."""
-    etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
-    async with serving(etcd, tmp_path, port) as (_, client):
-        assert await write(client, "early") == 1
-    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    etcd, port = await copied_early(tmp_path)
     async with serving(etcd, tmp_path, port) as (_, client):
         assert [await write(client, f"late {number}") for number in (2, 3)] == [2, 3]
     put_back(tmp_path)
