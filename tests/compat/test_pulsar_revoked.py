@@ -3,72 +3,21 @@
 One process with tokens, which looks at permissions every second, serves all tests; each has a namespace of its own.
 """
 
-import itertools
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
-import jwt
 import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.standalone import StandaloneProcess  # noqa: E402  after the check that there is a client
+from tests.support.guarded import Guarded, token  # noqa: E402  after the check that there is a client
 
 pytestmark = pytest.mark.compat
 
-SECRET = b"a secret of tests that is long enough for HS256"
 RECEIVE_MS = 20_000
 GUARD_S = 60
-_names = itertools.count()
-
-
-def token(role: str) -> str:
-    return jwt.encode({"sub": role}, SECRET, algorithm="HS256")
-
-
-class Guarded:
-    """A standalone that asks for tokens and looks at what roles may do."""
-
-    def __init__(self, folder: Path) -> None:
-        key = folder / "secret.key"
-        key.write_bytes(SECRET)
-        settings = {
-            "authenticationEnabled": "true",
-            "authenticationProviders": "token",
-            "tokenSecretKey": f"file://{key}",
-            "authorizationEnabled": "true",
-            "superUserRoles": "root",
-            "permissionsCheckSeconds": 1,
-        }
-        self.process = StandaloneProcess(folder, settings=tuple(f"{name}={value}" for name, value in settings.items()))
-        self.process.start()
-
-    def rest(self, method: str, path: str, body: Any = None, *, role: str = "root") -> Any:
-        """One REST call; HTTPError for codes from 400 on."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token(role)}"}
-        with urlopen(Request(self.process.http + path, data, headers, method=method), timeout=30) as answer:
-            text = answer.read().decode()
-        return json.loads(text) if text else None
-
-    def refused(self, method: str, path: str, body: Any = None, *, role: str) -> int:
-        """The code of a refusal."""
-        with pytest.raises(HTTPError) as error:
-            self.rest(method, path, body, role=role)
-        return error.value.code
-
-    def namespace(self, **granted: list[str]) -> str:
-        """A namespace of its own, where these roles may do something."""
-        name = f"public/n{next(_names)}"
-        self.rest("PUT", f"/admin/v2/namespaces/{name}")
-        for role, actions in granted.items():
-            self.rest("POST", f"/admin/v2/namespaces/{name}/permissions/{role}", actions)
-        return name
 
 
 @pytest.fixture(scope="module")

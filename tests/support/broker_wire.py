@@ -21,11 +21,22 @@ class Wire:
 
     @classmethod
     async def open(cls, broker: RunningBroker) -> "Wire":
-        """Connect to a broker."""
-        wire = cls(*await asyncio.open_connection("127.0.0.1", broker.port))
-        wire.send(pb.BaseCommand(type=2, connect=pb.CommandConnect(client_version="t", protocol_version=20)))
-        await wire.next()
+        """Connect to a broker without authentication."""
+        wire = await cls.reach(broker.port)
+        await wire.connect()
         return wire
+
+    @classmethod
+    async def reach(cls, port: int) -> "Wire":
+        """Open a connection on which nothing was sent."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def connect(self, token: str | None = None) -> pb.BaseCommand:
+        """Send CONNECT; the answer."""
+        connect = pb.CommandConnect(client_version="t", protocol_version=20)
+        if token is not None:
+            connect.auth_method_name, connect.auth_data = "token", token.encode()
+        return await self.answer(pb.BaseCommand(type=Kind.CONNECT, connect=connect))
 
     def send(self, command: pb.BaseCommand) -> None:
         """Without waiting for an answer."""
