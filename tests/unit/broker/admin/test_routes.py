@@ -217,9 +217,10 @@ class Asked:
         self.app = make_app(cast(Any, broker))
 
     async def prepare(self) -> None:
-        """A tenant and a namespace, with an admin of the tenant, a reader and nothing for others."""
+        """A tenant and a namespace with an admin each, a reader and a writer, and a tenant with an admin of its own."""
         await self.policies.create_tenant("acme", {"adminRoles": ["boss"], "allowedClusters": ["c1"]})
-        grants = {"namespace_auth": {"reader": ["consume"]}}
+        await self.policies.create_tenant("other", {"adminRoles": ["foreign"], "allowedClusters": ["c1"]})
+        grants = {"namespace_auth": {"reader": ["consume"], "writer": ["produce"]}, "quire_admin_roles": ["keeper"]}
         await self.policies.create_namespace(NamespaceName("acme", "orders"), {"auth_policies": grants})
 
     def routes(self) -> list[str]:
@@ -304,6 +305,24 @@ async def test_with_authentication_a_route_needs_a_token_of_a_role_that_may(rout
         if route in (*CHANGES, *CONSUMER_CHANGES):
             reader = await asked.status(route, token("reader"), peer)
             assert reader == (200 if route in CONSUMER_CHANGES else 403)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_no_role_gets_more_of_a_route_than_its_place_allows(route: str) -> None:
+    asked = Asked(authentication=True)
+    await asked.prepare()
+    roles = ("stranger", "foreign", "writer", "reader", "keeper", "boss", "root")
+    may = {role: await asked.status(route, token(role)) == 200 for role in roles}
+    assert may["root"]
+    assert may["foreign"] == may["stranger"], "an admin of another tenant has no rights here"
+    assert may["stranger"] <= may["writer"] <= may["keeper"] <= may["boss"]
+    assert may["reader"] <= may["keeper"]
+    if "{namespace}" not in route:
+        assert may["keeper"] == may["stranger"], "an admin of a namespace has none of its tenant or cluster"
+    if "{tenant}" not in route:
+        assert may["boss"] == may["stranger"], "an admin of a tenant has none of the cluster"
+    if route in (*CHANGES, *CONSUMER_CHANGES):
+        assert not may["writer"]
 
 
 async def test_the_setting_opens_nothing_where_roles_are_asked_for() -> None:
