@@ -30,11 +30,11 @@ class SmallDisk:
 
     def fill(self, leave_bytes: int) -> None:
         """Let the ballast grow until no more than that is free; it never shrinks."""
-        with self.ballast.open("ab") as file:
+        # Without a buffer: what does not fit must not be tried again when the file is closed.
+        with self.ballast.open("ab", buffering=0) as file:
             while (surplus := self.free_bytes() - leave_bytes) > 0:
                 try:
                     file.write(bytes(min(surplus, 4 * MIB)))
-                    file.flush()
                     os.fsync(file.fileno())
                 except OSError:
                     if surplus < 4096:
@@ -42,7 +42,6 @@ class SmallDisk:
                     with contextlib.suppress(OSError):
                         while True:
                             file.write(bytes(1024))
-                            file.flush()
                     return
 
 
