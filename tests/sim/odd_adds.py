@@ -50,7 +50,7 @@ def answered_twice(data: bytes) -> bytes:
 
 
 def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each frame of a write and its opcode; -1 for what is not V2."""
+    """Each frame of a write and its opcode; -1 for a frame that is not V2."""
     at = 0
     while at < len(data):
         end = at + _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
