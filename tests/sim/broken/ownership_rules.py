@@ -61,5 +61,5 @@ OWNERSHIP_RULES = (
     Variant("owners do not watch their nodes", "ownership", 0, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
     Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
-    Variant("a bundle taken again without a look at its ledgers", "ownership", 350, _retaken_without_a_look),
+    Variant("a bundle taken again without a look at its ledgers", "ownership", 201, _retaken_without_a_look),
 )

@@ -119,8 +119,6 @@ class Owners:
         """Of `_held`, those whose node the session may have lost."""
         self._interrupted: set[Bundle] = set()
         """Of `_doubted`, those that another broker may have had meanwhile."""
-        self._unseen: set[Bundle] = set()
-        """Those whose node may have changed and was not read since. They are served, and no topic of them is opened."""
         self._tenures: dict[Bundle, int] = {}
         """Of `_held`; see `tenure`."""
         self._tenures_begun = 0
@@ -166,12 +164,8 @@ class Owners:
         return bundle in self._held and bundle not in self._doubted
 
     def tenure(self, bundle: Bundle) -> int:
-        """Return a number for the time in which no other broker had the bundle.
-
-        0: the bundle is not ours beyond doubt, or its node has to be read first. Opening a topic fences its former
-        owner, so a broker that was cut off must not open one before it has seen who owns the bundle now.
-        """
-        return self._tenures[bundle] if self.certain(bundle) and bundle not in self._unseen else 0
+        """A number for the time in which no other broker had the bundle; 0 when it is not ours beyond doubt."""
+        return self._tenures[bundle] if self.certain(bundle) else 0
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
         """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None.
@@ -318,9 +312,11 @@ class Owners:
         """
         watch = await patient_watch(self._metadata, f"{OWNERS}/", log.warning)
         try:
-            await self._look_at_all(list(self._held))  # their nodes may have gone before the watch began
+            for bundle in self.held:  # their nodes may have gone before the watch began
+                await self._look(bundle)
             async for event in watch:
-                await self._look_at_all(self._concerned(event))
+                for bundle in self._concerned(event):
+                    await self._look(bundle)
         finally:
             await watch.close()
 
@@ -336,16 +332,10 @@ class Owners:
         bundle = Bundle(NamespaceName(tenant, local), name)
         return [bundle] if bundle in self._held else []
 
-    async def _look_at_all(self, bundles: list[Bundle]) -> None:
-        self._unseen.update(bundles)
-        for bundle in bundles:
-            await self._look(bundle)
-
     async def _look(self, bundle: Bundle) -> None:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
         node = await patiently(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
-        self._unseen.discard(bundle)
         if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
             return
         log.warning("the node of %s/%s is gone, or another broker's", bundle.namespace, bundle.range)
