@@ -131,7 +131,7 @@ def command(kind: Kind) -> pb.BaseCommand:
 
 
 async def said(wire: Wire, kind: Kind) -> tuple[list[pb.BaseCommand], bool]:
-    """Send the command and a PING: what is answered before the PONG, and whether the connection ended."""
+    """Send the command and a PING; return the answers before the PONG, and whether the connection ended."""
     pongs = 2 if kind is Kind.PING else 1
     wire.send(command(kind))
     wire.send(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))

@@ -184,9 +184,9 @@ async def test_a_pause_amid_a_buffer_keeps_the_rest(server: Server) -> None:
 async def test_the_certificate_of_a_client_is_told(server: Server) -> None:
     server.context.verify_mode = ssl.CERT_REQUIRED
     server.context.load_verify_locations(server.authority.trust)
-    pem = server.authority.issue("somebody", unit="people")
+    pem = server.authority.issue("viewer", unit="people")
     _, writer, above = await server.connect(load_cert_chain=(pem.certificate, pem.key))
-    assert common_name(above.transport.get_extra_info("peercert")) == "somebody"
+    assert common_name(above.transport.get_extra_info("peercert")) == "viewer"
     assert above.transport.get_extra_info("peername")[0] == "127.0.0.1"
     writer.close()
 
