@@ -137,11 +137,11 @@ class Broker:
         """Open the ledger as the broker's topics do: only when the bundle is ours beyond doubt, before and after."""
         if self.ledger is not None and self.ledger.state is ManagedLedgerState.OPEN:
             return True
-        tenure = self.owners.tenure(BUNDLE)
+        tenure = await self.owners.confirmed_tenure(BUNDLE)
         if not tenure:
             return False
         ledger = await self.factory.open(NAME)
-        if self.owners.tenure(BUNDLE) != tenure:
+        if await self.owners.confirmed_tenure(BUNDLE) != tenure:
             await ledger.close()
             return False
         self.ledger = ledger

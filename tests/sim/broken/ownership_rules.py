@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_passwords import to_read
-from quire_broker.ownership.owners import Owners
+from quire_broker.ownership.owners import Bundle, Owners
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -57,9 +57,17 @@ def _nodes_not_followed() -> tuple[Any, ...]:
     return (replaced(Owners, "follow", broken),)
 
 
+def _opened_without_reading_the_node() -> tuple[Any, ...]:
+    async def broken(self: Owners, bundle: Bundle) -> int:
+        return self.tenure(bundle)
+
+    return (replaced(Owners, "confirmed_tenure", broken),)
+
+
 OWNERSHIP_RULES = (
-    Variant("owners do not watch their nodes", "ownership", 0, _nodes_not_followed),
+    Variant("owners do not watch their nodes", "ownership", 12, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
     Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
-    Variant("a bundle taken again without a look at its ledgers", "ownership", 201, _retaken_without_a_look),
+    Variant("a bundle taken again without a look at its ledgers", "ownership", 397, _retaken_without_a_look),
+    Variant("opened without reading who owns the bundle", "ownership", 220, _opened_without_reading_the_node),
 )

@@ -35,5 +35,5 @@ class Lookups:
         return (await self._owners.bundle_of(topic)).range
 
     async def tenure(self, topic: TopicName) -> int:
-        """Of this broker's ownership of the topic's bundle, see `Owners.tenure`. Takes nothing."""
-        return self._owners.tenure(await self._owners.bundle_of(topic))
+        """Of this broker's ownership of the topic's bundle, see `Owners.confirmed_tenure`. Takes nothing."""
+        return await self._owners.confirmed_tenure(await self._owners.bundle_of(topic))

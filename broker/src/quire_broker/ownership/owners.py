@@ -5,7 +5,8 @@
 A bundle is ours while our session has its node. When the session is lost, a bundle stays ours *in doubt*: its open
 topics are served, because the next owner fences their ledgers first and a late write of ours then fails. No topic is
 opened in it: that would fence the next owner. A node of ours can also go while the session lives: by a deletion whose
-outcome was unknown, or by hand. `follow` watches for that.
+outcome was unknown, or by hand. `follow` watches for that, and `confirmed_tenure` reads the node before a topic is
+opened, because the event of a deletion may be late.
 
     certain   --LOST-->                          in doubt
     certain   --node gone, or another's-->       in doubt   at once as after RENEWED
@@ -166,6 +167,15 @@ class Owners:
     def tenure(self, bundle: Bundle) -> int:
         """A number for the time in which no other broker had the bundle; 0 when it is not ours beyond doubt."""
         return self._tenures[bundle] if self.certain(bundle) else 0
+
+    async def confirmed_tenure(self, bundle: Bundle) -> int:
+        """The tenure of the bundle after a read of its node; 0 when it is not ours beyond doubt. MetadataError.
+
+        A broker that was cut off from the store reads here that its node is gone, before an event of it arrives.
+        """
+        if self.certain(bundle):
+            self._judge(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
+        return self.tenure(bundle)
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
         """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None.
@@ -336,6 +346,10 @@ class Owners:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
         node = await patiently(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
+        self._judge(bundle, tenure, node)
+
+    def _judge(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
+        """Doubt the bundle if its node, which was read during this tenure, is gone or another broker's."""
         if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
             return
         log.warning("the node of %s/%s is gone, or another broker's", bundle.namespace, bundle.range)

@@ -82,7 +82,7 @@ class Topics:
         clock: WallClock,
         tenure: Callable[[TopicName], Awaitable[int]],
     ) -> None:
-        """`tenure`: of our ownership of a topic; see `Owners.tenure`."""
+        """`tenure`: of our ownership of a topic; see `Owners.confirmed_tenure`."""
         self._factory = factory
         self._policies = policies
         self._settings = settings

@@ -1,12 +1,13 @@
 """Owner nodes: taking, redirecting, losing the session, a dead predecessor."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 
 import pytest
 
-from quire_bookie.errors import BadVersionError, MetadataUnknownError, NodeMissingError
+from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.lookup import Lookups
@@ -318,6 +319,26 @@ async def test_a_node_that_vanishes_under_a_living_session_is_made_again_and_its
     assert first.tenure(BUNDLE) > before and KEY in server.nodes
     for task in running:
         task.cancel()
+
+
+async def test_a_broker_that_comes_back_to_the_store_confirms_nothing_before_it_read_the_owner(
+    server: SimMetadata,
+) -> None:
+    session, first = owners(server, A)
+    _, second = owners(server, B)
+    await first.owner_of(BUNDLE)
+    assert await first.confirmed_tenure(BUNDLE) == first.tenure(BUNDLE) > 0
+    session.cut = True
+    server.remove(KEY)
+    await second.owner_of(BUNDLE)
+    confirming = asyncio.ensure_future(first.confirmed_tenure(BUNDLE))
+    await asyncio.sleep(0.05)
+    assert first.certain(BUNDLE), "no event of the store has arrived"
+    session.reach()
+    with contextlib.suppress(MetadataError):
+        assert await confirming == 0
+    assert await first.confirmed_tenure(BUNDLE) == 0
+    assert not first.certain(BUNDLE)
 
 
 async def test_a_late_deletion_that_lets_another_broker_in_is_noticed_and_the_bundle_given_up(
