@@ -1,5 +1,7 @@
 """The CRDs before a real API server: it takes them, and each rule refuses its bad object with its own words."""
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tests.integration.operator.conftest import CRD_PATH
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import ABSENT, BOOKIE, MANAGED_LEDGER, changed
+from tests.unit.charts.rendering import ROOT, tool
 
 pytestmark = pytest.mark.slow
 KINDS = {"Bookie": (BOOKIE, "bookies"), "ManagedLedger": (MANAGED_LEDGER, "managedledgers")}
@@ -225,6 +228,19 @@ def test_defaults_are_filled_in_by_the_api_server(kube: KubeApi, namespace: str)
     assert ledger["brokers"]["replicas"] == 1
     assert ledger["deletionPolicy"] == "Retain"
     assert "topics" not in ledger
+
+
+def test_kubectl_applies_the_folder_of_the_crds(kubeconfig: Path, kube: KubeApi) -> None:
+    words = [tool("kubectl"), "--kubeconfig", str(kubeconfig), "apply", "-f", str(ROOT / "crds")]
+    for _ in range(2):
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert {line.split(" ")[0].rpartition("/")[2] for line in done.stdout.splitlines()} == {
+            "bookies.quire.dev",
+            "managedledgers.quire.dev",
+        }
+    assert done.stdout.count("unchanged") == 2, "the second time nothing changes"
+    assert kube.get("/apis/quire.dev/v1alpha1/bookies").ok
 
 
 def test_unknown_fields_of_a_pod_template_are_kept_and_others_pruned(kube: KubeApi, namespace: str) -> None:

@@ -1,7 +1,7 @@
 """The CRDs, generated from the models: `python -m quire_operator.api.crds --check|--write [FOLDER]`.
 
-The files in `operator/crds`, and their copy in the chart, are committed; a test says when they are stale. Nothing is
-written by hand there.
+The files in `crds/` at the top level, and their copy in the chart, are committed. A test fails when they are stale. Do
+not edit them by hand.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from quire_operator.api.fields import ApiModel
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.structural import structural_schema
 
-FOLDER = Path(__file__).resolve().parents[3] / "crds"
-CHART_FOLDER = FOLDER.parents[1] / "charts" / "quire" / "files" / "crds"
+FOLDER = Path(__file__).resolve().parents[4] / "crds"
+CHART_FOLDER = FOLDER.parent / "charts" / "quire" / "files" / "crds"
 """The chart can only read files of its own: a copy."""
 _HEAD = "# Generated from quire_operator.api by `python -m quire_operator.api.crds --write`; do not edit.\n"
 
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="exit code 1 when a file is not what the models say")
     what.add_argument("--write", action="store_true", help="write the files")
-    parser.add_argument("folder", nargs="?", type=Path, help="default: operator/crds and the chart's copy")
+    parser.add_argument("folder", nargs="?", type=Path, help="default: crds/ and the chart's copy")
     given = parser.parse_args(arguments)
     folders = [FOLDER, CHART_FOLDER] if given.folder is None else [given.folder]
     wanted = {path: text for folder in folders for path, text in files(folder).items()}
