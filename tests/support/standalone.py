@@ -29,8 +29,12 @@ class StandaloneProcess:
         metadata: str | None = None,
         host: str = "127.0.0.1",
         options: tuple[str, ...] | None = None,
+        open_files: int | None = None,
     ) -> None:
-        """`host`: the address that it listens on and that the tests ask. `options`: flags in place of those for it."""
+        """`host`: the address that it listens on and that the tests ask. `options`: flags in place of those for it.
+
+        `open_files`: the limit of the process; None: the limit of the test.
+        """
         self.data = folder / "data"
         self.log = folder / "standalone.log"
         broker, http = free_ports(2)
@@ -45,6 +49,8 @@ class StandaloneProcess:
         self._command += ["--set", "diskUsageThreshold=1"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._command += ["--metadata", metadata] if metadata else []
+        if open_files is not None:
+            self._command = ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *self._command]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

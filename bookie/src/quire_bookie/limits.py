@@ -134,6 +134,8 @@ JOURNAL_RESERVED_BYTES = DISK_RESERVED_BYTES + WRITE_CACHE_BYTES  # left to flus
 
 # Security
 CONNECTIONS_MAX = 20_000  # at once, of one bookie; a file handle each
+OPEN_FILES_MAX = 1024 * 1024  # a process asks the system for no more handles
+OPEN_FILES_OF_OUR_OWN_MIN = 512  # handles that connections leave to files, or half of all
 CONNECTIONS_PER_ADDRESS_MAX = 4_000  # at once, of one client address
 KEEPALIVE_IDLE_S = 300  # silence of a client after which it is probed; whole seconds, as the system wants them
 KEEPALIVE_INTERVAL_S = 30  # between probes
@@ -147,6 +149,7 @@ TOKENS_PER_TURN = 100  # open connections whose token is looked at again in one 
 CONNECTION_REFUSED_LOG_S = 10.0  # at most one log line about refused connections in this time
 HTTP_HEADER_TIMEOUT_S = 10.0  # for the handshake and the first header, and for each later header
 HTTP_BODY_TIMEOUT_S = 60.0  # for the body of a request, after its header
+ACCEPT_PAUSE_S = 0.2  # after a connection that could not be taken, as for want of a handle
 HTTP_CONNECTIONS_PER_ADDRESS_MAX = 1_000  # at once, of one client address, on the HTTP ports of a process
 
 # Client

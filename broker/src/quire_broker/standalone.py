@@ -15,6 +15,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from quire_bookie import limits as bookie_limits
 from quire_bookie.client import ClientSettings, LedgerClient
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
@@ -30,6 +31,7 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.read_only import ReadOnlyReason
+from quire_bookie.server.security.settings import ConnectionLimitSettings, SecuritySettings
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
 
@@ -50,6 +52,8 @@ class StandaloneSettings:
     bookie: BookieSettings = field(default_factory=lambda: BookieSettings(data_dir=""))
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
+    bookie_connections_max: int = bookie_limits.CONNECTIONS_MAX
+    """Of each bookie."""
     recovery: RecoverySettings | None = field(default_factory=RecoverySettings)
     """None: nobody audits and replicates."""
 
@@ -203,6 +207,7 @@ class RunningStandalone:
         port = self.settings.bookie_port + index if self.settings.bookie_port else 0
         settings = replace(self.settings.bookie, data_dir=f"{self.settings.data}/bookie-{index}", port=port,
             shares_disk_with=self.settings.bookies,
+            security=SecuritySettings(limits=ConnectionLimitSettings(self.settings.bookie_connections_max)),
         )  # fmt: skip
         return await start_bookie(
             settings,

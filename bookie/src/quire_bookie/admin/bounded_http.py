@@ -1,6 +1,7 @@
 """Bounds of an HTTP port on what one client may hold open: connections of its address, and requests that never end.
 
-    accepted            counted by address; above the limit a connection is closed at once
+    accepted            counted in all and by address; above a limit a connection is closed at once
+    cannot be accepted  tried again after a moment, as when the process has no free handle
     TLS handshake       within the header timeout, ten seconds at most
     first header        within the header timeout
     next header         within the header timeout of its first byte; between requests a connection may rest
@@ -40,6 +41,7 @@ class BoundedHttp:
         self._listening: list[socket.socket] = []
         self._tasks = Background(_log)
         self._by_address: Counter[str] = Counter()
+        self._open = 0
         self._refused = 0
         self._logged_s = float("-inf")
         self._watch(runner.server)
@@ -61,7 +63,12 @@ class BoundedHttp:
     async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            accepted, name = await loop.sock_accept(listening)
+            try:
+                accepted, name = await loop.sock_accept(listening)
+            except OSError as error:
+                self._report(f"a connection cannot be accepted ({error.strerror or error})")
+                await asyncio.sleep(limits.ACCEPT_PAUSE_S)
+                continue
             address = str(name[0]) if isinstance(name, tuple) else str(name)
             if self.admits(address):
                 connection = _HttpConnection(self, address)
@@ -100,16 +107,23 @@ class BoundedHttp:
         server.request_factory, server.request_handler = begun, handled
 
     def admits(self, address: str) -> bool:
-        """Count a new connection, unless its address has too many. `left` must follow when it ends."""
-        if 0 < self.limits.connections_per_address_max <= self._by_address[address]:
+        """Count a new connection, unless there are too many. `left` must follow when it ends."""
+        reason = ""
+        if 0 < self.limits.connections_max <= self._open:
+            reason = f"there are {self._open} (an eighth of `ulimit -n`)"
+        elif 0 < self.limits.connections_per_address_max <= self._by_address.get(address, 0):
+            reason = f"it has {self._by_address[address]} (httpServerMaxConnectionsPerAddress)"
+        if reason:
             self._refused += 1
-            self._report(address)
+            self._report(f"refused an HTTP connection of {address}: {reason}; {self._refused} refused so far")
             return False
+        self._open += 1
         self._by_address[address] += 1
         return True
 
     def left(self, address: str) -> None:
         """A connection that was admitted has ended."""
+        self._open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
@@ -122,14 +136,11 @@ class BoundedHttp:
         """The handler's connection has ended."""
         self._by_handler.pop(handler, None)
 
-    def _report(self, address: str) -> None:
+    def _report(self, what: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s >= limits.CONNECTION_REFUSED_LOG_S:
             self._logged_s = now_s
-            _log.warning(
-                "refused an HTTP connection of %s: it has %d (httpServerMaxConnectionsPerAddress); %d refused so far",
-                *(address, self._by_address[address], self._refused),
-            )
+            _log.warning("%s", what)
 
 
 class _HttpConnection(asyncio.Protocol):

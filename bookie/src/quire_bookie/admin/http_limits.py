@@ -11,3 +11,5 @@ class HttpLimits:
 
     header_timeout_s: float = limits.HTTP_HEADER_TIMEOUT_S
     connections_per_address_max: int = limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX
+    connections_max: int = 0
+    """Of all addresses."""

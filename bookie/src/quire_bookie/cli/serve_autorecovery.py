@@ -56,9 +56,10 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
         from quire_bookie.admin.listening import listen
         from quire_bookie.cli.admin_access import recovery_access
         from quire_bookie.cli.http_tls import http_tls
+        from quire_bookie.cli.open_file_shares import fit_access
 
         tls = await http_tls(config)
-        access = await recovery_access(config, SystemClock(), undo)
+        access = fit_access(await recovery_access(config, SystemClock(), undo))
         listening = listen(config.listen, config.http_port)
         undo.callback(listening.close)
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))

@@ -13,6 +13,7 @@ from quire_bookie.cli.bookie_settings import bookie_settings
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder, warn_of_open_folders
 from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import shared_metadata_url
+from quire_bookie.cli.open_file_shares import fit_access, fit_bookie
 from quire_bookie.cli.own_address import require_own_address
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.config import BookieConfig
@@ -53,7 +54,7 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
     began_s = asyncio.get_running_loop().time()
     url = shared_metadata_url(config.metadata, BookieConfig.key_of("metadata"))
     require_own_address(config.listen, BookieConfig.key_of("listen"))
-    settings = bookie_settings(config)
+    settings = fit_bookie(bookie_settings(config))
     disk = LocalDisk(journal_submit=config.journal_submit)
     undo.callback(disk.close)
     if not (config.journal_directories and config.ledger_directories):
@@ -127,7 +128,7 @@ async def _serve_admin(
         clock=SystemClock(),
         chance=SystemChance(),
         client_settings=client,
-        access=admin_access(config, running.guard.provider, running.settings.advertise),
+        access=fit_access(admin_access(config, running.guard.provider, running.settings.advertise)),
     )
     await web.open(listening, tls)
     web.serve(running)

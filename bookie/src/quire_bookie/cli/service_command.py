@@ -46,11 +46,14 @@ def run_command(
         # Here and not above: the help of these commands has no use for it.
         with _lasting():
             from quire_bookie.cli.process import run_service, set_up_log
+            from quire_bookie.env.open_files import Shares, raise_open_files
 
+            files_max = raise_open_files()
             loaded = load_settings(commands, commands.config_model(kind), flags, options.config, options.assigned)
             set_up_log(options.log_level, options.log_format)
             if loaded.ignored:
                 log.warning("%s: these keys mean nothing to Quire: %s", options.config, ", ".join(loaded.ignored))
+            log.info("connections may take %d of %d handles (ulimit -n)", Shares.of(files_max).clients, files_max)
             module, _, name = service.partition(":")
             serve = getattr(import_module(module), name)
         code = run_service(lambda stop: serve(loaded.config, stop), options.event_loop, early)

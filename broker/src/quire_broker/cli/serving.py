@@ -25,6 +25,7 @@ from quire_broker.admin.counters import counters
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.ledger_password import configured_password, standalone_password
 from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
+from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker, start_broker
@@ -44,7 +45,7 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
     require_own_address(config.bookie_host, "--bookie-host (bookieBindAddress)")
     for warning in open_doors(config):
         log.warning("%s", warning)
-    settings = standalone_settings(config)
+    settings = fit_standalone(standalone_settings(config))
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         disk = LocalDisk(journal_submit=config.journal_submit)
         undo.callback(disk.close)
@@ -82,7 +83,7 @@ async def _start_standalone(
             f"`quire metadata orphans list --data {data}`, `orphans adopt` or `orphans drop`, and "
             "`release-hold` settle which ledgers the bookies hold beyond it"
         )
-    settings = standalone_settings(config, password)
+    settings = fit_standalone(standalone_settings(config, password))
     running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=chance)
     undo.push_async_callback(running.stop)
     return running
@@ -108,7 +109,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
     if (warning := unproved_towards_bookies(config)) is not None:
         log.warning("%s", warning)
-    settings = broker_settings(config, await configured_password(config))
+    settings = fit_broker(broker_settings(config, await configured_password(config)))
     clock, chance = SystemClock(), SystemChance()
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
     undo.push_async_callback(metadata.close)

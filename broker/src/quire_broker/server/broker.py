@@ -157,7 +157,7 @@ class RunningBroker:
         """Listen first, so that the ports are known; answer only once everything else is there."""
         settings = self.settings
         await self.access.open()
-        await self.ports.open(self._accept, None if self.access.tls is None else self.access.tls.context)
+        await self.ports.open(self._accept, None if self.access.tls is None else self.access.tls.context, self.sessions)
         await initialise_cluster(self.policies, self.urls)
         self.owners = Owners(self.metadata, self.policies, self.urls)
         self.owners.on_lost = self._bundle_lost

@@ -11,6 +11,7 @@ from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.errors import StartupError
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.server.connection import Connection
+from quire_broker.server.seats import Seats
 from quire_broker.server.tls_socket import TlsSocket
 
 
@@ -50,14 +51,19 @@ class Ports:
         host = self._settings.advertise
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
-    async def open(self, accept: Callable[[], Connection], tls: ssl.SSLContext | None) -> None:
-        """Take them all. StartupError for one that is taken; `close` gives back those before it."""
+    async def open(
+        self, accept: Callable[[], Connection], tls: ssl.SSLContext | None, seats: Seats | None = None
+    ) -> None:
+        """Take them all. StartupError for one that is taken; `close` gives back those before it.
+
+        `seats` count the handshakes of TLS.
+        """
         settings = self._settings
         if settings.port is not None:
             self.port = await self._listen(accept, settings.port)
         if settings.port_tls is not None:
             assert tls is not None, "the settings were checked"
-            self.port_tls = await self._listen(lambda: TlsSocket(accept, tls), settings.port_tls)
+            self.port_tls = await self._listen(lambda: TlsSocket(accept, tls, seats), settings.port_tls)
         if settings.http_port is not None:
             self.http_port = self._listen_http(settings.http_port, None)
         if settings.http_port_tls is not None:

@@ -128,6 +128,10 @@ class Session:
         """Drop the client."""
         self._connection.close()
 
+    def give_way(self) -> None:
+        """Drop the client: another one needs its place."""
+        self._connection.close()
+
     def check_credentials(self, *, keys_changed: bool) -> None:
         """Look whether what the client showed is good still."""
         self._admission.check(keys_changed)

@@ -15,6 +15,7 @@ from typing import Any, cast
 from quire_bookie.limits import KIB, TLS_HANDSHAKE_TIMEOUT_S
 from quire_bookie.model import Buffer
 from quire_broker.server.connection import Connection
+from quire_broker.server.seats import Seats
 
 log = logging.getLogger("quire.broker.connection")
 _PLAIN = memoryview(bytearray(256 * KIB))
@@ -31,9 +32,11 @@ _SOCKET_HIGH_BYTES = 128 * KIB
 class TlsSocket(asyncio.Transport, asyncio.Protocol):
     """The protocol of a socket, and the transport of the connection that begins once the handshake has ended."""
 
-    def __init__(self, accept: Callable[[], Connection], context: ssl.SSLContext) -> None:
+    def __init__(self, accept: Callable[[], Connection], context: ssl.SSLContext, seats: Seats | None = None) -> None:
+        """`seats`: bounds handshakes together with the connections that they become."""
         super().__init__()
         self._accept = accept
+        self._seats = seats or Seats(0, 0)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._loop = asyncio.get_running_loop()
@@ -57,6 +60,8 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._below = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._below.set_write_buffer_limits(high=_SOCKET_HIGH_BYTES)
         self._timer = self._loop.call_later(TLS_HANDSHAKE_TIMEOUT_S, self._fail, "the handshake takes too long")
+        name = transport.get_extra_info("peername")
+        self._seats.begin_handshake(self, str(name[0]) if name else "unknown")
 
     def data_received(self, data: bytes) -> None:
         """Go on with the handshake, or decrypt and hand on."""
@@ -79,6 +84,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._closing = True
         self._forget_unsealed()
         self._stop_timer()
+        self._seats.end_handshake(self)
         if self._above is not None:
             self._above.connection_lost(exc)
 
@@ -102,6 +108,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
             return False
         self._flush()
         self._stop_timer()
+        self._seats.end_handshake(self)  # the session takes a seat of its own
         self._above = self._accept()
         self._above.connection_made(self)
         return True
@@ -149,6 +156,18 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    # seats ask these of a handshake
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client was let in: not before its handshake has ended."""
+        return False
+
+    def give_way(self) -> None:
+        """End the handshake: another connection needs its place. Nothing happens where it has ended meanwhile."""
+        if self._above is None:
+            self._fail("it has not ended, and a limit of connections is reached")
 
     # the connection calls these
 

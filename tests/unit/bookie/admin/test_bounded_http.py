@@ -1,6 +1,8 @@
 """Bounds of the connections of one client on an HTTP port: real sockets, in clear and over TLS."""
 
 import asyncio
+import resource
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -159,3 +161,42 @@ async def test_connections_of_an_address_are_counted(
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
         for _, each in held[1:]:
             each.close()
+
+
+async def test_connections_of_all_addresses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(HttpLimits(0, 0, connections_max=2)) as (connect, go_on):
+        go_on.set()
+        held = [await connect() for _ in range(2)]
+        refused, _ = await connect()
+        assert await end_of(refused) == b""
+        assert "there are 2 (an eighth of `ulimit -n`)" in caplog.text
+        held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert (await end_of(held[0][0])).endswith(b"done")
+        reader, writer = await connect()
+        writer.write(GET)
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+
+
+async def test_a_connection_that_cannot_be_accepted_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with served(HttpLimits(0, 0)) as (connect, go_on):
+        go_on.set()
+        client = socket.socket()
+        port = (await connect())[1].get_extra_info("peername")[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (client.fileno() + 1, hard))
+        try:
+            await asyncio.get_running_loop().sock_connect(setblocking(client), ("127.0.0.1", port))
+            async with asyncio.timeout(30):
+                while "cannot be accepted (Too many open files)" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(GET)
+        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+        assert "failed" not in caplog.text, "the task that accepts goes on"
+
+
+def setblocking(client: socket.socket) -> socket.socket:
+    client.setblocking(False)
+    return client

@@ -1,0 +1,28 @@
+"""Fits the limits of connections of a broker and of a standalone to the files that the process may open."""
+
+from dataclasses import replace
+
+from quire_bookie.cli.open_file_shares import fit_http
+from quire_bookie.env.open_files import Shares, at_most, open_files_max
+from quire_broker.server.broker import BrokerSettings
+from quire_broker.standalone import StandaloneSettings
+
+
+def fit_broker(settings: BrokerSettings, of_bookies: int = 0) -> BrokerSettings:
+    """The settings with no more connections than the share of clients, less those `of_bookies`."""
+    clients = max(1, Shares.of(open_files_max()).clients - of_bookies)
+    return replace(
+        settings,
+        connections_max=at_most(settings.connections_max, clients),
+        access=replace(settings.access, http=fit_http(settings.access.http)),
+    )
+
+
+def fit_standalone(settings: StandaloneSettings) -> StandaloneSettings:
+    """The same of all parts; the bookies together take a quarter of the share of clients."""
+    of_bookies = Shares.of(open_files_max()).clients // 4
+    return replace(
+        settings,
+        bookie_connections_max=max(1, of_bookies // settings.bookies),
+        broker=fit_broker(settings.broker, of_bookies),
+    )

@@ -1,0 +1,39 @@
+"""Limits of connections fit the files that a process may open."""
+
+import resource
+from dataclasses import replace
+
+import pytest
+
+from quire_bookie.admin.http_limits import HttpLimits
+from quire_bookie.cli.open_file_shares import fit_bookie, fit_http
+from quire_bookie.server.settings import BookieSettings
+from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
+from quire_broker.server.broker import BrokerSettings
+from quire_broker.standalone import StandaloneSettings
+
+
+@pytest.fixture(autouse=True)
+def open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+
+
+def test_a_bookie_takes_the_share_of_clients_at_most() -> None:
+    settings = BookieSettings(data_dir="")
+    assert fit_bookie(settings).security.limits.connections_max == 384
+    few = replace(settings.security, limits=replace(settings.security.limits, connections_max=7))
+    assert fit_bookie(replace(settings, security=few)).security.limits.connections_max == 7
+
+
+def test_http_takes_an_eighth_and_one_address_half_of_that() -> None:
+    assert fit_http(HttpLimits(3.0)) == HttpLimits(3.0, 64, 128)
+    assert fit_http(HttpLimits(3.0, 0)) == HttpLimits(3.0, 64, 128)
+    assert fit_http(HttpLimits(3.0, 5)) == HttpLimits(3.0, 5, 128)
+
+
+def test_broker_and_bookies_of_a_standalone_share() -> None:
+    assert fit_broker(BrokerSettings()).connections_max == 384
+    assert fit_broker(BrokerSettings(connections_max=5)).connections_max == 5
+    fitted = fit_standalone(StandaloneSettings("", bookies=3))
+    assert (fitted.broker.connections_max, fitted.bookie_connections_max) == (288, 32)
+    assert fitted.broker.access.http.connections_max == 128
