@@ -1,6 +1,6 @@
-"""Every route of a bookie's and of auto-recovery's HTTP port, asked as each kind of client.
+"""Every route of a bookie's, of auto-recovery's and of the operator's HTTP port, asked as each kind of client.
 
-A new route fails here until it stands in one of the three lists.
+A new route fails here until it stands in one of the lists.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.server.security.roles import CertificateRoles
 from quire_bookie.server.security.tokens import TokenAuthentication
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms, secret_of
+from quire_operator.monitoring.web import application
 
 OPEN = (
     "GET /api/v1/bookie/is_ready",
@@ -90,6 +91,8 @@ CHANGES = (
     "PUT /api/v1/quire/limbo/end",
     "PUT /api/v1/quire/unrecoverable/accept",
 )
+OF_THE_OPERATOR = ("GET /healthz", "GET /metrics", "GET /readyz")
+"""Answered to everybody: they say nothing secret and change nothing."""
 SECRET = b"s" * 32
 LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
 
@@ -122,6 +125,11 @@ def with_tokens(**changes: Any) -> AdminAccess:
     return AdminAccess(TokenAuthentication(check, ("reader", "admin")), admins=("admin",), **changes)
 
 
+def certificate(role: str) -> dict[str, Any]:
+    """What the ssl module tells of a client's certificate."""
+    return {"subject": ((("organizationalUnitName", f"0:{role}"),),)}
+
+
 async def status(
     access: AdminAccess,
     route: str,
@@ -129,12 +137,13 @@ async def status(
     peer: str = REMOTE,
     header: str = "Authorization",
     host: str = "localhost",
+    peercert: dict[str, Any] | None = None,
 ) -> int:
     """What the rules answer; 200 stands for the route's own answer."""
     method, _, path = route.partition(" ")
     headers = {"Host": host} | ({} if shown is None else {header: f"Bearer {shown}"})
     transport = mock.Mock()
-    transport.get_extra_info = {"peername": (peer, 1)}.get
+    transport.get_extra_info = {"peername": (peer, 1), "peercert": peercert}.get
     request = make_mocked_request(method, path, headers=headers, transport=transport)
 
     async def handler(_: web.Request) -> web.StreamResponse:
@@ -170,6 +179,24 @@ async def test_without_authentication_other_machines_get_probes_and_metrics(rout
     for peer in (LOCAL, MAPPED, "::1"):
         assert await status(AdminAccess(), route, peer=peer) == 200
     assert await status(AdminAccess(remote=True), route, peer=REMOTE) == 200
+
+
+@pytest.mark.parametrize("route", all_routes())
+async def test_with_roles_of_certificates_a_change_needs_an_admin(route: str) -> None:
+    access = AdminAccess(CertificateRoles(("reader", "admin")), admins=("admin",))
+    for peer in (LOCAL, REMOTE):
+        shown = {
+            role: await status(access, route, peer=peer, peercert=certificate(role)) for role in ("reader", "admin")
+        }
+        assert shown == {"reader": 403 if route in CHANGES else 200, "admin": 200}
+    for unproved in (None, certificate("stranger")):
+        assert await status(access, route, peercert=unproved) == (200 if route in OPEN else 403)
+        assert await status(access, route, token("admin"), peercert=unproved) == (200 if route in OPEN else 403)
+
+
+def test_the_operator_serves_probes_and_metrics_alone() -> None:
+    health: Any = mock.Mock()
+    assert sorted(routes_of(application(health))) == sorted(OF_THE_OPERATOR)
 
 
 async def test_metrics_may_need_a_token_and_probes_never_do() -> None:
