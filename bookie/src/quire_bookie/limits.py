@@ -134,6 +134,7 @@ JOURNAL_RESERVED_BYTES = DISK_RESERVED_BYTES + WRITE_CACHE_BYTES  # left to flus
 
 # Security
 CONNECTIONS_MAX = 20_000  # at once, of one bookie; a file handle each
+ROLE_CHARACTERS_MAX = 256  # of a role that a certificate names
 OPEN_FILES_MAX = 1024 * 1024  # a process asks the system for no more handles
 OPEN_FILES_OF_OUR_OWN_MIN = 512  # handles that connections leave to files, or half of all
 CONNECTIONS_PER_ADDRESS_MAX = 4_000  # at once, of one client address

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quire_bookie.control_characters import has_control_characters
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
+from quire_bookie.limits import ROLE_CHARACTERS_MAX
 
 _log = logging.getLogger("quire.tls")
 
@@ -61,8 +63,9 @@ def server_context(files: TlsFiles, *, client_certificates: bool, optional: bool
         raise ConfigError("TLS needs a certificate (tlsCertificatePath) and its private key (tlsKeyStore)")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _choose_versions(context, files)
-    # A resumed session would outlive the trust in the certificate that began it.
-    context.options |= ssl.OP_NO_TICKET
+    # A resumed session would outlive the trust in the certificate that began it. A new handshake on an old connection
+    # costs us more than the client.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _load_own_certificate(context, files)
     if client_certificates:
@@ -292,9 +295,15 @@ class ServedContext:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
-    """The CN in the subject of a certificate, as Python's ssl module gives one; empty without."""
+    """The CN in the subject of a certificate, as Python's ssl module gives one; empty without one that can be a role.
+
+    Readers of certificates disagree which of several CNs counts, and a long one or one with control characters is made
+    to mislead: such a certificate has none here.
+    """
     names = [value for part in (certificate or {}).get("subject", ()) for name, value in part if name == "commonName"]
-    return str(names[-1]) if names else ""
+    if len(names) != 1 or len(names[0]) > ROLE_CHARACTERS_MAX or has_control_characters(names[0]):
+        return ""
+    return str(names[0])
 
 
 def _stamp_of(paths: Sequence[str]) -> Stamp:

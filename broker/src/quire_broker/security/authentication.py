@@ -6,6 +6,7 @@ Never logs a token, nor says anything of one: a refusal names the kind of fault.
 from dataclasses import dataclass, field
 
 from quire_bookie.env.clock import WallClock
+from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_bookie.tokens.checks import TokenCheck, TokenError
 from quire_broker.errors import AuthenticationError
 from quire_broker.security.settings import AuthenticationSettings
@@ -79,7 +80,10 @@ class Authentication:
 
     def _of_certificate(self, common_name: str) -> Client:
         if not common_name:
-            raise AuthenticationError("no certificate that this broker trusts, with a CN, came with the connection")
+            raise AuthenticationError(
+                "no certificate that this broker trusts came with the connection, or it does not have one CN, "
+                f"of at most {ROLE_CHARACTERS_MAX} characters and without control characters"
+            )
         return Client(common_name, CERTIFICATE)
 
     def _anonymous(self, reason: str) -> Client:

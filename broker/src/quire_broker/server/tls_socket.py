@@ -95,6 +95,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         """It is not any more."""
         self._socket_full = False
+        self._flush()
         self._push()
 
     # TLS
@@ -133,7 +134,12 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
                 break
         if ended:
             self.close()
-        self._flush()  # TLS itself may have something to say, as new keys
+        # TLS itself may have something to say, as new keys. A client that asks for it and does not read must not fill
+        # the memory.
+        if not self._socket_full:
+            self._flush()
+        elif self._outgoing.pending > _SEALED_BYTES:
+            self._fail("it asks for new keys and does not read")
 
     def _decrypt(self, into: memoryview) -> int:
         """The bytes of a record, at most; 0 when the client has said goodbye. SSLWantReadError: there are none yet."""

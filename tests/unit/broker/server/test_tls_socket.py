@@ -218,3 +218,12 @@ async def test_a_handshake_that_stalls_is_ended(server: Server, monkeypatch: pyt
     assert await reader.read(-1) == b""
     writer.close()
     assert not server.accepted
+
+
+async def test_a_client_that_asks_for_new_keys_and_does_not_read_is_dropped(server: Server) -> None:
+    _, writer, above = await server.connect()
+    above.transport.pause_writing()
+    above.transport._outgoing.write(bytes(tls_socket._SEALED_BYTES + 1))  # answers of TLS itself
+    writer.write(b"x")
+    await above.lost.wait()
+    writer.transport.abort()
