@@ -18,7 +18,7 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
-from quire_bookie.metadata.following import patient_watch
+from quire_bookie.metadata.following import watch_with_retries
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 
@@ -49,7 +49,7 @@ class Election:
 
     async def win(self) -> None:
         """Return once this process leads. Waits out a store that is away."""
-        watch = await patient_watch(self._store, LEADER, _log.info)
+        watch = await watch_with_retries(self._store, LEADER, _log.info)
         try:
             changed = asyncio.Event()
             following = asyncio.ensure_future(self._follow(watch, changed))

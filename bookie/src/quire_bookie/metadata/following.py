@@ -14,7 +14,7 @@ Say: TypeAlias = Callable[..., None]
 """A logger's method."""
 
 
-async def patiently(step: Callable[[], Awaitable[T]], what: str, say: Say) -> T:
+async def with_retries(step: Callable[[], Awaitable[T]], what: str, say: Say) -> T:
     """The result of `step`, tried again with growing pauses while it raises MetadataError: "cannot <what>" is said."""
     delay_s, high_s = METADATA_RETRY_BACKOFF_S
     while True:
@@ -26,6 +26,6 @@ async def patiently(step: Callable[[], Awaitable[T]], what: str, say: Say) -> T:
             delay_s = min(delay_s * 2, high_s)
 
 
-async def patient_watch(store: MetadataStore, prefix: str, say: Say) -> Watch:
+async def watch_with_retries(store: MetadataStore, prefix: str, say: Say) -> Watch:
     """A watch, as soon as the store can be reached. The caller closes it."""
-    return await patiently(partial(store.watch, prefix), f"follow {prefix} now", say)
+    return await with_retries(partial(store.watch, prefix), f"follow {prefix} now", say)

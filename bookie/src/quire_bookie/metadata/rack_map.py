@@ -17,7 +17,7 @@ from quire_bookie.env.background import start_background
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, RACK_MAP_CONFLICTS_MAX
-from quire_bookie.metadata.following import patiently
+from quire_bookie.metadata.following import with_retries
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.model import BookieId
 
@@ -121,7 +121,7 @@ class RackMap:
 
     async def _follow(self) -> None:
         async for _ in self._watch:
-            await patiently(self._load, f"read {RACK_MAP}", _log.warning)
+            await with_retries(self._load, f"read {RACK_MAP}", _log.warning)
 
     async def _load(self) -> None:
         node = await self._store.get(RACK_MAP)

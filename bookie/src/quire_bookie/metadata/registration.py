@@ -13,7 +13,7 @@ from functools import partial
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.following import patiently
+from quire_bookie.metadata.following import with_retries
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
 from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
 from quire_bookie.model import BookieId
@@ -107,7 +107,7 @@ class BookieRegistry:
 
     async def _follow(self) -> None:
         async for event in self._watch:
-            await patiently(partial(self._apply, event), "read registrations", _log.warning)
+            await with_retries(partial(self._apply, event), "read registrations", _log.warning)
 
     async def _apply(self, event: Event) -> None:
         # After an attempt that failed all is read: whatever else changed meanwhile comes with it.

@@ -1,4 +1,4 @@
-"""Auto-recovery: notices lost and incomplete replicas and makes new ones. A client of bookies and metadata only."""
+"""Auto-recovery: detects lost and incomplete replicas and creates new ones. A client of bookies and metadata only."""
 
 from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
 from quire_bookie.recovery.settings import RecoverySettings

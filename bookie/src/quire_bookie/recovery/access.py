@@ -1,4 +1,4 @@
-"""What auditor and workers share: registrations, connections, metadata and settings. Decides nothing."""
+"""Holds what auditor and workers share: registrations, connections, metadata and settings. Makes no decisions."""
 
 import asyncio
 import contextlib
@@ -28,13 +28,16 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
 from quire_bookie.quorum.placement import Cluster, SpreadRules
-from quire_bookie.recovery.absences import Absences
+from quire_bookie.recovery.bookie_absences import BookieAbsences
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.wire.availability import Availability
 
 
 class ClusterAccess:
-    """Open it with `open`, close it with `close`; the metadata store stays the caller's."""
+    """Shared access to the cluster.
+
+    Create it with `open` and end it with `close`; the caller keeps the metadata store.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class ClusterAccess:
         racks: RackMap,
         own_links: OwnLinks | None,
     ) -> None:
-        """Use `open`."""
+        """Use `open` instead."""
         self.metadata = metadata
         self.registry = registry
         self.settings = settings
@@ -75,7 +78,7 @@ class ClusterAccess:
         )
         self.marks = UnderReplication(metadata, clock)
         self.drains = Drains(metadata)
-        self.absences = Absences(self.registered, asyncio.get_running_loop().time())
+        self.absences = BookieAbsences(self.registered, asyncio.get_running_loop().time())
         registry.on_change(self._bookies_changed)
         self._hole_marks = HoleMarks(self.marks)
         self.security = security
@@ -93,10 +96,16 @@ class ClusterAccess:
         chance: Chance,
         own_links: OwnLinks | None = None,
     ) -> "ClusterAccess":
-        """MetadataUnavailableError. ConfigError: the TLS files. StartupError: the store holds no cluster."""
+        """Connect to the cluster.
+
+        Raises MetadataUnavailableError; ConfigError for invalid TLS files; StartupError if the metadata store holds no
+        cluster.
+        """
         instance_id = await read_instance_id(metadata)
         if instance_id is None:
-            raise StartupError("the metadata store holds no cluster yet: start a bookie first, or name another store")
+            raise StartupError(
+                "the metadata store holds no cluster yet: start a bookie first, or configure another store"
+            )
         security = await ClientSecurity.open(client_settings.security, clock)
         registry = await BookieRegistry.open(metadata)
         async with contextlib.AsyncExitStack() as undo:
@@ -109,26 +118,29 @@ class ClusterAccess:
 
     @property
     def cluster(self) -> Cluster:
-        """Where the bookies stand, as an operator wrote it, and their free space where that counts."""
+        """The racks of the bookies from the rack map, and their free space if placement uses it."""
         return Cluster(self._racks.places, {} if self._free_space is None else self._free_space.weights)
 
     @property
     def registered(self) -> frozenset[BookieId]:
-        """Bookies that serve reads, as far as their leases say."""
+        """The bookies that serve reads, according to the registrations followed so far."""
         return self.registry.writable | self.registry.read_only
 
     async def registered_in_store(self) -> frozenset[BookieId]:
-        """The same as the store says it now: what is followed may lag behind. MetadataUnavailableError."""
+        """Read the registered bookies from the store; `registered` may lag behind it.
+
+        Raises MetadataUnavailableError.
+        """
         writable = set(await self.metadata.children(layout.AVAILABLE)) - {layout.READ_ONLY.rpartition("/")[2]}
         read_only = await self.metadata.children(layout.READ_ONLY)
         return frozenset(map(BookieId, (*writable, *read_only)))
 
     async def is_same_cluster(self) -> bool:
-        """Whether the store still is that of the cluster that was opened, and not a new or restored one under it."""
+        """Return whether the store still holds the cluster that was opened, not a new or restored one."""
         return await read_instance_id(self.metadata) == self._instance_id
 
     def handle(self, ledger: LedgerId, metadata: LedgerMetadata) -> LedgerHandle:
-        """The keys of a ledger. Metadata that names no password (version 1) is taken to have none."""
+        """Return a handle for a ledger. Metadata without a password (version 1) means an empty password."""
         return LedgerHandle.of(
             ledger,
             metadata.digest_type,
@@ -142,16 +154,17 @@ class ClusterAccess:
         )
 
     async def entries_of(self, ledger: LedgerId, bookie: BookieId) -> Availability:
-        """Return the ids that a bookie holds of a ledger. LedgerError, see `ask_entries`.
+        """Return the ids of the entries that a bookie holds of a ledger. Raises LedgerError, see `ask_entries`.
 
-        A bookie that left one request without an answer is not asked again for NO_ENTRY_LIST_S: NoEntryListError.
+        After one request without a response, the bookie gets no further such request for NO_ENTRY_LIST_S;
+        NoEntryListError is raised instead.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s < self._no_list_until_s.get(bookie, now_s):
-            raise NoEntryListError(f"bookie {bookie} answers no requests for lists of entries")
+            raise NoEntryListError(f"bookie {bookie} does not answer requests for lists of entries")
         address = self.registry.address_of(bookie)
         if address is None:
-            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its entries")
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: cannot read its list of entries")
         try:
             found = await ask_entries(address, ledger, self.settings.list_timeout_s, self.security)
         except NoEntryListError:
@@ -161,31 +174,31 @@ class ClusterAccess:
         return found
 
     async def space_of(self, bookie: BookieId, timeout_s: float) -> BookieSpace:
-        """The free and total bytes of a bookie. LedgerError, see `ask_space`."""
+        """Return the free and total bytes of a bookie. Raises LedgerError, see `ask_space`."""
         address = self.registry.address_of(bookie)
         if address is None:
-            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its space")
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: cannot read its free space")
         return await ask_space(address, timeout_s, self.security)
 
     async def id_report_of(self, bookie: BookieId, timeout_s: float) -> IdReport | None:
-        """Return what a bookie knows of ledger ids; None of a Java bookie. LedgerError, see `ask_id_report`."""
+        """Return a bookie's report on ledger ids; None for a Java bookie. Raises LedgerError, see `ask_id_report`."""
         address = self.registry.address_of(bookie)
         if address is None:
-            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for its ledger ids")
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: cannot read its ledger ids")
         return await ask_id_report(address, timeout_s, self.security)
 
     async def token_of(self, ledger: LedgerId, bookie: BookieId) -> bytes:
-        """The token of a ledger at a bookie; empty: it has none there. LedgerError, see `ask_token`."""
+        """Return a bookie's token for a ledger; empty if it has none. Raises LedgerError, see `ask_token`."""
         address = self.registry.address_of(bookie)
         if address is None:
-            raise BookieUnavailableError(f"bookie {bookie} was never registered: it cannot be asked for a token")
+            raise BookieUnavailableError(f"bookie {bookie} was never registered: cannot read a token")
         return await ask_token(address, ledger, self.settings.list_timeout_s, self.security)
 
     def _bookies_changed(self) -> None:
-        self.absences.saw(self.registered, asyncio.get_running_loop().time())
+        self.absences.update(self.registered, asyncio.get_running_loop().time())
 
     async def close(self) -> None:
-        """Drop the connections and stop following the registrations."""
+        """Close the connections and stop following the registrations."""
         await self._hole_marks.close()
         await self.pool.close()
         if self._free_space is not None:

@@ -1,14 +1,14 @@
-"""The auditor: finds ledgers that lack replicas and marks them. Of all processes the elected one does it.
+"""The auditor: finds ledgers that lack replicas and marks them. One elected process runs it.
 
-* lost bookies: a bookie that has been away for the delay has every ledger that names it marked, page by page;
-* a person's word (the delay written again unchanged) audits everybody who is missing now;
-* all ledgers are checked at an interval, at a bounded number of questions a second; the time of the last check is in
-  the metadata, so that neither a restart nor another leader begins anew;
-* ledgers that were created with fewer copies than configured are marked (`narrow_check`);
-* bookies that a person wants emptied are let go and followed until they are (`drainage`).
+* Lost bookies: when a bookie has been away for the delay, every ledger that names it is marked, page by page.
+* An administrator who writes the same delay again gives up on the missing bookies: all are audited at once.
+* All ledgers are checked at an interval, with a bounded number of requests per second. The time of the last check is in
+  the metadata, so a restart or another auditor does not start over.
+* Ledgers that were created with fewer copies than configured are marked (`narrow_check`).
+* Bookies that an administrator drains are let go and followed until they are empty (`drainage`).
 
-Marks only: it never copies, replaces or deletes. A replica that is unknown is not marked. Two auditors at once would
-mark the same things twice, which is harmless. Memory is bounded by a page of ledgers.
+It only marks: it never copies, replaces or deletes. It never marks a replica in an unknown state. Two auditors at once
+would mark the same ledgers twice, which is harmless. Memory is bounded by a page of ledgers.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.election import Election
-from quire_bookie.metadata.following import patient_watch
+from quire_bookie.metadata.following import watch_with_retries
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.store import EventKind, Node
@@ -29,6 +29,7 @@ from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.wanted_copies import wanted_copies
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
+from quire_bookie.recovery.bookie_status import lost_after_s
 from quire_bookie.recovery.copies import fewest_copies
 from quire_bookie.recovery.drainage import Drainage, SetReadOnly
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck
@@ -38,7 +39,6 @@ from quire_bookie.recovery.lost_bookies import LostBookies
 from quire_bookie.recovery.narrow_check import NarrowCheck
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import PlacementCheck
-from quire_bookie.recovery.standing import lost_after_s
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.auditor")
@@ -49,11 +49,11 @@ _NOTICE_ATTEMPTS, _NOTICE_PAUSE_S = 20, 0.5
 
 
 class LeadershipLostError(MetadataError):
-    """Another process is the auditor by now, or our session ended."""
+    """Another process is the auditor now, or this process's metadata session ended."""
 
 
 class Auditor:
-    """One candidate and, while it leads, the auditor."""
+    """A candidate in the election of the auditor and, while it leads, the auditor."""
 
     def __init__(
         self,
@@ -63,25 +63,25 @@ class Auditor:
         stats: RecoveryStats,
         set_read_only: SetReadOnly | None = None,
     ) -> None:
-        """`set_read_only`: how a bookie that is drained is told; None: over its HTTP port."""
+        """`set_read_only`: makes a drained bookie read-only; None: over its HTTP port."""
         self._access = access
         self._election = election
         self._controls = controls
         self._stats = stats
         self._pace = Pace(access.settings.operations_s)
         self._lost = LostBookies()
-        told = set_read_only or BookieHttp(access.registry, access.security).set_read_only
+        make_read_only = set_read_only or BookieHttp(access.registry, access.security).set_read_only
         self._placement = PlacementCheck(access, stats)
         self._narrow = NarrowCheck(access, stats)
-        self._drainage = Drainage(access, controls, told, stats)
+        self._drainage = Drainage(access, controls, make_read_only, stats)
         self._wake = asyncio.Event()
         self._at_once = False
         self._copies = [0, 0, 0]
-        """Of the check that is under way: ledgers without a copy, below the ack quorum, below the write quorum."""
+        """Counts of the current check: ledgers without a copy, below the ack quorum, below the write quorum."""
         self.leads = False
 
     async def run(self) -> None:
-        """Stand for election and audit while leading, until cancelled. Ends only by what nobody foresaw."""
+        """Stand for election and audit while leading, until cancelled. Ends otherwise only with an unexpected error."""
         delay_s, high_s = METADATA_RETRY_BACKOFF_S
         forget = self._access.registry.on_change(self._bookies_changed)
         try:
@@ -91,16 +91,17 @@ class Auditor:
                 _log.info("this process is the auditor")
                 self.leads = True
                 try:
-                    # In a task that ends with it: a TaskGroup that failed leaves its task marked as being cancelled,
-                    # and Python before 3.11.3 takes the next timeout there for that. Nobody would be auditor then.
+                    # In a task of its own: a TaskGroup that failed leaves its task marked as being cancelled, and
+                    # before 3.11.3 Python takes the next timeout there for that cancellation. Then no process would be
+                    # auditor.
                     await asyncio.get_running_loop().create_task(self._lead(), name="auditor's term")
                 except* MetadataError as errors:
-                    # Leave it to whoever can reach the store; win again when that is us.
-                    _log.warning("no auditor any more: %s", errors.exceptions[0])
+                    # Another process that reaches the store may lead now; this one stands for election again.
+                    _log.warning("this process is no longer the auditor: %s", errors.exceptions[0])
                 self.leads = False
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    raise asyncio.CancelledError  # told while the term was failing, which took it for its own end
+                    raise asyncio.CancelledError  # cancelled while the term was failing, which hid the cancellation
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high_s)
         finally:
@@ -108,13 +109,13 @@ class Auditor:
             self.leads = False
 
     def _bookies_changed(self) -> None:
-        # Also while another leads: who came back is forgiven whoever saw it.
+        # Also while another process leads: a bookie that came back counts as present for the next auditor too.
         self._lost.returned(self._access.registered)
         self._narrow.wake()
         self._wake.set()
 
     async def resign(self) -> None:
-        """Let another lead at once."""
+        """Give up leadership so that another process can lead at once."""
         await self._election.resign()
 
     async def _lead(self) -> None:
@@ -133,26 +134,26 @@ class Auditor:
                 )
                 group.create_task(check, name="check of all ledgers")
             if self._access.settings.placement_check_interval_s > 0:
-                look = self._at_intervals(
-                    CheckKind.PLACEMENT, self._access.settings.placement_check_interval_s, self._placement.look
+                placement = self._at_intervals(
+                    CheckKind.PLACEMENT, self._access.settings.placement_check_interval_s, self._placement.check
                 )
-                group.create_task(look, name="check of placement")
+                group.create_task(placement, name="check of placement")
 
     async def _keep_leading(self) -> None:
         while True:
             await asyncio.sleep(_LEADER_CHECK_S)
             if not await self._election.still_leads():
-                raise LeadershipLostError("the election's node is another's, or gone with our session")
+                raise LeadershipLostError("the election node belongs to another process, or our session ended")
 
     async def _follow(self) -> None:
-        """A person's word, and the switch."""
-        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
-        word = MissingGivenUp(self._access.metadata)
+        """React when an administrator gives up on missing bookies or uses the auto-recovery switch."""
+        watch = await watch_with_retries(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
+        given_up = MissingGivenUp(self._access.metadata)
         try:
-            await word.said()
+            await given_up.said()
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
-                    self._at_once |= await word.said()
+                    self._at_once |= await given_up.said()
                     self._wake.set()
                 elif event.key.startswith(f"{UNDER_REPLICATION}/d"):
                     self._wake.set()
@@ -168,7 +169,7 @@ class Auditor:
 
     # ---- lost bookies
     async def _audit_lost(self) -> None:
-        """Look whenever the bookies change, when a delay runs out, and at the interval."""
+        """Search when the bookies change, when a delay runs out, and at the interval."""
         interval_s = self._access.settings.audit_interval_s
         loop = asyncio.get_running_loop()
         named = await self._named()
@@ -179,9 +180,9 @@ class Auditor:
             at_once, self._at_once = self._at_once, False
             if at_once:
                 await self._notice_registrations()
-                named = await self._named()  # ledgers made since, on a bookie whose cookie is gone as well
+                named = await self._named()  # new ledgers may name a bookie whose cookie is gone too
             known = named | frozenset(await Cookies(self._access.metadata).bookies())
-            self._lost.saw(known, self._access.registered, loop.time())
+            self._lost.update(known, self._access.registered, loop.time())
             lost = self._lost.lost(0, loop.time()) if at_once else self._lost.to_audit(delay_s, loop.time())
             if lost:
                 await self.audit(lost)
@@ -197,14 +198,18 @@ class Auditor:
                     named = await self._named()
 
     async def _notice_registrations(self) -> None:
-        """Until the registrations that are followed are those of the store: a person may know of a loss before us."""
+        """Wait until the registrations followed here equal those in the store: an administrator may know of a loss
+        first.
+        """
         for _ in range(_NOTICE_ATTEMPTS):
             if await self._access.registered_in_store() == self._access.registered:
                 return
             await asyncio.sleep(_NOTICE_PAUSE_S)
 
     async def _named(self) -> frozenset[BookieId]:
-        """Every bookie that a ledger names: one whose cookie was removed too early still has data to be missed."""
+        """Return every bookie that a ledger names: one whose cookie was removed too early still holds data that is
+        missing.
+        """
         found: set[BookieId] = set()
         async for folder in ledger_folders(self._access.metadata):
             async for page in self._access.metadata.scan(folder):
@@ -215,15 +220,18 @@ class Auditor:
         return frozenset(found)
 
     async def audit(self, lost: Collection[BookieId]) -> int:
-        """Mark every ledger that names one of these; how many were marked. MetadataError: incomplete, again later."""
-        _log.warning("bookies are lost: %s; their ledgers are marked", ", ".join(sorted(lost)))
+        """Mark every ledger that names one of these bookies and return how many there are.
+
+        Raises MetadataError: some ledgers were not marked; call it again later.
+        """
+        _log.warning("bookies are lost: %s; marking their ledgers", ", ".join(sorted(lost)))
         found = 0
-        # Ids are ASCII in the value whatever its version, so most ledgers need not be decoded.
+        # Ids are ASCII in the value in each format version, so most ledgers need not be decoded.
         needles = [bookie.encode() for bookie in sorted(lost)]
         async for folder in ledger_folders(self._access.metadata):
             async for page in self._access.metadata.scan(folder):
                 named = [node for node in page if any(needle in node.value for needle in needles)]
-                # One by one the store's answers would take minutes for a bookie with many ledgers.
+                # One at a time, the store's responses would take minutes for a bookie with many ledgers.
                 for at in range(0, len(named), AUDITOR_MARKS_AT_ONCE):
                     part = named[at : at + AUDITOR_MARKS_AT_ONCE]
                     found += sum(await asyncio.gather(*(self._mark_lost(node, lost) for node in part)))
@@ -238,10 +246,10 @@ class Auditor:
         ledger, metadata = read
         missing = {bookie for segment in metadata.segments for bookie in segment.ensemble} & set(lost)
         if not missing - self._access.registered:
-            return False  # they came back while the ledgers were gone through
-        # Also where they are named already: a worker that looked before the loss must not take that mark away.
+            return False  # the bookies came back during the walk
+        # Marked again even if the mark names them: a worker that checked before the loss must not remove that mark.
         made = await self._access.marks.mark(ledger, missing)
-        self._stats.marks_made += made  # not across the await: several are under way
+        self._stats.marks_made += made  # not added across the await: several calls run at once
         return True
 
     def _read(self, node: Node) -> tuple[LedgerId, LedgerMetadata] | None:
@@ -252,7 +260,7 @@ class Auditor:
             return ledger, decode_ledger_metadata(node.value)
         except MetadataFormatError as error:
             self._stats.ledgers_unreadable += 1
-            _log.error("ledger %d is passed over: %s", ledger, error)
+            _log.error("ledger %d is skipped: %s", ledger, error)
             return None
 
     # ---- all ledgers
@@ -262,7 +270,7 @@ class Auditor:
         while True:
             last_ms = await self._controls.last_check_ms(kind)
             wait_s = 0.0 if last_ms is None else interval_s - (clock.now_ms() - last_ms) / 1000
-            # A last time that lies ahead, by a clock that was wrong, puts the check off by one interval and no more.
+            # A last check in the future, written by a wrong clock, delays the check by one interval at most.
             wait_s = min(wait_s, due_s - loop.time())
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
@@ -273,7 +281,7 @@ class Auditor:
             due_s = loop.time() + interval_s
 
     async def check_all(self) -> int:
-        """Check every ledger once and mark what lacks something; how many were marked. MetadataError."""
+        """Check every ledger once, mark those that lack something, and return how many. Raises MetadataError."""
         marked = 0
         self._copies = [0, 0, 0]
         async for folder in ledger_folders(self._access.metadata):
@@ -284,7 +292,7 @@ class Auditor:
         stats = self._stats
         stats.checks += 1
         stats.ledgers_without_copy, stats.ledgers_below_ack_quorum, stats.ledgers_below_write_quorum = self._copies
-        _log.info("all ledgers were checked; %d lack replicas or entries", marked)
+        _log.info("checked all ledgers; %d lack replicas or entries", marked)
         return marked
 
     async def _check(self, node: Node) -> bool:
@@ -306,7 +314,7 @@ class Auditor:
             wanted = wanted_copies(metadata, self._access.settings.unmarked_write_quorum)
             self._copies[2] += fewest < wanted
         self._stats.replicas_unknown += sum(report.health is Health.UNKNOWN for report in reports)
-        # A bookie that is gone is the matter of its delay.
+        # A bookie that is gone is marked after its delay, not here.
         bad = {report.bookie for report in reports if report.health in (Health.LACKING, Health.LIMBO)}
         if bad:
             made = await self._access.marks.mark(ledger, bad, again=False)

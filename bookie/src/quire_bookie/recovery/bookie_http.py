@@ -1,6 +1,6 @@
-"""Asks a bookie over its admin HTTP: one JSON request on a connection of its own. Written by hand; never retries.
+"""Sends a bookie one JSON request over its admin HTTP, on a connection of its own. Hand-written; never retries.
 
-The admin library belongs to servers. The paths are BookKeeper's where it has one, so that Java bookies understand.
+The admin library belongs to servers. The paths are BookKeeper's where it has one, so that Java bookies understand them.
 """
 
 import asyncio
@@ -21,18 +21,21 @@ READ_ONLY_PATH = "/api/v1/bookie/state/readonly"
 
 
 class BookieHttp:
-    """Questions at the HTTP endpoints that bookies registered."""
+    """Sends requests to the HTTP endpoints that bookies registered."""
 
     def __init__(self, registry: BookieRegistry, security: ClientSecurity | None = None) -> None:
         self._registry = registry
         self._security = security
 
     async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
-        """A ledger holds there what it must hold. Durable when it returns. BookieUnavailableError."""
+        """End the limbo of a ledger that is whole on this bookie. Durable on return. Raises BookieUnavailableError."""
         await self._ask(bookie, LIMBO_END_PATH, {"ledger": ledger}, "end limbo")
 
     async def set_read_only(self, bookie: BookieId, on: bool) -> None:
-        """An operator's wish, which outlives restarts. BookieUnavailableError when it has no HTTP port or refuses."""
+        """Make a bookie read-only or writable; the setting survives restarts.
+
+        Raises BookieUnavailableError if it has no HTTP port or refuses.
+        """
         await self._ask(bookie, READ_ONLY_PATH, {"readOnly": on}, "become read-only" if on else "become writable")
 
     async def _ask(self, bookie: BookieId, path: str, body: Mapping[str, int | bool], what: str) -> None:
@@ -40,7 +43,7 @@ class BookieHttp:
         endpoint = None if info is None else info.http_endpoint
         if endpoint is None:
             raise BookieUnavailableError(
-                f"bookie {bookie} has no HTTP port (httpServerPort) over which it could be told to {what}"
+                f"bookie {bookie} has no HTTP port; set httpServerPort there so that it can be asked to {what}"
             )
         host, port, secure = endpoint.host, endpoint.port, TLS in endpoint.extensions
         where = f"bookie {bookie} at {'https' if secure else 'http'}://{host}:{port}"
@@ -52,13 +55,13 @@ class BookieHttp:
         except (OSError, TimeoutError, ValueError) as error:
             raise BookieUnavailableError(f"{where} did not {what}: {error}") from error
         if status != 200:
-            raise BookieUnavailableError(f"{where} was told to {what} and answered {status}: {text[:200]}")
+            raise BookieUnavailableError(f"{where} was asked to {what} and answered {status}: {text[:200]}")
 
     async def _tls(self) -> ssl.SSLContext:
-        """As towards the ports of bookies: with the same trust, and our certificate."""
+        """Return the TLS context of connections to bookie ports: same trust, and our certificate."""
         found = None if self._security is None else await self._security.tls_context()
         if found is None:
-            raise OSError("it speaks TLS, and no certificates to trust are configured here for bookies")
+            raise OSError("it requires TLS, and no trusted certificates for bookies are configured here")
         return found
 
 
@@ -82,5 +85,5 @@ async def _put(
     first, _, rest = bytes(answer).partition(b"\r\n")
     fields = first.split()
     if len(fields) < 2 or not fields[0].startswith(b"HTTP/"):
-        raise ValueError("it speaks no HTTP")
+        raise ValueError("the answer is not HTTP")
     return int(fields[1]), rest.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")

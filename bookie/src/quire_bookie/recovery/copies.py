@@ -1,6 +1,6 @@
-"""How many whole copies the worst entry of a ledger has, from what a check said. Pure.
+"""Counts the whole copies of the entry of a ledger that has the fewest, from the reports of a check. Pure.
 
-A replica that is unknown counts as whole: silence never counts as missing.
+A replica in an unknown state counts as whole: a missing answer never counts as a missing copy.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ _MISSING = (Health.GONE, Health.FOREIGN, Health.LACKING, Health.LIMBO)
 
 
 def fewest_copies(reports: Sequence[ReplicaReport]) -> int | None:
-    """Whole copies of the entry that has the fewest; None without any entry."""
+    """Return the number of whole copies of the entry that has the fewest; None for a ledger without entries."""
     by_fragment: dict[Fragment, list[ReplicaReport]] = {}
     for report in reports:
         by_fragment.setdefault(report.fragment, []).append(report)
@@ -27,7 +27,7 @@ def _fewest(fragment: Fragment, reports: Collection[ReplicaReport]) -> int:
     missing = {report.position: report.to_store for report in reports if report.health in _MISSING}
     if not missing:
         return fragment.write_quorum
-    # Between two bounds of ranges nothing changes but the write set, which comes round after E entries.
+    # Between two bounds of the ranges only the write set changes, and it repeats after E entries.
     bounds: set[int] = {fragment.first}
     for ranges in missing.values():
         for first, last in ranges:

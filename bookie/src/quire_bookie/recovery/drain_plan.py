@@ -1,7 +1,8 @@
-"""What is to be done about bookies that a person wants emptied. Pure: what was seen comes in, nothing is asked.
+"""Decides what happens with bookies that an administrator drains. Pure: works on observed values, sends no requests.
 
-A bookie is *let go* only while as many others stay writable as the largest ensemble of any ledger needs; those let go
-before it count as gone. That holds for one that is away as well: it may be back in a moment, and be missed then.
+A bookie is *let go* only while enough other bookies stay writable for the largest ensemble of any ledger. Bookies that
+were let go before count as gone. The rule also holds for a bookie that is away: it may return, and its later loss would
+then leave too few bookies.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,22 +17,22 @@ from quire_bookie.recovery.fragments import closed_fragments
 
 @dataclass(slots=True)
 class Census:
-    """What one walk through the metadata saw of one bookie. Bounded: it names at most `DRAIN_NAMED_MAX` ledgers."""
+    """Counts the ledgers of one bookie in one walk through the metadata. Names at most `DRAIN_NAMED_MAX` ledgers."""
 
     ledgers: int = 0
     size_bytes: int = 0
     open: int = 0
     unrecoverable: int = 0
     undecodable: int = 0
-    """Nodes that contain its id and are no metadata that is known here."""
+    """Nodes that contain the bookie's id and cannot be decoded."""
     ensemble_max: int = 0
-    """Of all ledgers that were looked at, whether they name it or not: each may have to move a replica some day."""
+    """The largest ensemble of all ledgers, with or without this bookie: each may have to move a replica one day."""
     largest: LedgerId | None = None
     """A ledger with that ensemble."""
     open_named: list[LedgerId] = field(default_factory=list)
     unrecoverable_named: list[LedgerId] = field(default_factory=list)
 
-    def saw(
+    def count_ledger(
         self,
         ledger: LedgerId,
         metadata: LedgerMetadata,
@@ -40,10 +41,10 @@ class Census:
         unrecoverable: bool,
         unmarked: int = 0,
     ) -> bool:
-        """Count one ledger; whether it names the bookie. `unmarked`: see `wanted_copies`."""
+        """Count one ledger and return whether it names the bookie. `unmarked`: see `wanted_copies`."""
         is_open = metadata.state is not LedgerState.CLOSED
         named = names(metadata, bookie)
-        # A narrow ledger needs as many bookies as it wants copies, not as many as it has.
+        # A narrow ledger needs a bookie for each copy it wants, not only for those it has.
         size = max(metadata.ensemble_size, wanted_copies(metadata, unmarked))
         if size > self.ensemble_max:
             self.ensemble_max, self.largest = size, ledger
@@ -66,12 +67,12 @@ def _remember(named: list[LedgerId], ledger: LedgerId) -> None:
 
 
 def names(metadata: LedgerMetadata, bookie: BookieId) -> bool:
-    """Whether any segment names the bookie, also one without entries."""
+    """Return whether any segment names the bookie, even a segment without entries."""
     return any(bookie in segment.ensemble for segment in metadata.segments)
 
 
 def replica_bytes(metadata: LedgerMetadata, bookie: BookieId) -> int:
-    """About how many payload bytes the bookie holds of a closed ledger's fragments; 0 where its length is not known."""
+    """Estimate the payload bytes that the bookie holds of a closed ledger; 0 if the ledger's length is unknown."""
     if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
         return 0
     entries = 0.0
@@ -81,16 +82,16 @@ def replica_bytes(metadata: LedgerMetadata, bookie: BookieId) -> int:
     return int(metadata.length * entries / (metadata.last_entry + 1))
 
 
-def let_go(
+def start_leaving(
     drains: tuple[Drain, ...],
     writable: Collection[BookieId],
     needed: Mapping[BookieId, int],
 ) -> tuple[Drain, ...]:
-    """The wishes, with as many more bookies let go as there is room for, the oldest wish first.
+    """Return the drains with as many more bookies let go as the cluster can spare, oldest request first.
 
-    `needed`: writable bookies that must stay, by the bookie that would leave; one that is not in it is not let go.
+    `needed`: by bookie, the number of other writable bookies that must stay; a bookie that is not in it is not let go.
     """
-    # One whose drain is taken back counts as gone until it was given back: the wish may be said anew before.
+    # A bookie with a cancelled drain counts as gone until it is writable again: a new drain may be requested before.
     gone = {one.bookie for one in drains if one.leaving}
     found = []
     for one in drains:
@@ -104,19 +105,19 @@ def let_go(
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What else decides whether a drain can go on."""
+class DrainContext:
+    """Other facts that decide whether a drain can proceed."""
 
     writable: frozenset[BookieId]
     leaving: frozenset[BookieId]
     enabled: bool
-    """Auto-recovery is switched on."""
+    """Whether auto-recovery is switched on."""
     refused: str | None = None
     """Why the bookie could not be made read-only, or writable again."""
 
 
-def blockers(drain: Drain, census: Census, around: Surroundings) -> tuple[str, ...]:
-    """What keeps a drain from going on or from ending, for a person, with what to do."""
+def blockers(drain: Drain, census: Census, around: DrainContext) -> tuple[str, ...]:
+    """Return the reasons why a drain cannot proceed or finish, each with its remedy, as texts for the administrator."""
     found = []
     stay = around.writable - around.leaving - {drain.bookie}
     if not around.enabled:
@@ -125,22 +126,22 @@ def blockers(drain: Drain, census: Census, around: Surroundings) -> tuple[str, .
         found.append(around.refused)
     if len(stay) < census.ensemble_max and (census.ledgers or not drain.leaving):
         found.append(
-            f"{len(stay)} other bookies are writable, under the ensemble of {census.ensemble_max} of ledger "
+            f"{len(stay)} other bookies are writable, fewer than the ensemble of {census.ensemble_max} of ledger "
             f"{census.largest}: add a bookie, or make one writable"
         )
     if not drain.leaving:
         return tuple(found)
     if census.unrecoverable:
         found.append(
-            f"{census.unrecoverable} ledgers have entries that no replica could serve ({_list(census, 'bad')}): see "
-            "`quire cluster unrecoverable`; bring their bookies back, or accept the loss with --accept-loss LEDGER"
+            f"{census.unrecoverable} ledgers have entries that no replica can serve ({_list(census, 'bad')}): see "
+            "`quire cluster unrecoverable`; start their bookies again, or accept the loss with --accept-loss LEDGER"
         )
     if census.undecodable:
-        found.append(f"the metadata of {census.undecodable} ledgers that name it cannot be read; the log names them")
+        found.append(f"the metadata of {census.undecodable} ledgers on it cannot be read; see the log of the auditor")
     if census.open:
         found.append(
-            f"{census.open} ledgers are open on it ({_list(census, 'open')}): their writers leave it with their next "
-            "append, or the ledgers are closed after the grace period when nobody writes"
+            f"{census.open} ledgers are open on it ({_list(census, 'open')}): their writers replace it with their next "
+            "append; ledgers without a writer are closed after the grace period"
         )
     return tuple(found)
 
@@ -153,7 +154,10 @@ def _list(census: Census, kind: str) -> str:
 
 
 def eta_s(bytes_first: int, bytes_left: int, ledgers_first: int, ledgers_left: int, elapsed_s: float) -> int | None:
-    """Seconds until nothing is left at the rate so far: by bytes, or by ledgers where they are empty; None: unknown."""
+    """Return the seconds until nothing is left, at the rate so far; None if unknown.
+
+    Counts bytes, or ledgers if no bytes are left.
+    """
     for first, left in ((bytes_first, bytes_left), (ledgers_first, ledgers_left)):
         if left <= 0:
             continue
@@ -163,16 +167,16 @@ def eta_s(bytes_first: int, bytes_left: int, ledgers_first: int, ledgers_left: i
 
 
 def progress(
-    drain: Drain, census: Census, around: Surroundings, before: Progress | None, now_ms: int, *, emptied: bool
+    drain: Drain, census: Census, around: DrainContext, before: Progress | None, now_ms: int, *, emptied: bool
 ) -> Progress:
-    """What people are told after one look."""
+    """Return the progress that is published after one walk."""
     if drain.wish is Wish.CANCEL:
         state = "cancelling"
     elif not drain.leaving:
         state = "waiting"
     else:
         state = "emptied" if emptied else "leaving"
-    # A drain that only begins, or one whose progress is that of an earlier drain of the same bookie.
+    # The drain just began, or the stored progress belongs to an earlier drain of the same bookie.
     fresh = before is None or before.state in ("waiting", "cancelling") or before.began_ms < drain.since_ms
     if before is None or fresh:
         first, first_bytes, began_ms = census.ledgers, census.size_bytes, now_ms

@@ -1,12 +1,12 @@
-"""Empties the bookies that a person wants emptied: lets them go, marks their ledgers, says how far it is, ends it.
+"""Drains bookies: lets them go, marks their ledgers, publishes the progress, ends the drain. Run by the auditor.
 
-Run by the auditor. It copies nothing: replication workers do, who take a replica on a leaving bookie for one that has
-to move. Every look starts from what the metadata says, so that whoever leads after a crash goes on where it was.
+It copies nothing: replication workers do, for which a replica on a leaving bookie is one that must move. Every pass
+starts from the metadata, so the next auditor after a crash continues where the last one was.
 
-    waiting   -> leaving    as many other bookies are writable as the ensembles need; then it is made read-only
-    leaving   -> emptied    two walks in a row met no ledger that names it, and it was writable at no time meanwhile
-    emptied   -> forgotten  decommission only, once it is stopped: its cookie goes, then the wish
-    cancelled -> forgotten  writable again if it was made read-only for this, or when it has no cookie any more
+    waiting   -> leaving    enough other bookies are writable for the ensembles; then it is made read-only
+    leaving   -> emptied    two walks in a row found no ledger that names it, and it was never writable meanwhile
+    emptied   -> forgotten  decommission only, once it is stopped: first its cookie is deleted, then the request
+    cancelled -> forgotten  it is writable again if the drain made it read-only, or it has no cookie any more
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, DRAIN_MARKS_MAX, DRAIN_TI
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, decode_drains, leaving
-from quire_bookie.metadata.following import patient_watch
+from quire_bookie.metadata.following import watch_with_retries
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.rack_map import change_rack_map, without_place
 from quire_bookie.metadata.recovery_controls import RecoveryControls
@@ -30,7 +30,7 @@ from quire_bookie.metadata.store import Check, Node
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.drain_plan import Census, Surroundings, let_go, names, progress
+from quire_bookie.recovery.drain_plan import Census, DrainContext, names, progress, start_leaving
 from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.stats import RecoveryStats
 
@@ -38,11 +38,11 @@ _log = logging.getLogger("quire.recovery.drainage")
 _EMPTY_WALKS = 2
 
 SetReadOnly: TypeAlias = Callable[[BookieId, bool], Awaitable[None]]
-"""Make a bookie read-only, or writable again, by an operator's wish. LedgerError when it could not be told."""
+"""Make a bookie read-only, or writable again, for an administrator. Raises LedgerError if it was not reached."""
 
 
 class Drainage:
-    """See the module's text. Two at once do the same things twice, which is harmless."""
+    """Carries out all drains. Two instances at once do the same work twice, which is harmless."""
 
     def __init__(
         self, access: ClusterAccess, controls: RecoveryControls, set_read_only: SetReadOnly, stats: RecoveryStats
@@ -54,16 +54,19 @@ class Drainage:
         self._drains = Drains(access.metadata)
         self._notes = UnrecoverableLedgers(access.metadata)
         self._empty: dict[BookieId, int] = {}
-        """Walks in a row that met nothing."""
+        """By bookie, the number of walks in a row that found no ledger of it."""
         self._shut: set[BookieId] = set()
-        """Who leaves and was not writable since the present walk began."""
+        """Leaving bookies that were not writable at any time since the current walk began."""
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Look whenever the wishes or the bookies change, and while there are wishes. MetadataError."""
+        """Work when the drain requests or the bookies change, and regularly while there are requests.
+
+        Raises MetadataError.
+        """
         self._empty.clear()
         forget = self._access.registry.on_change(self._bookies_changed)
-        watch = await patient_watch(self._access.metadata, DRAINS, _log.warning)
+        watch = await watch_with_retries(self._access.metadata, DRAINS, _log.warning)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._work(), name="drains")
@@ -85,9 +88,9 @@ class Drainage:
             self._wake.clear()
             began_s = loop.time()
             try:
-                busy = await self.look()
+                busy = await self.run_pass()
             except MetadataFormatError as error:
-                _log.error("nobody is drained until this is mended: %s", error)
+                _log.error("drains are paused until an administrator repairs the drain requests: %s", error)
                 busy = False
             took_s = loop.time() - began_s
             try:
@@ -95,10 +98,11 @@ class Drainage:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-            await asyncio.sleep(took_s)  # bookies that come and go all the time must not make it walk all the time
+            # bookies that keep registering and vanishing must not cause walks without a pause
+            await asyncio.sleep(took_s)
 
-    async def look(self) -> bool:
-        """One look at all wishes, and what follows from it; False when there are none. MetadataError."""
+    async def run_pass(self) -> bool:
+        """Do one pass over all drain requests. Return False if there are none. Raises MetadataError."""
         drains = await self._drains.read()
         self._stats.drains = len(drains)
         if not drains:
@@ -109,9 +113,9 @@ class Drainage:
         censuses = await self._walk(drains, mark=enabled)
         registry = self._access.registry
         needed = {bookie: census.ensemble_max for bookie, census in censuses.items()}
-        now = await self._drains.change(lambda found: let_go(found, registry.writable, needed))
+        now = await self._drains.change(lambda found: start_leaving(found, registry.writable, needed))
         if leaving(now) != leaving(drains):
-            _log.warning("bookies leave from now on: %s", ", ".join(sorted(leaving(now) - leaving(drains))))
+            _log.warning("bookies start to leave: %s", ", ".join(sorted(leaving(now) - leaving(drains))))
             self._wake.set()
         for drain in now:
             census = censuses.get(drain.bookie)
@@ -123,27 +127,27 @@ class Drainage:
 
     # ---- one bookie
     async def _follow_up(self, drain: Drain, census: Census, others: frozenset[BookieId], *, enabled: bool) -> None:
-        """What is to be done with the bookie itself, and what people are told."""
+        """Take the next step of one drain and publish its progress."""
         bookie = drain.bookie
         refused: str | None = None
         emptied = False
         try:
             if drain.wish is Wish.CANCEL:
-                if await self._give_back(drain):
+                if await self._undo(drain):
                     return
-                refused = "it is away, and becomes writable when it is back; if it never is, decommission it"
+                refused = "it is away and becomes writable when it is back; decommission it if it does not come back"
             elif drain.leaving:
                 await self._keep_read_only(drain)
         except LedgerError as error:
             refused = f"{error}; or use `quire bookie read-only` where it runs"
         if drain.leaving and drain.wish is not Wish.CANCEL:
-            # What was writable when the walk began may have got a ledger behind its back.
+            # A bookie that was writable when the walk began may have joined a ledger behind the walk's position.
             is_empty = not census.ledgers and bookie in self._shut
             self._empty[bookie] = self._empty.get(bookie, 0) + 1 if is_empty else 0
             emptied = self._empty[bookie] >= _EMPTY_WALKS
         if emptied and drain.wish is Wish.DECOMMISSION and await self._forget(drain):
             return
-        around = Surroundings(self._access.registry.writable, others, enabled, refused)
+        around = DrainContext(self._access.registry.writable, others, enabled, refused)
         before = await self._drains.progress_of(bookie)
         seen = progress(drain, census, around, before, self._access.clock.now_ms(), emptied=emptied)
         if before is None or before.state != seen.state or before.blocked_by != seen.blocked_by:
@@ -151,7 +155,10 @@ class Drainage:
         await self._drains.note(seen)
 
     async def _keep_read_only(self, drain: Drain) -> None:
-        """Make it read-only whenever it is writable. Noted before: whoever cancels has to know. LedgerError."""
+        """Make the bookie read-only whenever it is writable. Raises LedgerError.
+
+        Recorded first, because the cancellation of the drain must know it.
+        """
         bookie = drain.bookie
         if bookie not in self._access.registry.writable:
             return
@@ -161,30 +168,35 @@ class Drainage:
                     replace(one, made_read_only=True) if one.bookie == bookie and one.leaving else one for one in found
                 )
             )
-        if bookie in await self._drains.leaving():  # and was not given back by another auditor meanwhile
+        if bookie in await self._drains.leaving():  # another auditor may have ended the drain meanwhile
             await self._set_read_only(bookie, True)
 
-    async def _give_back(self, drain: Drain) -> bool:
-        """A cancelled drain is undone; False: not yet, because the bookie is away. LedgerError.
+    async def _undo(self, drain: Drain) -> bool:
+        """Undo a cancelled drain. Return False if the bookie is away, so that it cannot be done yet.
 
-        Who never comes back is waited for until somebody decommissions it, or deletes its cookie.
+        Raises LedgerError.
+
+        The drain of a bookie that never returns stays until an administrator decommissions it or deletes its cookie.
         """
         bookie, registry = drain.bookie, self._access.registry
         if drain.made_read_only and await self._access.metadata.get(layout.cookie_path(bookie)) is not None:
             if bookie not in self._access.registered:
                 return False
             try:
-                # Also one that seems writable: that it was told to be read-only may show in a moment only.
+                # Also if the bookie seems writable: an earlier read-only request may take effect a moment later.
                 await self._set_read_only(bookie, False)
             except LedgerError:
                 if bookie not in registry.writable:
                     raise
-        await self._drop(drain)
+        await self._delete_request(drain)
         _log.warning("bookie %s is no longer drained", bookie)
         return True
 
     async def _forget(self, drain: Drain) -> bool:
-        """The cookie of an emptied bookie, then the wish; False while it still runs, or when the wish is another."""
+        """Delete the cookie of an emptied bookie, then its request.
+
+        Return False while the bookie still runs, or if the request has changed.
+        """
         bookie, cookies = drain.bookie, Cookies(self._access.metadata)
         node = await self._access.metadata.get(DRAINS)
         wishes = () if node is None else decode_drains(node.value)
@@ -198,14 +210,14 @@ class Drainage:
         except CookieInUseError as error:
             _log.debug("the cookie of %s stays: %s", bookie, error)
             return False
-        with contextlib.suppress(MetadataFormatError):  # a rack map that a person has to mend
+        with contextlib.suppress(MetadataFormatError):  # the rack map is invalid and needs an administrator
             await change_rack_map(self._access.metadata, self._access.chance, partial(without_place, bookie=bookie))
-        await self._drop(drain)
+        await self._delete_request(drain)
         _log.warning("bookie %s is decommissioned: no ledger names it, its cookie is gone", bookie)
         return True
 
-    async def _drop(self, drain: Drain) -> None:
-        """Take the wish away unless a person said another one meanwhile."""
+    async def _delete_request(self, drain: Drain) -> None:
+        """Delete the request unless an administrator replaced it meanwhile."""
         done = (drain.bookie, drain.wish, drain.since_ms)
         await self._drains.change(
             lambda found: tuple(one for one in found if (one.bookie, one.wish, one.since_ms) != done)
@@ -215,10 +227,10 @@ class Drainage:
 
     # ---- all ledgers
     async def _walk(self, drains: tuple[Drain, ...], *, mark: bool) -> dict[BookieId, Census]:
-        """Go through all ledgers once; mark those of leaving bookies, as many as are worked on for a while."""
+        """Walk through all ledgers once. Mark ledgers of leaving bookies, up to DRAIN_MARKS_MAX of each bookie."""
         censuses = {one.bookie: Census() for one in drains}
         gone = leaving(drains)
-        # Who waits has to know the largest ensemble of all ledgers; else most need not be decoded.
+        # A waiting bookie needs the largest ensemble of all ledgers; otherwise most ledgers need not be decoded.
         needles = [bookie.encode() for bookie in gone] if gone == censuses.keys() else [b""]
         marked = await self._marked(gone)
         noted = await self._noted()
@@ -246,22 +258,22 @@ class Drainage:
         marked: dict[BookieId, set[LedgerId]] | None,
         noted: set[LedgerId],
     ) -> tuple[LedgerId, list[BookieId]] | None:
-        """Count one ledger; with the leaving bookies that it is to be marked for."""
+        """Count one ledger. Return it with the leaving bookies that it must be marked for; None if it needs no mark."""
         ledger = layout.ledger_of_path(node.key)
         if ledger is None:
             return None
         try:
             metadata = decode_ledger_metadata(node.value)
         except MetadataFormatError as error:
-            # Nobody can say that it names none of them: it counts against all whose id its bytes contain.
+            # The ledger may name any of them: it counts for all bookies whose id its bytes contain.
             for bookie, census in censuses.items():
                 if bookie.encode() in node.value:
                     census.ledgers += 1
                     census.undecodable += 1
-            _log.error("ledger %d is passed over: %s", ledger, error)
+            _log.error("ledger %d is skipped: %s", ledger, error)
             return None
         for bookie, census in censuses.items():
-            census.saw(
+            census.count_ledger(
                 *(ledger, metadata, bookie),
                 unrecoverable=ledger in noted,
                 unmarked=self._access.settings.unmarked_write_quorum,
@@ -276,7 +288,7 @@ class Drainage:
         return ledger, due
 
     async def _marked(self, gone: frozenset[BookieId]) -> dict[BookieId, set[LedgerId]]:
-        """By leaving bookie the ledgers that are marked for it; not more than are marked at a time."""
+        """Return by leaving bookie the ledgers that are marked for it, at most DRAIN_MARKS_MAX."""
         found: dict[BookieId, set[LedgerId]] = {bookie: set() for bookie in gone}
         if gone:
             async for page in self._access.marks.marks():
@@ -287,7 +299,7 @@ class Drainage:
         return found
 
     async def _noted(self) -> set[LedgerId]:
-        """Ledgers that cannot be restored, and whose loss nobody accepted."""
+        """Return the ledgers that cannot be restored and whose loss no administrator accepted."""
         found: set[LedgerId] = set()
         async for page in self._notes.pages():
             found.update(note.ledger for note in page if note.accepted_ms is None)

@@ -1,8 +1,8 @@
-"""The compare-and-set that puts a new replica into a ledger's metadata in place of one that is gone.
+"""Puts new replicas into a ledger's metadata by compare-and-set, in place of those that are gone.
 
-Done only to exactly the fragment that was copied, of exactly the ledger that it was copied from, and only while it
-still names the bookies that are replaced. Whatever else holds by then wins: the copy is void and costs nothing but
-space, which garbage collection takes back. An outcome that stays unknown is read back by `LedgerNodes`.
+An update applies only to exactly the fragment that was copied, of exactly the ledger that it was copied from, and only
+while the fragment still names the replaced bookies. Any other state wins: the copy is then void and costs nothing but
+space, which garbage collection frees. `LedgerNodes` reads an unknown outcome back.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,19 +19,20 @@ _ATTEMPTS_MAX = 10
 
 
 class EnsembleUpdate(Enum):
-    """What became of it."""
+    """The outcome of an update."""
 
     DONE = "the new replicas are named"
-    VOID = "the fragment has changed: look again"
-    GONE = "the ledger was deleted, or its id is another ledger's by now"
+    VOID = "the fragment has changed: check again"
+    GONE = "the ledger was deleted, or its id belongs to another ledger now"
 
 
 def with_replaced(
     metadata: LedgerMetadata, fragment: Fragment, replacements: Mapping[int, BookieId]
 ) -> LedgerMetadata | None:
-    """The metadata with the replacements, by position; None when it has no such fragment, or a bookie twice then. Pure.
+    """Return the metadata with bookies replaced by position. Pure.
 
-    The new bookies are never members already: each would stand for two copies.
+    None if the metadata have no such fragment, or if they would then name a bookie twice. New bookies are never members
+    already: each would count as two copies.
     """
     if fragment not in closed_fragments(metadata):
         return None
@@ -53,9 +54,9 @@ async def update_ensemble(
     replacements: Mapping[int, BookieId],
     may_go_on: Callable[[], Awaitable[bool]],
 ) -> EnsembleUpdate:
-    """Name the new replicas. `may_go_on` is asked right before each attempt; False makes it VOID.
+    """Name the new replicas. `may_go_on` is called right before each attempt; False makes the outcome VOID.
 
-    MetadataUnavailableError, MetadataUnknownError (it may have been done), MetadataFormatError.
+    Raises MetadataUnavailableError, MetadataUnknownError (the update may have happened), MetadataFormatError.
     """
     for _ in range(_ATTEMPTS_MAX):
         try:
@@ -70,13 +71,13 @@ async def update_ensemble(
         try:
             await nodes.update(ledger, wanted, found.version)
         except BadVersionError:
-            continue  # the writer, a recovery or another worker: decide anew on what holds now
+            continue  # the writer, a recovery or another worker changed it: decide again on the new state
         return EnsembleUpdate.DONE
     return EnsembleUpdate.VOID
 
 
 def with_empty_replaced(metadata: LedgerMetadata, replacements: Mapping[int, BookieId]) -> LedgerMetadata | None:
-    """The metadata with other bookies in the last segment, which holds no entry; None when it may hold some. Pure."""
+    """Return the metadata with other bookies in the empty last segment; None if it may hold an entry. Pure."""
     last = metadata.segments[-1]
     if metadata.state is not LedgerState.CLOSED or metadata.last_entry >= last.first_entry:
         return None
@@ -89,7 +90,7 @@ def with_empty_replaced(metadata: LedgerMetadata, replacements: Mapping[int, Boo
 async def update_empty_segment(
     nodes: LedgerNodes, ledger: LedgerId, looked_at: LedgerMetadata, replacements: Mapping[int, BookieId]
 ) -> EnsembleUpdate:
-    """Name other bookies for a last segment without entries. Errors as `update_ensemble`."""
+    """Name other bookies for a last segment without entries. Raises as `update_ensemble`."""
     try:
         found = await nodes.read(ledger)
         if not same_instance(found.value, looked_at):
@@ -109,18 +110,18 @@ async def update_copies(
     nodes: LedgerNodes,
     ledger: LedgerId,
     copied_from: LedgerMetadata,
-    newcomers: Mapping[EntryId, tuple[BookieId, ...]],
+    added: Mapping[EntryId, tuple[BookieId, ...]],
     may_go_on: Callable[[], Awaitable[bool]],
 ) -> EnsembleUpdate:
-    """Raise a closed ledger to more copies, which the newcomers of each segment hold already.
+    """Raise a closed ledger to more copies, which the new bookies of each segment hold already.
 
-    Done only to exactly the metadata that was copied from. `may_go_on` and errors as for `update_ensemble`.
+    Applies only to exactly the metadata that were copied from. `may_go_on` and errors as for `update_ensemble`.
     """
     try:
         found = await nodes.read(ledger)
         if not same_instance(found.value, copied_from):
             return EnsembleUpdate.GONE
-        wanted = with_more_copies(found.value, newcomers)
+        wanted = with_more_copies(found.value, added)
         is_same = (found.value.segments, found.value.last_entry) == (copied_from.segments, copied_from.last_entry)
         if wanted is None or not is_same or not await may_go_on():
             return EnsembleUpdate.VOID

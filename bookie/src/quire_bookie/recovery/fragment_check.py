@@ -1,12 +1,13 @@
-"""Which replicas of a ledger are whole. Asks bookies and reports; never changes anything.
+"""Finds which replicas of a ledger are whole. Asks bookies and reports; never changes anything.
 
-Per position of a fragment: the first and the last id it must have are read and their digests checked, and a sample of
-those between them if so configured; the middle is compared with the bookie's own list of entries. A bookie that is not
-registered is gone without being asked. An answer that never came, or that says nothing about the data (too many
-requests, a refused connection), is *unknown*: it never counts as missing.
+For each position of a fragment, the check reads the first and the last entry that it must hold and verifies their
+digests. If configured, it does the same with a sample of the entries between them. It compares the rest with the
+bookie's own list of entries. A bookie that is not registered is gone; it receives no request. A missing response, or
+one that does not describe the data (too many requests, a refused connection), means *unknown*: it never counts as
+missing.
 
-Java's DbLedgerStorage answers no request for a list. There the entries between the ends are read: all of them where an
-end is missing or damaged, or where the caller suspects the replica.
+Java's DbLedgerStorage does not answer requests for a list. There the check reads the entries between the ends: all of
+them if an end is missing or damaged, or if the caller suspects the replica.
 """
 
 import asyncio
@@ -37,25 +38,25 @@ _SAMPLED_MAX = 1000
 
 
 class Health(Enum):
-    """What is known of one replica."""
+    """The known state of one replica."""
 
     WHOLE = "whole"
     GONE = "its bookie is not registered"
     LACKING = "entries are missing or damaged there, provably"
-    LEAVING = "its bookie is drained: it has to move"
-    """Never found by a check: see `standing`."""
-    MISPLACED = "it breaks the rules of racks and zones"
-    """Never found by a check either."""
+    LEAVING = "its bookie is drained: it must move"
+    """Set by `bookie_status`, never by a check."""
+    MISPLACED = "it violates the rules of racks and zones"
+    """Set by `placement_check`, never by a check."""
     FOREIGN = "its bookie holds another ledger under that id"
     LIMBO = "its bookie lost track of what it held"
-    UNKNOWN = "its bookie did not answer in a way that says anything"
+    UNKNOWN = "its bookie gave no answer from which its state follows"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """One position of one fragment. `to_store`: ranges that cover what it lacks (and may cover more).
+    """The state of one position of one fragment. `to_store`: ranges that cover the missing entries and may cover more.
 
-    `target`: of a misplaced one the bookie that it should move to.
+    `target`: the bookie to which a misplaced replica should move.
     """
 
     fragment: Fragment
@@ -67,17 +68,17 @@ class ReplicaReport:
 
     @property
     def bookie(self) -> BookieId:
-        """Whose replica it is."""
+        """The bookie of this position."""
         return self.fragment.ensemble[self.position]
 
 
 class LedgerCheck:
-    """One look at one ledger. Lists of entries are asked for once a bookie."""
+    """Checks one ledger once. Requests each bookie's list of entries only once."""
 
     def __init__(
         self, access: ClusterAccess, handle: LedgerHandle, pace: Pace, *, verified_share: float | None = None
     ) -> None:
-        """`verified_share`: of the entries between first and last, how many are read; None: as configured."""
+        """`verified_share`: the share of the entries between first and last that is read; None: as configured."""
         self._access = access
         self._handle = handle
         self._pace = pace
@@ -94,8 +95,8 @@ class LedgerCheck:
     ) -> list[ReplicaReport]:
         """Check all positions of all fragments.
 
-        `listed`: bookies whose lists of entries are compared (None: all). `suspected`: where such a bookie answers no
-        lists, every entry is read.
+        `listed`: bookies whose lists of entries are compared (None: all). `suspected`: if such a bookie does not answer
+        requests for lists, every entry is read.
         """
         self._suspected = suspected if listed is None else listed
         reports = []
@@ -108,7 +109,7 @@ class LedgerCheck:
         bookie = fragment.ensemble[position]
         ends = fragment.ends(position)
         if bookie not in self._access.registered:
-            # Also where it stores no entry of this fragment: whoever reads the metadata expects it to be there.
+            # Also if it stores no entry of this fragment: readers of the metadata expect the bookie to exist.
             return ReplicaReport(fragment, position, Health.GONE, ((fragment.first, fragment.last),))
         if ends is None:
             return ReplicaReport(fragment, position, Health.WHOLE)
@@ -121,12 +122,12 @@ class LedgerCheck:
         missing = any(_is_missing(error) for error in failures.values())
         if damaged or missing or listed is None or bookie in listed:
             return await self._compare(fragment, position, failures, damaged=damaged, missing=missing)
-        return judged(fragment, position, failures, ())
+        return replica_report(fragment, position, failures, ())
 
     async def _compare(
         self, fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], *, damaged: bool, missing: bool
     ) -> ReplicaReport:
-        """With the bookie's list, and all digests where one was wrong."""
+        """Compare with the bookie's list of entries, and verify every digest if one was wrong."""
         bookie = fragment.ensemble[position]
         whole = ((fragment.first, fragment.last),)
         found = await self._list(bookie)
@@ -139,9 +140,10 @@ class LedgerCheck:
                 return ReplicaReport(fragment, position, Health.LACKING, whole, "it does not have the ledger")
             if damaged or missing or bookie in self._suspected:
                 failures = failures | await self._read_rest(fragment, position, (), failures)
-            return judged(fragment, position, failures, ())
+            return replica_report(fragment, position, failures, ())
         if isinstance(found, BookieProtocolError) and not damaged:
-            return judged(fragment, position, failures, ())  # it is too old to list entries: its ends must do
+            # the bookie is too old to list entries: rely on the first and the last
+            return replica_report(fragment, position, failures, ())
         if isinstance(found, LedgerError) and not isinstance(found, BookieIoError):
             if any(_is_missing(error) for error in failures.values()):
                 return ReplicaReport(fragment, position, Health.LACKING, whole, f"extent unknown: {found}")
@@ -149,12 +151,12 @@ class LedgerCheck:
         gaps = lacking(fragment, position, found) if isinstance(found, Availability) else ()
         if damaged or isinstance(found, BookieIoError):
             failures = failures | await self._read_rest(fragment, position, gaps, failures)
-        return judged(fragment, position, failures, gaps)
+        return replica_report(fragment, position, failures, gaps)
 
     async def _read_rest(
         self, fragment: Fragment, position: int, gaps: tuple[EntryRange, ...], known: Collection[EntryId]
     ) -> dict[EntryId, LedgerError]:
-        """Every entry that the replica should have and was not read yet."""
+        """Read every entry that the replica should hold and that was not read yet. Return the errors by entry."""
         failures: dict[EntryId, LedgerError] = {}
         part: list[EntryId] = []
         for first, last in fragment.stored(position):
@@ -191,7 +193,7 @@ class LedgerCheck:
         return found
 
     async def read_all(self, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
-        """What went wrong, by entry."""
+        """Read these entries from the bookie and return the errors by entry."""
         failures: dict[EntryId, LedgerError] = {}
         for at in range(0, len(entries), CHECK_READS_AT_ONCE):
             part = entries[at : at + CHECK_READS_AT_ONCE]
@@ -213,10 +215,10 @@ def _is_missing(error: LedgerError) -> bool:
     return isinstance(error, (NoSuchEntryError, NoSuchLedgerError))
 
 
-def judged(
+def replica_report(
     fragment: Fragment, position: int, failures: dict[EntryId, LedgerError], gaps: tuple[EntryRange, ...]
 ) -> ReplicaReport:
-    """What the reads of entries and the gaps of the list say together of one replica."""
+    """Return the state of one replica that follows from failed reads and from gaps in the bookie's list."""
     bad = [
         (entry, entry)
         for entry, error in sorted(failures.items())
@@ -231,16 +233,16 @@ def judged(
 
 
 def open_tail(metadata: LedgerMetadata, last: EntryId) -> Fragment:
-    """The last segment of an open ledger as far as `last`, which is confirmed or at least its first entry."""
+    """Return the last segment of an open ledger up to `last`: a confirmed entry, or the segment's first entry."""
     segment = metadata.segments[-1]
     return Fragment(segment.first_entry, last, segment.ensemble, metadata.write_quorum)
 
 
 def with_limbo(reports: list[ReplicaReport]) -> list[ReplicaReport]:
-    """The reports, with every replica at a bookie in limbo taken for one that may lack anything.
+    """Return the reports with every replica on a bookie in limbo marked as possibly lacking any entry.
 
-    What is read from such a bookie is right, but what it does not have says nothing; and ending its limbo claims that
-    it has all of the ledger that it must have.
+    Entries that such a bookie serves are right, but an entry that it does not serve may still have been lost there.
+    Ending its limbo claims that it holds all that it must hold of the ledger.
     """
     limbo = {report.bookie for report in reports if report.health is Health.LIMBO}
     return [

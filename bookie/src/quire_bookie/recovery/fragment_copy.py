@@ -1,7 +1,7 @@
-"""Copies a fragment's entries from the replicas that have them to those that lack them. Never touches metadata.
+"""Copies a fragment's entries from replicas that have them to bookies that lack them. Never changes metadata.
 
-Every entry is read through the quorum reader, which checks its digest and asks another replica when one fails, and is
-stored byte for byte. Reading goes on while earlier batches are on their way to the disks.
+Every entry is read through the quorum reader, which verifies its digest and asks another replica if one fails. It is
+stored byte for byte. Reading continues while earlier batches are on their way to the disks.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ UNREADABLE_MAX = 100
 
 
 class ReplicaWriteError(LedgerError):
-    """The bookie that was to get the copies did not take them. Another bookie may."""
+    """The bookie that should receive the copies did not store them. Another bookie may."""
 
     def __init__(self, bookie: BookieId, cause: LedgerError) -> None:
         super().__init__(f"bookie {bookie} did not take copies: {cause}")
@@ -38,7 +38,7 @@ _Read: TypeAlias = StoredRun | list[LedgerEntry] | LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Entries of `position` within `ranges` are to be on `bookie`."""
+    """Entries of `position` within `ranges` that `bookie` should receive."""
 
     position: int
     bookie: BookieId
@@ -47,7 +47,7 @@ class Target:
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy did. `unreadable`: entries that no replica could serve, with the reason."""
+    """The result of a copy. `unreadable`: entries that no replica could serve, with the reason."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -63,11 +63,11 @@ async def copy_fragment(
     batch_bytes: int,
     unreadable_max: int = UNREADABLE_MAX,
 ) -> Copied:
-    """Copy; when it returns everything but what is `unreadable` is durable at every target.
+    """Copy to all targets. On return every entry except the `unreadable` ones is durable at every target.
 
-    With `unreadable_max` entries that cannot be read it gives up: what follows was not copied then.
+    Stops after `unreadable_max` unreadable entries: the rest is not copied then.
 
-    ReplicaWriteError: a target failed. Cancelling leaves copies that nobody counts.
+    Raises ReplicaWriteError if a target failed. Cancellation leaves copies that count nowhere.
     """
     reader = RangeReader(handle.read_way, handle.settings)
     writers = [ReplicaWriter(handle, target.bookie) for target in targets]
@@ -100,7 +100,7 @@ async def copy_fragment(
 async def _batches(
     reader: RangeReader, metadata: LedgerMetadata, ranges: Iterable[EntryRange], batch_bytes: int
 ) -> AsyncGenerator[tuple[EntryId, _Read], None]:
-    """Where each begins and its entries, or the error of that one entry. The next is read while one is used."""
+    """Yield the first id and the entries of each batch, or the error of that one entry. Reads one batch ahead."""
     for first, last in ranges:
         at: int = first
         reading: asyncio.Task[_Read] | None = None
@@ -165,7 +165,7 @@ async def _store(
 
 
 def _within(run: StoredRun, ranges: Iterable[EntryRange]) -> Iterator[StoredRun]:
-    """Its parts in these ranges: in a fragment of which every bookie has every entry they are all that is wanted."""
+    """Yield the parts of a run within these ranges. Used where every bookie holds every entry of the fragment."""
     overhead_bytes = run.head_bytes
     for low, high in ranges:
         if low <= run.first and run.end <= high + 1:

@@ -1,7 +1,7 @@
-"""Which entries each replica of a ledger must hold, and which it lacks. Pure arithmetic on metadata and lists.
+"""Computes which entries each replica of a ledger must hold and which it lacks. Pure arithmetic.
 
-A fragment is one segment of a ledger as far as its entries will not change any more: every segment but the last, and
-the last one of a closed ledger. Each position of its ensemble stores the ids whose write set contains it.
+A fragment is a segment of a ledger whose entries do not change any more: every segment but the last, and also the last
+one of a closed ledger. Each position of its ensemble stores the ids whose write set contains it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from quire_bookie.wire.availability import Availability, EntryRange
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Entries `first` to `last` (never empty) and who stores them."""
+    """Entries `first` to `last` (never empty) and the bookies that store them."""
 
     first: EntryId
     last: EntryId
@@ -23,11 +23,11 @@ class Fragment:
     write_quorum: int
 
     def holds(self, position: int, entry: EntryId) -> bool:
-        """Whether the position must have the entry."""
+        """Return whether the position must hold the entry."""
         return holds(position, entry, len(self.ensemble), self.write_quorum)
 
     def stored(self, position: int) -> Iterator[EntryRange]:
-        """The runs of ids that the position must have, ascending; none when it stores nothing of the fragment."""
+        """Yield the runs of ids that the position must hold, ascending; none if it stores nothing of the fragment."""
         size = len(self.ensemble)
         if size == self.write_quorum:
             yield self.first, self.last
@@ -40,7 +40,7 @@ class Fragment:
                 yield EntryId(first), EntryId(last)
 
     def ends(self, position: int) -> tuple[EntryId, EntryId] | None:
-        """The first and the last id that the position must have; None when it stores nothing of the fragment."""
+        """Return the first and the last id that the position must hold; None if it stores nothing of the fragment."""
         span = range(len(self.ensemble))
         heads = [EntryId(self.first + step) for step in span if self.first + step <= self.last]
         first = next((entry for entry in heads if self.holds(position, entry)), None)
@@ -51,7 +51,7 @@ class Fragment:
 
 
 def closed_fragments(metadata: LedgerMetadata) -> list[Fragment]:
-    """The fragments whose entries are settled, in order. Empty segments have none."""
+    """Return the fragments whose entries are settled, in order. Empty segments have none."""
     found = []
     for index, segment in enumerate(metadata.segments):
         if index + 1 < len(metadata.segments):
@@ -66,9 +66,9 @@ def closed_fragments(metadata: LedgerMetadata) -> list[Fragment]:
 
 
 def same_instance(one: LedgerMetadata, other: LedgerMetadata) -> bool:
-    """Whether two readings can be of one ledger: an id that was deleted may be given out again.
+    """Return whether two readings can be of the same ledger: the id of a deleted ledger may be used again.
 
-    E and Qw say nothing where E = Qw: a closed ledger may have been raised to more copies.
+    Where E = Qw, these two numbers are not compared: a closed ledger may have been raised to more copies.
     """
     striped = any(metadata.ensemble_size != metadata.write_quorum for metadata in (one, other))
     return (
@@ -83,15 +83,16 @@ def same_instance(one: LedgerMetadata, other: LedgerMetadata) -> bool:
 
 
 def lacking(fragment: Fragment, position: int, held: Availability) -> tuple[EntryRange, ...]:
-    """The ids that the position must have and the list does not name, as ascending ranges.
+    """Return the ids that the position must hold and the list does not contain, as ascending ranges.
 
-    Of very many only their span is given; a range may then hold ids that are there, or belong to other positions.
+    If there are more than LACKING_RANGES_MAX, the last range covers the rest; it may contain ids that are present, or
+    that belong to other positions.
     """
     return merged(_without(fragment.stored(position), _held_within(held, fragment.first, fragment.last)))
 
 
 def merged(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
-    """Ascending ranges as a tuple; more than the bound become one that spans them all."""
+    """Return ascending ranges as a tuple; if there are more than the bound, as one range that spans all."""
     found: list[EntryRange] = []
     for first, last in ranges:
         if len(found) < LACKING_RANGES_MAX:
@@ -102,7 +103,7 @@ def merged(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
 
 
 def union(ranges: Iterable[EntryRange]) -> list[EntryRange]:
-    """The same ids as ascending ranges that neither overlap nor touch."""
+    """Return the same ids as ascending ranges that neither overlap nor touch."""
     found: list[EntryRange] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -127,7 +128,7 @@ def _held_within(held: Availability, first: EntryId, last: EntryId) -> Iterator[
 
 
 def _without(wanted: Iterator[EntryRange], held: Iterator[EntryRange]) -> Iterator[EntryRange]:
-    """`wanted` minus `held`, both ascending."""
+    """Yield `wanted` minus `held`; both are ascending."""
     have = next(held, None)
     for first, last in wanted:
         at: int = first

@@ -1,7 +1,9 @@
-"""Walks through all ledgers folder by folder, so that a walk of days holds neither memory nor a revision. Only reads.
+"""Walks through all ledgers folder by folder, so that a walk of days needs little memory and no old revision.
 
-A folder is one node prefix that holds at most ten thousand ledgers (`/ledgers/00/0123/`). Each is listed at a revision
-of its own: a ledger that is created or deleted meanwhile may or may not be met.
+Read-only.
+
+A folder is a node prefix that holds at most ten thousand ledgers (`/ledgers/00/0123/`). Each is listed at a revision of
+its own: a ledger that is created or deleted during the walk may be included or not.
 """
 
 import re
@@ -17,7 +19,7 @@ _SHORT_DEPTH, _LONG_DEPTH = 1, 3
 
 
 async def ledger_folders(store: MetadataStore) -> AsyncIterator[str]:
-    """The prefixes, ending with `/`, of short ids and then of long ones. MetadataUnavailableError."""
+    """Yield the prefixes, ending with `/`, of short ids and then of long ones. Raises MetadataUnavailableError."""
     tops = await store.children(layout.ROOT)
     for pattern, depth in ((_SHORT_TOP, _SHORT_DEPTH), (_LONG_TOP, _LONG_DEPTH)):
         for top in tops:

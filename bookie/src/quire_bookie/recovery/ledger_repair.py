@@ -1,16 +1,16 @@
-"""Makes one marked ledger whole: looks what is bad by now, repairs it, looks again. The caller holds the lock.
+"""Makes one marked ledger whole: checks it, repairs what is bad, and checks again. The caller holds the ledger's lock.
 
-* a replica whose bookie is gone is copied to another bookie, which then takes its place in the metadata;
-* one whose bookie is drained likewise, after what it copied was read back from the new one;
-* one whose bookie is away for less than the delay is waited for;
-* one that lacks entries, or whose bookie is in limbo, is completed where it is, and its limbo ended;
-* a closed ledger that was created with too few copies is copied to further bookies, which then join its ensembles;
-* the last segment of an open ledger is left to its writer until `OpenTails` says otherwise, then it is recovered; but
-  confirmed entries of it that a bookie reported as damaged are completed there at once.
+* A replica whose bookie is gone is copied to another bookie, which then takes its place in the metadata.
+* So is a replica on a drained bookie, after the copies were read back from the new bookie.
+* A replica whose bookie has been away for less than the delay is waited for.
+* A replica that lacks entries, or whose bookie is in limbo, is completed where it is, and the limbo ended.
+* A closed ledger that was created with too few copies is copied to further bookies, which then join its ensembles.
+* The last segment of an open ledger is left to its writer until `OpenTails` advises to recover the ledger. But
+  confirmed entries of it that a bookie reported as damaged are restored there at once.
 
-Iron rule: a bookie leaves an ensemble only after everything that it had to hold is durable on the one that takes its
-place, but for entries whose loss a person accepted. Whatever stays unknown, unreadable or contested leaves the metadata
-as it is, and the mark where it is.
+Iron rule: a bookie leaves an ensemble only after all entries that it had to hold are durable on its replacement, except
+entries whose loss an administrator accepted. If anything is unknown, unreadable or contested, the metadata and the mark
+stay as they are.
 """
 
 import asyncio
@@ -45,54 +45,54 @@ from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.wanted_copies import missing_copies
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.bookie_status import BookieStatus, lost_after_s, read_bookie_status
 from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_copies, update_empty_segment, update_ensemble
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail, with_limbo
 from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaWriteError, Target, copy_fragment
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
-from quire_bookie.recovery.noted_damage import look_at_noted, look_at_noted_tail
-from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
+from quire_bookie.recovery.noted_damage import check_noted, check_noted_tail
+from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailObservation
 from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import misplaced
 from quire_bookie.recovery.read_back import read_back
-from quire_bookie.recovery.standing import Standing, lost_after_s, standing_of
 from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.repair")
-_ROUNDS_MAX = 10  # each moves one replica of a fragment
-_ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment that a person may give up together
+_ROUNDS_MAX = 10  # each round moves one replica of a fragment
+_ACCEPTED_LOSS_MAX = 100_000  # entries of one fragment whose loss an administrator may accept together
 _MOVES = (Health.GONE, Health.FOREIGN, Health.LEAVING, Health.MISPLACED)
 _BROKEN = (Health.GONE, Health.FOREIGN, Health.LACKING, Health.LIMBO)
 _LOST = (NoSuchEntryError, NoSuchLedgerError, UnknownLedgerStateError, BookieIoError, DigestMismatchError)
 
 EndLimbo: TypeAlias = Callable[[BookieId, LedgerId], Awaitable[None]]
-"""Tell a bookie that a ledger holds there what it must hold. LedgerError when it could not be told."""
+"""Tell a bookie that a ledger is whole there. Raises LedgerError if the bookie was not reached."""
 
 
 class Verdict(Enum):
-    """What is to become of the mark."""
+    """What happens to the mark."""
 
     WHOLE = "every replica was found whole"
-    DELETED = "the ledger is no more"
+    DELETED = "the ledger was deleted"
     WAIT = "try again later"
     UNREADABLE = "no replica could serve some entries"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A verdict and, unless the ledger is whole or deleted, what stands in the way, for a person.
+    """A verdict and, unless the ledger is whole or deleted, the reason as a text for the administrator.
 
-    `surely`: what is unreadable was answered to be so; False: some replicas only did not answer.
+    `surely`: bookies answered that the entries are unreadable; False: some replicas only did not answer.
     """
 
     verdict: Verdict
     reason: str = ""
     surely: bool = False
     retry_s: float | None = None
-    """What stands in the way is over then, as far as is known: not a failure."""
+    """Seconds after which the reason is expected to be over; such a wait is not a failure."""
 
 
 class LedgerRepair:
-    """See the module's text. One for all workers of a process."""
+    """Repairs marked ledgers. One instance serves all workers of a process."""
 
     def __init__(
         self,
@@ -113,7 +113,10 @@ class LedgerRepair:
         self.tails = OpenTails(access.settings.open_ledger_grace_s)
 
     async def repair(self, mark: Mark) -> Result:
-        """As far as it goes. MetadataError; anything done by then was complete in itself."""
+        """Repair the ledger as far as possible.
+
+        Raises MetadataError; each step done before it is complete in itself.
+        """
         ledger = mark.ledger
         suspected = set(mark.bookies)
         leaving = await self._access.drains.leaving()
@@ -126,46 +129,46 @@ class LedgerRepair:
                     await self._damage.clear(ledger, note)
                 return Result(Verdict.DELETED)
             if first is not None and not same_instance(first, stored.value):
-                return Result(Verdict.WAIT, "the id was given to another ledger meanwhile")
+                return Result(Verdict.WAIT, "the id belongs to another ledger now")
             first = stored.value
-            standing = await standing_of(self._access, self._controls, stored.value, leaving)
-            result = await self._round(mark, stored, suspected, standing)
+            status = await read_bookie_status(self._access, self._controls, stored.value, leaving)
+            result = await self._round(mark, stored, suspected, status)
             if result is not None:
                 return result
         return Result(Verdict.WAIT, "its replicas keep changing")
 
     async def _round(
-        self, mark: Mark, stored: Versioned[LedgerMetadata], suspected: set[BookieId], standing: Standing
+        self, mark: Mark, stored: Versioned[LedgerMetadata], suspected: set[BookieId], status: BookieStatus
     ) -> Result | None:
-        """One look and what follows from it; None: something was done, look again."""
+        """Check once and repair. Return None after a change: the ledger must be checked again."""
         ledger, metadata = mark.ledger, stored.value
         handle = self._access.handle(ledger, metadata)
         check = LedgerCheck(self._access, handle, self._check_pace)
-        # Everybody's list: what made one replica lack entries may have struck another as well.
+        # Compare the lists of all bookies: the cause of one replica's missing entries may have affected others.
         reports = await check.check(closed_fragments(metadata), suspected=suspected)
         notes = await self._damage.read(ledger)
         suspected.update(note.bookie for note in notes)
-        reports = await look_at_noted(check, with_limbo(reports), notes)
-        reports = standing.judged(reports)
+        reports = await check_noted(check, with_limbo(reports), notes)
+        reports = status.with_drained(reports)
         bad = [
             report
             for report in reports
-            if report.health not in (Health.WHOLE, Health.UNKNOWN) and report.bookie not in standing.away
+            if report.health not in (Health.WHOLE, Health.UNKNOWN) and report.bookie not in status.away
         ]
         missing = missing_copies(metadata, self._access.settings.unmarked_write_quorum)
         if missing and metadata.state is LedgerState.CLOSED and not any(one.health in _BROKEN for one in bad):
-            # Before a bookie leaves: what it leaves behind has all its copies then.
-            return await self._raise(handle, metadata, missing, standing.leaving)
+            # Before a bookie leaves: the ledger then has all its copies when the bookie is replaced.
+            return await self._raise(handle, metadata, missing, status.leaving)
         if not bad and self._access.settings.repair_placement:
-            bad = misplaced(self._access, metadata, standing.leaving)
+            bad = misplaced(self._access, metadata, status.leaving)
         if bad:
-            return await self._repair_fragments(handle, metadata, bad, suspected, standing)
+            return await self._repair_fragments(handle, metadata, bad, suspected, status)
         if metadata.state is not LedgerState.CLOSED:
-            tail = await look_at_noted_tail(check, handle, metadata, notes)
+            tail = await check_noted_tail(check, handle, metadata, notes)
             if tail.bad:
                 return await self._complete_tail(handle, metadata, tail.bad, suspected)
             may_go = mark if tail.settled else None
-            advice = await self._look_at_tail(handle, metadata, check, suspected, standing, may_go)
+            advice = await self._advise_on_tail(handle, metadata, check, suspected, status, may_go)
             if advice is TailAdvice.RECOVER:
                 return await self._recover(handle, stored)
             if advice is TailAdvice.WAIT:
@@ -174,11 +177,11 @@ class LedgerRepair:
                 return Result(Verdict.WAIT, f"open: {advice.value}")
         else:
             self.tails.forget(ledger)
-            if standing.leaving & set(metadata.segments[-1].ensemble):
-                return await self._leave_empty_segment(ledger, metadata, standing.leaving)
-        if standing.away:
-            named = ", ".join(sorted(standing.away))
-            return Result(Verdict.WAIT, f"{named} may come back", retry_s=standing.back_s)
+            if status.leaving & set(metadata.segments[-1].ensemble):
+                return await self._leave_empty_segment(ledger, metadata, status.leaving)
+        if status.away:
+            named = ", ".join(sorted(status.away))
+            return Result(Verdict.WAIT, f"waiting for {named} to come back", retry_s=status.back_s)
         unknown = [report for report in reports if report.health is Health.UNKNOWN]
         if unknown:
             named = ", ".join(sorted({report.bookie for report in unknown}))
@@ -191,9 +194,9 @@ class LedgerRepair:
     async def _raise(
         self, handle: LedgerHandle, metadata: LedgerMetadata, missing: int, leaving: frozenset[BookieId]
     ) -> Result | None:
-        """Copy a closed ledger to as many further bookies as it lacks, or as there are, then name them."""
+        """Copy a closed ledger to as many further bookies as it lacks, or as are available, then name them."""
         ledger, wanted = handle.ledger, metadata.write_quorum + missing
-        plan = self._newcomers(metadata, missing, leaving)
+        plan = self._added_bookies(metadata, missing, leaving)
         if not plan:
             return Result(
                 Verdict.WAIT,
@@ -216,13 +219,22 @@ class LedgerRepair:
         if outcome is not EnsembleUpdate.DONE:
             return Result(Verdict.WAIT, outcome.value)
         self._stats.ledgers_raised += 1
-        _log.info("ledger %d: raised from %d copies, of %d; %s", ledger, metadata.write_quorum, wanted, sorted(named))
+        _log.info(
+            "ledger %d: raised from %d copies (%d wanted); added %s",
+            ledger,
+            metadata.write_quorum,
+            wanted,
+            sorted(named),
+        )
         return None
 
-    def _newcomers(
+    def _added_bookies(
         self, metadata: LedgerMetadata, missing: int, leaving: frozenset[BookieId]
     ) -> dict[EntryId, tuple[BookieId, ...]]:
-        """By the first entry of a segment the bookies that join it, as many for each; empty when one finds none."""
+        """Return by first entry of each segment the bookies that join it, equally many for each; empty if a segment
+        finds
+        none.
+        """
         found = {
             segment.first_entry: self._access.bookies.additions(
                 segment.ensemble, missing, leaving, metadata.write_quorum + missing
@@ -239,18 +251,18 @@ class LedgerRepair:
         metadata: LedgerMetadata,
         bad: list[ReplicaReport],
         suspected: set[BookieId],
-        standing: Standing,
+        status: BookieStatus,
     ) -> Result | None:
-        """Every bad replica once; the first trouble is the result when nothing was gained.
+        """Repair every bad replica once. If nothing was gained, return the first problem.
 
-        First those that are completed where they are: what they get can be read for the others.
+        Replicas that are completed where they are come first: the others can then be copied from them.
         """
         troubles: list[Result] = []
         changed_at: set[EntryId] = set()
         for report in sorted(bad, key=lambda one: one.health in _MOVES):
             if report.fragment.first in changed_at:
-                continue  # its ensemble is another one by now: the next round looks at it
-            result = await self._repair_one(handle, metadata, report, suspected, changed_at, standing.leaving)
+                continue  # its ensemble has changed: the next round checks it
+            result = await self._repair_one(handle, metadata, report, suspected, changed_at, status.leaving)
             if result is not None:
                 troubles.append(result)
         if changed_at:
@@ -275,15 +287,15 @@ class LedgerRepair:
             except ReplicaWriteError as error:
                 if not isinstance(error.cause, BookieReadOnlyError):
                     return Result(Verdict.WAIT, str(error))
-                # It serves what it has but takes nothing: a whole copy elsewhere replaces it.
+                # The bookie serves reads but refuses adds: a whole copy on another bookie replaces it.
         return await self._replace(handle, metadata, report, suspected, changed_at, leaving)
 
     async def _restore(
         self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, suspected: set[BookieId]
     ) -> Result | None:
-        """Complete a replica where it is. ReplicaWriteError."""
+        """Restore the missing entries of a replica on its own bookie. Raises ReplicaWriteError."""
         _log.info(
-            "ledger %d: bookie %s gets what it lacks of %d to %d: %s",
+            "ledger %d: restoring on bookie %s missing entries of %d to %d: %s",
             *(handle.ledger, report.bookie, report.fragment.first, report.fragment.last, report.reason),
         )
         copied = await self._copy(handle, metadata, report, report.bookie)
@@ -302,14 +314,14 @@ class LedgerRepair:
         changed_at: set[EntryId],
         leaving: frozenset[BookieId],
     ) -> Result | None:
-        """Copy a replica to another bookie and name that instead."""
+        """Copy a replica to another bookie and name that one in the metadata."""
         fragment = report.fragment
         is_leaving = report.bookie in leaving
         chosen = report.target
         if chosen is None:
-            shunned = leaving | {report.bookie} if report.health is Health.FOREIGN else leaving
+            excluded = leaving | {report.bookie} if report.health is Health.FOREIGN else leaving
             plan = self._access.bookies.replacements(
-                fragment.ensemble, [report.position], shunned, fragment.write_quorum
+                fragment.ensemble, [report.position], excluded, fragment.write_quorum
             )
             chosen = plan.get(report.position, report.bookie)
         if chosen == report.bookie:
@@ -349,7 +361,11 @@ class LedgerRepair:
         return None
 
     async def _may_update(self, ledger: LedgerId, chosen: Collection[BookieId]) -> bool:
-        """No other process may work on it, or delete copies that no metadata name yet; and the bookies have to stay."""
+        """Return whether the metadata may name these bookies now.
+
+        No other process may work on the ledger, the cluster must still be the same, else a bookie may delete copies
+        that no metadata name yet, and none of the bookies may be leaving.
+        """
         return (
             await self._locks.is_held(ledger)
             and await self._access.is_same_cluster()
@@ -359,7 +375,7 @@ class LedgerRepair:
     async def _read_back(
         self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, chosen: BookieId, copied: Copied
     ) -> Result | None:
-        """A bookie that is to be thrown away may be the only one that had it: look at what the new one serves."""
+        """Read the copies back: the leaving bookie may have been their only holder, and its disks may be discarded."""
         try:
             self._stats.bytes_read_back += await read_back(
                 *(handle, metadata, report.fragment, report.position, chosen),
@@ -368,7 +384,7 @@ class LedgerRepair:
                 without=copied.unreadable,
             )
         except LedgerError as error:
-            return Result(Verdict.WAIT, f"what was copied to {chosen} could not be read back: {error}")
+            return Result(Verdict.WAIT, f"copies on {chosen} could not be read back: {error}")
         return None
 
     async def _is_loss_accepted(self, ledger: LedgerId) -> bool:
@@ -376,9 +392,10 @@ class LedgerRepair:
         return note is not None and note.accepted_ms is not None
 
     async def _is_lost(self, handle: LedgerHandle, bookie: BookieId, copied: Copied) -> bool:
-        """Whether the bookie that leaves has nothing to say for the entries that nobody could serve.
+        """Return whether the leaving bookie cannot serve any of the entries that no replica served.
 
-        One that is silent, or away for less than the delay, may have them: its replica is not given up.
+        A bookie that does not answer, or has been away for less than the delay, may hold them: its replica is not given
+        up.
         """
         if bookie not in self._access.registered:
             away_s = self._access.absences.away_s(bookie, asyncio.get_running_loop().time())
@@ -390,12 +407,12 @@ class LedgerRepair:
     async def _leave_empty_segment(
         self, ledger: LedgerId, metadata: LedgerMetadata, leaving: frozenset[BookieId]
     ) -> Result | None:
-        """The last segment of a closed ledger has no entries: others are named for it without a copy."""
+        """Name other bookies for the last segment of a closed ledger, which has no entries, without a copy."""
         ensemble = metadata.segments[-1].ensemble
         lost = [position for position, bookie in enumerate(ensemble) if bookie in leaving]
         plan = self._access.bookies.replacements(ensemble, lost, leaving, metadata.write_quorum)
         if not plan:
-            return Result(Verdict.WAIT, "no writable bookie is left to be named for a segment without entries")
+            return Result(Verdict.WAIT, "no writable bookie is left for a segment without entries")
         if not await self._may_update(ledger, plan.values()):
             return Result(Verdict.WAIT, "the bookies are changing")
         await update_empty_segment(self._access.nodes, ledger, metadata, plan)
@@ -422,9 +439,9 @@ class LedgerRepair:
     async def _end_limbos(
         self, handle: LedgerHandle, metadata: LedgerMetadata, bookies: set[BookieId]
     ) -> Result | None:
-        """What these bookies must hold is there: a miss of theirs says something again."""
+        """End the limbo of these bookies: they hold all that they must, so a missing entry is evidence again."""
         if bookies and metadata.state is not LedgerState.CLOSED:
-            return Result(Verdict.WAIT, "open: limbo ends when it is closed")
+            return Result(Verdict.WAIT, "open: its limbo can end only after it is closed")
         for bookie in sorted(bookies):
             try:
                 await self._end_limbo(bookie, handle.ledger)
@@ -437,7 +454,7 @@ class LedgerRepair:
     async def _complete_tail(
         self, handle: LedgerHandle, metadata: LedgerMetadata, bad: Sequence[ReplicaReport], suspected: set[BookieId]
     ) -> Result | None:
-        """Restore confirmed entries where they are damaged. Never another ensemble: that is the writer's to change."""
+        """Restore damaged confirmed entries where they are. Never changes the ensemble: only the writer may."""
         for report in bad:
             try:
                 trouble = await self._restore(handle, metadata, report, suspected)
@@ -447,20 +464,23 @@ class LedgerRepair:
                 return trouble
         return None
 
-    async def _look_at_tail(
+    async def _advise_on_tail(
         self,
         handle: LedgerHandle,
         metadata: LedgerMetadata,
         check: LedgerCheck,
         suspected: set[BookieId],
-        standing: Standing,
+        status: BookieStatus,
         mark: Mark | None,
     ) -> TailAdvice:
-        """`mark`: None when it may not go before the ledger is closed."""
+        """Observe the last segment of an open ledger and return advice. `mark`:
+
+        None if it must stay until the ledger closes.
+        """
         segment = metadata.segments[-1]
         registered = self._access.registered
-        gone = frozenset(segment.ensemble) - registered - standing.away
-        leaving = frozenset(segment.ensemble) & standing.leaving
+        gone = frozenset(segment.ensemble) - registered - status.away
+        leaving = frozenset(segment.ensemble) & status.leaving
         named = frozenset(segment.ensemble) & suspected & registered
         lac: EntryId | None = None
         lags = served = False
@@ -472,45 +492,45 @@ class LedgerRepair:
             try:
                 lac = (await read_lac(handle.read_way, metadata)).lac
             except (QuorumError, LedgerError) as error:
-                _log.info("ledger %d: its last confirmed entry is not known: %s", handle.ledger, error)
+                _log.info("ledger %d: could not read its last confirmed entry: %s", handle.ledger, error)
             if lac is not None and lac < segment.first_entry:
                 if gone and not await self._has_first(handle, metadata):
-                    gone = frozenset()  # nothing was written to it: nothing is missing
+                    gone = frozenset()  # nothing was written to the segment: nothing is missing
             elif lac is not None and named:
                 reports = await check.check([open_tail(metadata, lac)], listed=named)
-                told = [one.health for one in reports if one.bookie in named]
-                lags = any(health in (Health.LACKING, Health.LIMBO) for health in told)
-                if extent is not None and lac > extent and all(health is Health.WHOLE for health in told):
+                healths = [one.health for one in reports if one.bookie in named]
+                lags = any(health in (Health.LACKING, Health.LIMBO) for health in healths)
+                if extent is not None and lac > extent and all(health is Health.WHOLE for health in healths):
                     served = await self._is_sent_to(handle, named, extent)
-        seen = TailSeen(segment, gone, named, lags, lac, leaving, narrow, served)
+        seen = TailObservation(segment, gone, named, lags, lac, leaving, narrow, served)
         now_s = asyncio.get_running_loop().time()
         return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
 
     async def _extent(self, handle: LedgerHandle, segment: Segment, mark: Mark) -> EntryId | None:
-        """See `OpenTails.extent`. None when not every bookie says what it holds."""
+        """Return the extent, see `OpenTails.extent`; None if a bookie does not report the entries that it holds."""
         known = self.tails.extent(handle.ledger, segment, mark)
         if known is not None:
             return known
         try:
             held = await last_entries(handle.read_way, segment.ensemble)
         except LedgerError as error:
-            _log.info("ledger %d: not every bookie says what it holds: %s", handle.ledger, error)
+            _log.info("ledger %d: not every bookie reports its entries: %s", handle.ledger, error)
             return None
         found = self.tails.note_extent(handle.ledger, segment, mark, max(one.entry for one in held.values()))
         await asyncio.sleep(OPEN_TAIL_PAUSE_S)
         return found
 
     async def _is_sent_to(self, handle: LedgerHandle, named: frozenset[BookieId], extent: EntryId) -> bool:
-        """Whether all of `named` hold something that was sent after everything up to `extent`."""
+        """Return whether all of `named` hold an entry that was sent after all entries up to `extent`."""
         try:
             held = await last_entries(handle.read_way, named)
         except LedgerError as error:
-            _log.info("ledger %d: whether it is sent to %s is not known: %s", handle.ledger, sorted(named), error)
+            _log.info("ledger %d: unknown whether its writer sends to %s: %s", handle.ledger, sorted(named), error)
             return False
         return all(one.lac > extent for one in held.values())
 
     async def _has_first(self, handle: LedgerHandle, metadata: LedgerMetadata) -> bool:
-        """Whether any replica may hold the first entry of the last segment: only a clear no of all says no."""
+        """Return whether any replica may hold the first entry of the last segment: False only if all deny it."""
         fragment = open_tail(metadata, metadata.segments[-1].first_entry)
         reports = await LedgerCheck(self._access, handle, self._check_pace).check([fragment], listed=())
         asked = [report for report in reports if report.health is not Health.GONE]
@@ -518,7 +538,9 @@ class LedgerRepair:
         return any(report.health is not Health.LACKING for report in holders)
 
     async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Result | None:
-        _log.warning("ledger %d has lacked a replica for too long: it is taken over and closed", handle.ledger)
+        _log.warning(
+            "ledger %d has lacked a replica for the whole grace period: recovering and closing it", handle.ledger
+        )
         try:
             await recover_ledger(handle, stored)
         except NoSuchLedgerError:

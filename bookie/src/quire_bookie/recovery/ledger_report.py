@@ -1,6 +1,6 @@
-"""A thorough look at one ledger for a person: every replica of every entry is read and its digest checked. Only reads.
+"""Checks one ledger thoroughly for an administrator: reads each replica of each entry and verifies digests. Read-only.
 
-Piece by piece, so that neither memory nor an answer grows with the ledger, and progress can be told.
+Works piece by piece, so that neither memory nor a response grows with the ledger, and progress can be reported.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +18,7 @@ PIECE_ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What one bookie does not serve of what it must hold. `first` to `last` cover it and may cover more."""
+    """Entries that one bookie should serve and does not. `first` to `last` cover them and may cover more."""
 
     bookie: BookieId
     first: EntryId
@@ -29,7 +29,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One step of the look: so many entries are done of all, and what was found in them."""
+    """One step of the check: entries done so far, entries in all, and the damage found in this step."""
 
     entries_done: int
     entries: int
@@ -37,7 +37,10 @@ class Piece:
 
 
 async def report_on(access: ClusterAccess, ledger: LedgerId, pace: Pace) -> AsyncIterator[Piece]:
-    """Look at all that is confirmed. NoSuchLedgerError, MetadataError; QuorumError where the end cannot be learnt."""
+    """Check all confirmed entries.
+
+    Raises NoSuchLedgerError, MetadataError, and QuorumError if the last confirmed entry cannot be found.
+    """
     metadata = (await access.nodes.read(ledger)).value
     handle = access.handle(ledger, metadata)
     fragments = closed_fragments(metadata)

@@ -1,9 +1,9 @@
-"""Finds ledgers with fewer copies than they want, counts them and marks them. Raises none: workers do.
+"""Finds ledgers with fewer copies than configured, counts and marks them. The workers raise them, not this module.
 
-A broker creates such a ledger while too few bookies are writable, and its client marks it at once. The mark may go
-missing: the client died in between, or a stock auto-recovery found nothing wrong and took it away. So the auditor
-looks at its start, when the bookies change, when a ledger is marked, and at an interval. A look writes only the marks
-that are not there: a stock worker which takes them away causes at most one write a ledger and look.
+A broker creates such a ledger while too few bookies are writable, and its client marks it at once. The mark may be
+missing if the client died in between, or if a Java auto-recovery found nothing wrong and removed it. So the auditor
+checks at its start, when the bookies change, when a ledger is marked, and at an interval. A check writes only missing
+marks: a Java worker that removes them causes at most one write per ledger and check.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = logging.getLogger("quire.recovery.narrow")
 
 
 class NarrowCheck:
-    """Of one auditor. Memory is bounded by a page of ledgers."""
+    """The narrow check of one auditor. Uses memory for one page of ledgers."""
 
     def __init__(self, access: ClusterAccess, stats: RecoveryStats) -> None:
         self._access = access
@@ -33,16 +33,16 @@ class NarrowCheck:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """The bookies changed, or a ledger was marked: look soon."""
+        """Check soon: the bookies changed, or a ledger was marked."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look until cancelled. MetadataError."""
+        """Check repeatedly until cancelled. Raises MetadataError."""
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
             began_s = loop.time()
-            found = await self.look()
+            found = await self.check()
             pause_s = max(NARROW_CHECK_PAUSE_S, 20 * (loop.time() - began_s))
             try:
                 async with asyncio.timeout(max(pause_s, NARROW_CHECK_INTERVALS_S[0 if found else 1])):
@@ -51,8 +51,11 @@ class NarrowCheck:
                 continue
             await asyncio.sleep(max(0.0, began_s + pause_s - loop.time()))
 
-    async def look(self) -> int:
-        """Go through the metadata of all ledgers once; how many have fewer copies than they want. MetadataError."""
+    async def check(self) -> int:
+        """Walk through the metadata of all ledgers once. Return how many have fewer copies than configured.
+
+        Raises MetadataError.
+        """
         access, found = self._access, 0
         async for folder in ledger_folders(access.metadata):
             async for page in access.metadata.scan(folder):
@@ -70,7 +73,7 @@ class NarrowCheck:
 
     def _narrow(self, page: list[Node]) -> Iterator[LedgerId]:
         unmarked = self._access.settings.unmarked_write_quorum
-        needle = b"" if unmarked else WANTED_WRITE_QUORUM.encode()  # most ledgers need not be decoded
+        needle = b"" if unmarked else WANTED_WRITE_QUORUM.encode()  # avoids decoding most ledgers
         for node in page:
             ledger = layout.ledger_of_path(node.key)
             if ledger is None or needle not in node.value:

@@ -1,9 +1,10 @@
-"""When the last segment of an open ledger may be taken over from its writer. Remembers what it saw; fences nothing.
+"""Decides when auto-recovery may take the last segment of an open ledger over from its writer. Fences nothing itself.
 
-Fencing ends a writer, so it happens only when the same segment has lacked a replica for the whole grace period and
-closing the ledger helps: a bookie is there to take each replica that is gone. A replica whose bookie is alive but lags
-is left to its writer as long as the ledger grows. A mark goes from an open ledger once its writer is seen to send to
-the marked bookie again: it got entries that nobody held yet when the mark was there, and lacks none before them.
+Fencing ends a writer, so it happens only after the same segment has lacked a replica for the whole grace period, and
+only if closing the ledger helps: a bookie must be available for each replica that is gone. A replica whose bookie is
+alive but lags is left to the writer while the ledger grows. The mark of an open ledger is removed once its writer
+evidently sends to the marked bookie again: the bookie received entries that no bookie held when the mark was made, and
+lacks none before them.
 """
 
 from collections.abc import Collection
@@ -25,11 +26,11 @@ class TailAdvice(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class TailSeen:
-    """One look. `gone`: bookies of the segment that are not registered. `named`: registered ones that are marked.
+class TailObservation:
+    """One observation of a tail. `gone`: unregistered bookies of the segment. `named`: registered ones that are marked.
 
-    `leaving`: bookies that are drained, registered or not; their writer leaves them with its next append.
-    `lags`: one of the named lacks entries up to `lac`, which was confirmed then; None when too few bookies answered.
+    `leaving`: drained bookies, registered or not; their writer replaces them with its next append. `lags`: a named
+    bookie lacks entries up to `lac`, which was confirmed at that time. `lac`: None if too few bookies answered.
     """
 
     segment: Segment
@@ -39,30 +40,40 @@ class TailSeen:
     lac: EntryId | None
     leaving: frozenset[BookieId] = frozenset()
     narrow: bool = False
-    """It was created with fewer copies than it wants, and can be raised only once it is closed."""
+    """The ledger was created with fewer copies than configured and can be raised only after it is closed."""
     served: bool = False
-    """The writer sends to all of the named by now, see `OpenTails.extent`."""
+    """The writer sends to all named bookies again, see `OpenTails.extent`."""
 
 
 class OpenTails:
-    """The first looks at open ledgers that lacked something. Bounded: what it forgets begins anew."""
+    """Remembers the first observation of each open ledger that lacked a replica.
+
+    Bounded: a forgotten one starts anew.
+    """
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
-        self._first: dict[LedgerId, tuple[float, TailSeen]] = {}
+        self._first: dict[LedgerId, tuple[float, TailObservation]] = {}
         self._extents: dict[LedgerId, tuple[Segment, Mark, EntryId]] = {}
         self._looks: dict[LedgerId, tuple[EntryId | None, int]] = {}
-        """The LAC at the last look, and at how many before it that was the same."""
+        """The LAC of the last observation, and the number of earlier observations with the same LAC."""
 
-    def advise(self, ledger: LedgerId, seen: TailSeen, candidates: Collection[BookieId], now_s: float) -> TailAdvice:
-        """`candidates`: writable bookies. Looks at one ledger must come in the order of `now_s`."""
+    def advise(
+        self, ledger: LedgerId, seen: TailObservation, candidates: Collection[BookieId], now_s: float
+    ) -> TailAdvice:
+        """Advise on one observed tail. `candidates`: writable bookies.
+
+        Observations of one ledger must come in the order of `now_s`.
+        """
         if ledger not in self._looks and len(self._looks) >= REPLICATION_REMEMBERED_MAX:
-            self.forget(next(iter(self._looks)))  # another process may have ended that one: nobody would say so
+            # another process may have closed that ledger; this one would never learn of it
+            self.forget(next(iter(self._looks)))
         lac, count = self._looks.get(ledger, (None, -1))
         self._looks[ledger] = seen.lac, count + 1 if lac == seen.lac else 0
         if not seen.gone and not seen.lags and not seen.leaving and not seen.narrow:
             self._first.pop(ledger, None)
-            # The writer may go on without a bookie that it marked, and what it confirmed last is not known yet.
+            # The writer may have gone on without a bookie that it marked, and its last confirmed entry is not known
+            # yet.
             return TailAdvice.WAIT if seen.named and not seen.served else TailAdvice.FINE
         since_s, first = self._first.setdefault(ledger, (now_s, seen))
         grew = first.lac != seen.lac
@@ -70,7 +81,7 @@ class OpenTails:
             self._first[ledger] = (
                 now_s,
                 seen,
-            )  # the writer is at work, or the trouble is another: begin anew
+            )  # the writer is active, or the reason is another: the grace period starts anew
             return TailAdvice.WAIT
         if now_s - since_s < self._grace_s:
             return TailAdvice.WAIT
@@ -80,30 +91,33 @@ class OpenTails:
         return TailAdvice.NO_BOOKIE if len(free - seen.leaving) < needed else TailAdvice.RECOVER
 
     def wait_s(self, ledger: LedgerId) -> float:
-        """After WAIT: how long until the next look. Short as long as it grows: a replica that is a moment behind
-        its writer at every look must not keep the mark for hours. Longer each time for one that nobody writes to.
+        """Return the seconds until the next observation, after WAIT.
+
+        Short while the ledger grows: a replica that is slightly behind its writer at every observation must not keep
+        the mark for hours. Doubles each time while the LAC does not change.
         """
         _, count = self._looks.get(ledger, (None, 0))
         return float(OPEN_TAIL_RETRY_S * 2 ** min(count, 20))
 
     def extent(self, ledger: LedgerId, segment: Segment, mark: Mark) -> EntryId | None:
-        """The last entry that any bookie of `segment` held when all were asked first under this very mark.
+        """Return the last entry that any bookie of `segment` held when all were first asked under this mark; None if
+        unknown.
 
-        An entry whose LAC lies beyond was sent afterwards: for its LAC to be confirmed Qa of them had to get it. A
-        writer that lost a bookie sends nothing to it again before the next segment, so such an entry on a marked
-        bookie tells that the mark is of the past; and that the bookie lacks nothing up to there tells the rest.
+        An entry with a LAC beyond it was sent later: for that LAC to be confirmed, Qa bookies had to receive the entry
+        of that id. A writer that lost a bookie sends nothing to it before the next segment. So such an entry on a
+        marked bookie shows that the mark is out of date; a bookie that also lacks nothing up to the LAC is whole.
         """
         known = self._extents.get(ledger)
         return known[2] if known is not None and known[:2] == (segment, mark) else None
 
     def note_extent(self, ledger: LedgerId, segment: Segment, mark: Mark, held: EntryId) -> EntryId:
-        """See `extent`, which it gives: what is confirmed before the segment began tells nothing of it."""
+        """Record and return the extent, see `extent`. Entries confirmed before the segment began do not count."""
         extent = EntryId(max(held, segment.first_entry - 1))
         self._extents[ledger] = segment, mark, extent
         return extent
 
     def forget(self, ledger: LedgerId) -> None:
-        """The ledger is closed, deleted or whole."""
+        """Forget a ledger that is closed, deleted or whole."""
         self._first.pop(ledger, None)
         self._extents.pop(ledger, None)
         self._looks.pop(ledger, None)
@@ -112,5 +126,5 @@ class OpenTails:
         return len(self._first)
 
 
-def _kind(seen: TailSeen) -> tuple[bool, bool, bool]:
+def _kind(seen: TailObservation) -> tuple[bool, bool, bool]:
     return bool(seen.gone), bool(seen.leaving), seen.narrow

@@ -1,17 +1,17 @@
-"""A rate that several users share: each waits until what was granted before it has had its time. Nothing else."""
+"""Limits a rate that several callers share: each waits until the units granted before it have used their time."""
 
 import asyncio
 
 
 class Pace:
-    """`per_s` units in a second; 0: no bound. What was not used is not saved up beyond a tenth of a second."""
+    """Grants `per_s` units per second; 0 means no limit. At most a tenth of a second of unused units is saved."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._next_s = 0.0
 
     async def take(self, units: float) -> None:
-        """Wait for the turn of `units`. They count as used even when the caller is cancelled meanwhile."""
+        """Wait until `units` are granted. They count as used even if the caller is cancelled meanwhile."""
         if self._per_s <= 0:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Counts ledgers whose ensembles break the rules of racks and zones and, when configured, marks them. Moves nothing."""
+"""Counts ledgers whose ensembles violate the rules of racks and zones; marks them if configured. Moves nothing."""
 
 import logging
 
@@ -17,19 +17,22 @@ _log = logging.getLogger("quire.recovery.placement")
 
 
 class PlacementCheck:
-    """One walk through all ledgers, whenever the auditor asks for it."""
+    """Walks through all ledgers when the auditor requests it."""
 
     def __init__(self, access: ClusterAccess, stats: RecoveryStats) -> None:
         self._access = access
         self._stats = stats
 
-    async def look(self) -> int:
-        """How many ledgers break the rules; marks those that can be mended if so configured. MetadataError."""
+    async def check(self) -> int:
+        """Return the number of ledgers that violate the rules; mark those that can be moved, if configured.
+
+        Raises MetadataError.
+        """
         access = self._access
         found = 0
         if not access.cluster.places:
             self._stats.ledgers_misplaced = 0
-            return 0  # nobody said where the bookies stand: all are in one rack, and no ensemble could do better
+            return 0  # without a rack map all bookies are in one rack, and no ensemble could be better
         async for folder in ledger_folders(access.metadata):
             async for page in access.metadata.scan(folder):
                 for node in page:
@@ -43,18 +46,18 @@ class PlacementCheck:
                         continue
                     found += 1
                     if not access.settings.repair_placement:
-                        continue  # which move is the best costs more than the look
+                        continue  # to choose the best move costs more than the check
                     movable = {report.bookie for report in misplaced(access, metadata)}
                     if movable:
                         self._stats.marks_made += await access.marks.mark(ledger, movable, again=False)
         self._stats.placement_checks += 1
         self._stats.ledgers_misplaced = found
-        _log.info("%d ledgers break the rules of racks and zones", found)
+        _log.info("%d ledgers violate the rules of racks and zones", found)
         return found
 
 
 def is_misplaced(access: ClusterAccess, metadata: LedgerMetadata) -> bool:
-    """Whether any ensemble breaks the rules, also that of a segment which is still written."""
+    """Return whether any ensemble violates the rules, including that of a segment that is still written."""
     return any(
         lack_of_spread(segment.ensemble, metadata.write_quorum, access.cluster, access.rules) > 0
         for segment in metadata.segments
@@ -64,7 +67,7 @@ def is_misplaced(access: ClusterAccess, metadata: LedgerMetadata) -> bool:
 def misplaced(
     access: ClusterAccess, metadata: LedgerMetadata, leaving: frozenset[BookieId] = frozenset()
 ) -> list[ReplicaReport]:
-    """For each settled fragment that breaks the rules the replica that should move first, if a bookie can take it."""
+    """Return for each settled fragment that violates the rules the replica to move first, if a bookie can take it."""
     found = []
     candidates = access.registry.writable - frozenset(access.pool.suspects) - leaving
     for fragment in closed_fragments(metadata):

@@ -1,7 +1,7 @@
-"""The life of auto-recovery in one process: registrations, connections, workers, auditor; and back in order.
+"""Starts and stops auto-recovery in one process: registrations, connections, workers and auditor.
 
-A part that dies ends the whole: `failed` says why, and whoever owns the process ends it or starts it anew. Half an
-auto-recovery would look like one.
+If one part dies, all of it ends. `failed` then holds the reason, and the owner of the process stops it or starts it
+anew. Half an auto-recovery would look like a whole one.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _log = logging.getLogger("quire.recovery")
 
 
 class RunningAutoRecovery:
-    """Auto-recovery that runs. Made by `start_auto_recovery`."""
+    """A running auto-recovery. Created by `start_auto_recovery`."""
 
     def __init__(
         self, access: ClusterAccess, auditor: Auditor | None, workers: ReplicationWorkers, stats: RecoveryStats
@@ -42,26 +42,26 @@ class RunningAutoRecovery:
         self.auditor = auditor
         self.access = access
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, when a part of it died."""
+        """Done when a part died; the result is the reason."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="auto-recovery")
         self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_for_good(self.workers.run, "replication workers"))
+            group.create_task(_run_until_cancelled(self.workers.run, "replication workers"))
             if self.auditor is not None:
-                group.create_task(_for_good(self.auditor.run, "auditor"))
+                group.create_task(_run_until_cancelled(self.auditor.run, "auditor"))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or self.failed.done():
             return
         error = task.exception()
-        assert error is not None  # `_for_good` ends in no other way
-        _log.error("auto-recovery ends: %s", error, exc_info=error)
+        assert error is not None  # `_run_until_cancelled` returns in no other way
+        _log.error("auto-recovery stops: %s", error, exc_info=error)
         self.failed.set_result(error)
 
     async def stop(self) -> None:
-        """End what runs, give the auditor's office and all locks back."""
+        """End the tasks, resign as auditor and release all locks."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self.auditor is not None:
@@ -69,8 +69,8 @@ class RunningAutoRecovery:
         await self.access.close()
 
 
-async def _for_good(part: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
-    """Until it is cancelled from outside. RuntimeError when it ends else: half of it is not left running."""
+async def _run_until_cancelled(part: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+    """Run a part until it is cancelled from outside. Raises RuntimeError if it ends in another way."""
     task = asyncio.get_running_loop().create_task(part(), name=what)
     try:
         await asyncio.wait([task])
@@ -79,9 +79,9 @@ async def _for_good(part: Callable[[], Coroutine[Any, Any, None]], what: str) ->
         await asyncio.gather(task, return_exceptions=True)
         raise
     if task.cancelled():
-        raise RuntimeError(f"{what}: cancelled by nobody")
+        raise RuntimeError(f"{what}: cancelled unexpectedly")
     task.result()
-    raise RuntimeError(f"{what}: ended by itself")
+    raise RuntimeError(f"{what}: ended unexpectedly")
 
 
 async def start_auto_recovery(
@@ -96,11 +96,12 @@ async def start_auto_recovery(
     set_read_only: SetReadOnly | None = None,
     own_links: OwnLinks | None = None,
 ) -> RunningAutoRecovery:
-    """Start workers and, if so configured, a candidate for auditor. `name` is what others read in locks and election.
+    """Start the workers and, if configured, a candidate for auditor.
 
-    `end_limbo`, `set_read_only`: the calls that reach a bookie; None: over its HTTP port. `own_links`: of the bookies
-    in this process.
-    StartupError, MetadataUnavailableError, ConfigError.
+    `name` identifies this process in locks and election.
+
+    `end_limbo`, `set_read_only`: functions that reach a bookie; None: over its HTTP port. `own_links`: links to the
+    bookies in this process. Raises StartupError, MetadataUnavailableError, ConfigError.
     """
     async with contextlib.AsyncExitStack() as undo:
         access = await ClusterAccess.open(

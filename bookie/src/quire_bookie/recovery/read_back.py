@@ -1,4 +1,4 @@
-"""Reads copies back from the one bookie that took them, before anybody relies on them. Changes nothing."""
+"""Reads copies back from the one bookie that stored them, before the metadata rely on them. Changes nothing."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,12 +22,13 @@ async def read_back(
     batch_bytes: int,
     without: Iterable[EntryId] = (),
 ) -> int:
-    """Read all that `position` of the fragment must have from `bookie`, checking each digest; how many bytes it was.
+    """Read from `bookie` all entries that `position` must hold and verify each digest. Return the bytes read.
 
-    `without`: entries that are known to be lost. LedgerError of the first entry that the bookie does not serve whole.
+    `without`: entries known to be lost. Raises the LedgerError of the first entry that the bookie does not serve
+    intact.
     """
     lost = set(without)
-    # A ledger on that bookie alone: no other replica can answer for it.
+    # Metadata that name this bookie alone, so that no other replica can serve the read.
     segment = Segment(EntryId(0), (bookie,))
     alone = replace(metadata, ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(segment,))
     reader = RangeReader(handle.read_way, handle.settings)

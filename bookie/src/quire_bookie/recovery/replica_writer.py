@@ -1,7 +1,7 @@
 """Stores copies of entries on one bookie: recovery adds, in batches, each awaited until durable. Implements `AddSink`.
 
-Knows nothing of fragments. An entry counts as stored only by the bookie's own answer; a lost connection, a refusal or
-silence fails every batch under way. ETOOMANYREQUESTS is waited out.
+The module does not depend on fragments. An entry counts as stored only after the bookie's own response. A lost
+connection, a refusal or a timeout fails every batch under way. After ETOOMANYREQUESTS the writer waits and retries.
 """
 
 import asyncio
@@ -22,20 +22,26 @@ _HEADER = v2.header_word(v2.ADD, v2.RECOVERY_ADD | v2.HIGH_PRIORITY).to_bytes(4,
 
 @dataclass(slots=True)
 class _Batch:
-    """Entries that were sent together, and which of them have no answer yet. Answers nearly always come in order."""
+    """Entries that were sent together, and which of them have no response yet.
+
+    Responses nearly always arrive in order.
+    """
 
     next: int
-    """While `scattered` is None: every id from here to `end` is without an answer, none before it is."""
+    """While `scattered` is None: the ids from here to `end` have no response; all ids before have one."""
     end: int
     scattered: set[int] | None
-    """The ids without an answer, once they are no range."""
+    """The ids without a response, once they are not one contiguous range."""
     frames: Callable[[Collection[int]], Buffer]
-    """The adds of those ids."""
+    """Encodes the adds of the given ids."""
     done: asyncio.Future[None]
     sent_s: float
 
     def stored(self, first: int, end: int) -> bool:
-        """Those ids are stored; whether all of the batch are now. An answer may come twice, and for others."""
+        """Note that these ids are stored and return whether the whole batch is.
+
+        Ids may repeat or lie outside the batch.
+        """
         if self.scattered is None:
             if first <= self.next:
                 self.next = min(max(self.next, end), self.end)
@@ -45,14 +51,14 @@ class _Batch:
         return not self.scattered
 
     def left(self, first: int, end: int) -> Collection[int]:
-        """Those of these ids that have no answer yet, ascending."""
+        """Return those of these ids that have no response yet, in ascending order."""
         if self.scattered is None:
             return range(max(first, self.next), min(end, self.end))
         return sorted(entry for entry in self.scattered if first <= entry < end)
 
 
 class ReplicaWriter:
-    """One ledger's copies on one bookie. Used by one task per ledger; `close` it."""
+    """Writes one ledger's copies to one bookie. Used by one task per ledger; `close` it."""
 
     def __init__(self, handle: LedgerHandle, bookie: BookieId) -> None:
         self.bookie = bookie
@@ -60,21 +66,21 @@ class ReplicaWriter:
         self._link = handle.links.link(bookie, Purpose.RECOVERY)
         self._prefix = _HEADER + handle.master_key
         self._batches: list[_Batch] = []
-        """Under way, in the order in which they were sent."""
+        """Batches under way, in the order in which they were sent."""
         self._delay_s = 0.0
         self._error: LedgerError | None = None
 
     async def store(self, entries: Sequence[LedgerEntry]) -> None:
-        """Return when all of them, in the order of their ids, are durable there, byte for byte as they were read.
+        """Return when all entries, given in the order of their ids, are durable on the bookie, byte for byte as read.
 
-        LedgerError. A cancelled or failed call may have stored some.
+        Raises LedgerError. A cancelled or failed call may have stored some entries.
         """
         if entries:
             by_id = {entry.entry_id: entry for entry in entries}
             await self._store(list(by_id), lambda ids: self._frames([by_id[EntryId(entry)] for entry in ids]))
 
     async def store_run(self, run: StoredRun) -> None:
-        """As `store`."""
+        """Store a run of entries; see `store`."""
 
         def frames(ids: Collection[int]) -> bytes:
             entries = run.entries
@@ -95,7 +101,7 @@ class ReplicaWriter:
         await batch.done
 
     def close(self) -> None:
-        """Take no more answers."""
+        """Fail the batches under way and ignore later responses."""
         self._fail(BookieUnavailableError(f"the copy of ledger {self._handle.ledger} to {self.bookie} has ended"))
 
     # ---- called by the link
@@ -135,7 +141,7 @@ class ReplicaWriter:
         return True
 
     def _frames(self, entries: list[LedgerEntry]) -> Buffer:
-        """In one buffer, as the bookie takes it in one step."""
+        """Encode the adds in one buffer, which the bookie handles in one step."""
         handle = self._handle
         ledger = handle.ledger
         if handle.digest.type is DigestType.CRC32C:
@@ -163,4 +169,4 @@ class ReplicaWriter:
         for batch in batches:
             if not batch.done.done():
                 batch.done.set_exception(error)
-                batch.done.exception()  # a store that was cancelled awaits it no more
+                batch.done.exception()  # retrieve the exception: a cancelled store does not await it

@@ -1,8 +1,8 @@
-"""Works through the marks: picks a ledger that nobody works on, has it repaired under its lock, settles the mark.
+"""Works through the marks: picks a free ledger, repairs it under its lock, then removes or keeps its mark.
 
-Any number of workers, in any number of processes, ours and Java's, share the marks. Owns the memory of which ledgers
-are to be tried again when, which a restart forgets. A mark goes only when every replica was found whole after the mark
-was read, and only unchanged; a ledger that is deleted loses its mark at once.
+Any number of workers share the marks, in any number of processes, Quire's and Java's. This module remembers when each
+ledger may be tried again; a restart forgets it. A worker removes a mark only if it found every replica whole after it
+read the mark, and only if the mark is unchanged. The mark of a deleted ledger is removed at once.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
-from quire_bookie.metadata.following import patient_watch, patiently
+from quire_bookie.metadata.following import watch_with_retries, with_retries
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.store import EventKind
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
@@ -23,31 +23,33 @@ from quire_bookie.recovery.stats import RecoveryStats
 
 _log = logging.getLogger("quire.recovery.worker")
 _UNSURE_ATTEMPTS = 2
-"""From so many attempts on silence of the replicas counts as unrecoverable, too."""
+"""After this number of failed attempts a ledger counts as unrecoverable even if some replicas only did not answer."""
 
 
 class Attempts:
-    """When each ledger may be tried again. Bounded: what it forgets is tried at once."""
+    """Tracks when each ledger may be tried again. Its size is bounded; a ledger that it forgets is tried at once."""
 
     def __init__(self, retry_s: tuple[float, float]) -> None:
         self._low_s, self._high_s = retry_s
         self._next: dict[LedgerId, tuple[int, float, float]] = {}
-        """Failures so far, when it is due, and before when nothing makes it due."""
+        """By ledger: the number of failures, the time when it is due, and the earliest time at which `retry_soon`
+        may make it due.
+        """
 
     def is_due(self, ledger: LedgerId, now_s: float) -> bool:
-        """Whether it may be tried now."""
+        """Return whether the ledger may be tried now."""
         known = self._next.get(ledger)
         return known is None or known[1] <= now_s
 
     def failed(self, ledger: LedgerId, now_s: float) -> int:
-        """It was tried; returns how often by now. The wait doubles each time."""
+        """Note a failed attempt and return the number of attempts so far. The wait doubles each time."""
         count = self._count(ledger) + 1
         wait_s = min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
         self._next[ledger] = count, now_s + wait_s, now_s + self._low_s
         return count
 
     def waits(self, ledger: LedgerId, now_s: float, wait_s: float) -> None:
-        """Nothing failed: what it waits for is over then, or with a change of the bookies."""
+        """Try the ledger again in `wait_s`, or when the bookies change. Nothing failed."""
         self._next[ledger] = self._count(ledger), now_s + min(wait_s, self._high_s), now_s
 
     def _count(self, ledger: LedgerId) -> int:
@@ -56,22 +58,22 @@ class Attempts:
         return self._next.get(ledger, (0, 0.0, 0.0))[0]
 
     def settled(self, ledger: LedgerId) -> None:
-        """Nothing is left to do for it."""
+        """Forget the ledger: no work is left for it."""
         self._next.pop(ledger, None)
 
-    def hurry(self, now_s: float) -> None:
-        """The bookies changed: what failed may succeed now. Not sooner than the first wait after its attempt."""
+    def retry_soon(self, now_s: float) -> None:
+        """Try failed ledgers again: the bookies changed. Not sooner than the first wait after the last attempt."""
         for ledger, (count, next_s, earliest_s) in self._next.items():
             self._next[ledger] = count, min(next_s, max(now_s, earliest_s)), earliest_s
 
     def next_due_s(self, now_s: float) -> float | None:
-        """Seconds until the next that is not due now; None when there is none."""
+        """Return the seconds until the next ledger becomes due; None if no ledger waits."""
         waits = [next_s - now_s for _, next_s, _ in self._next.values() if next_s > now_s]
         return min(waits, default=None)
 
 
 class ReplicationWorkers:
-    """The workers of one process. `run` ends only by an error that nobody foresaw, or by cancellation."""
+    """Runs the replication workers of one process. `run` ends only with an unexpected error or by cancellation."""
 
     def __init__(
         self,
@@ -90,12 +92,12 @@ class ReplicationWorkers:
         self._attempts = Attempts(access.settings.retry_s)
         self._busy: set[LedgerId] = set()
         self._forecast = Forecast()
-        self._word = MissingGivenUp(access.metadata)
+        self._given_up = MissingGivenUp(access.metadata)
         self._wake = asyncio.Event()
 
     @property
     def busy(self) -> frozenset[LedgerId]:
-        """Ledgers that are worked on now."""
+        """The ledgers that a worker repairs now."""
         return frozenset(self._busy)
 
     async def run(self) -> None:
@@ -110,28 +112,31 @@ class ReplicationWorkers:
             forget()
 
     def _bookies_changed(self) -> None:
-        self._attempts.hurry(asyncio.get_running_loop().time())
+        self._attempts.retry_soon(asyncio.get_running_loop().time())
         self._wake.set()
 
     async def _follow(self) -> None:
-        """Wake the workers when marks or the switch change."""
-        watch = await patient_watch(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
+        """Wake the workers when the marks or the auto-recovery switch change."""
+        watch = await watch_with_retries(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
-            await patiently(self._word.said, "learn the delay", _log.warning)
+            await with_retries(self._given_up.said, "read the lost bookie delay", _log.warning)
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
-                    await patiently(self._delay_changed, "learn who is missing", _log.warning)
+                    await with_retries(self._delay_changed, "read which bookies are missing", _log.warning)
                 if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):
                     self._wake.set()
         finally:
             await watch.close()
 
     async def _delay_changed(self) -> None:
-        """Others are waited for longer or shorter, or by a person's word whoever is missing now not at all."""
+        """Apply a changed delay.
+
+        If the administrator gave up on the missing bookies, they are not waited for at all.
+        """
         present = await self._access.registered_in_store()
-        if await self._word.said():
+        if await self._given_up.said():
             self._access.absences.give_up(present)
-        self._attempts.hurry(asyncio.get_running_loop().time())
+        self._attempts.retry_soon(asyncio.get_running_loop().time())
 
     async def _work(self) -> None:
         low_s, high_s = METADATA_RETRY_BACKOFF_S
@@ -143,7 +148,7 @@ class ReplicationWorkers:
                 worked = await self._controls.is_enabled() and await self._one_pass()
                 delay_s = low_s
             except MetadataError as error:
-                _log.warning("cannot work on marks now, will try again: %s", error)
+                _log.warning("cannot read or change the marks now, retrying: %s", error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high_s)
                 continue
@@ -162,14 +167,14 @@ class ReplicationWorkers:
             return
 
     async def _one_pass(self) -> bool:
-        """Every mark once, as far as it is due and nobody has it; whether any was worked on."""
+        """Try each mark once if it is due and no other worker has it. Return whether any ledger was worked on."""
         worked = False
         count, oldest_ms = 0, 0
         async for page in self._access.marks.marks():
             count += len(page)
             times = [mark.marked_ms for mark in page if mark.marked_ms is not None]
             oldest_ms = min([oldest_ms, *times] if oldest_ms else times, default=oldest_ms)
-            # In an order of its own, so that several processes do not meet at each ledger.
+            # Shuffled, so that several processes do not compete for each ledger.
             for mark in self._access.chance.sample(page, len(page)):
                 if await self._try(mark.ledger):
                     worked = True
@@ -183,11 +188,11 @@ class ReplicationWorkers:
         stats.under_replicated, stats.under_replicated_oldest_ms = count, oldest_ms
         age_ms = self._access.clock.now_ms() - oldest_ms if oldest_ms else 0
         stats.under_replicated_oldest_s = max(0, age_ms) // 1000
-        self._forecast.saw(count, asyncio.get_running_loop().time())
+        self._forecast.record(count, asyncio.get_running_loop().time())
         stats.under_replicated_eta_s = self._forecast.eta_s()
 
     async def _try(self, ledger: LedgerId) -> bool:
-        """Work on one ledger unless it is not due or somebody has it."""
+        """Work on one ledger unless it is not due or another worker has it. Return whether it was worked on."""
         loop = asyncio.get_running_loop()
         if ledger in self._busy or not self._attempts.is_due(ledger, loop.time()):
             return False
@@ -196,12 +201,12 @@ class ReplicationWorkers:
             if not await self._locks.acquire(ledger):
                 return False
             try:
-                # Read under the lock: what is marked later is not what was looked at.
+                # Read the mark under the lock: a bookie that is marked later was not checked by this repair.
                 try:
                     mark = await self._access.marks.read(ledger)
                 except MetadataFormatError as error:
                     self._attempts.failed(ledger, loop.time())
-                    _log.warning("left as it is: %s", error)
+                    _log.warning("skipping an unreadable mark: %s", error)
                     return False
                 if mark is not None:
                     await self._settle(mark, await self._repaired(mark))
@@ -222,13 +227,13 @@ class ReplicationWorkers:
         now_s = asyncio.get_running_loop().time()
         if result.verdict in (Verdict.WHOLE, Verdict.DELETED):
             if not await self._access.marks.remove(mark):
-                return  # more was marked meanwhile: it stays due
+                return  # another mark was added meanwhile: the ledger stays due
             await self._notes.clear(ledger)
             self._attempts.settled(ledger)
             self._repair.tails.forget(ledger)
             if result.verdict is Verdict.WHOLE:
                 self._stats.ledgers_repaired += 1
-            _log.info("ledger %d: %s; its mark is taken away", ledger, result.verdict.value)
+            _log.info("ledger %d: %s; its mark is removed", ledger, result.verdict.value)
             return
         if result.retry_s is not None:
             self._attempts.waits(ledger, now_s, result.retry_s)
@@ -238,6 +243,6 @@ class ReplicationWorkers:
         count = self._attempts.failed(ledger, now_s)
         _log.info("ledger %d stays marked after attempt %d: %s: %s", ledger, count, result.verdict.value, result.reason)
         if result.verdict is Verdict.UNREADABLE and (result.surely or count >= _UNSURE_ATTEMPTS):
-            _log.warning("ledger %d cannot be restored for now: %s", ledger, result.reason)
+            _log.warning("ledger %d cannot be restored: %s", ledger, result.reason)
             await self._notes.note(ledger, result.reason, self._access.clock.now_ms())
             self._stats.unrecoverable_noted += 1

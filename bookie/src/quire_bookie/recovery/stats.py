@@ -5,60 +5,60 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RecoveryStats:
-    """Of the workers first, then of the auditor."""
+    """Counters of the workers first, then of the auditor."""
 
     ledgers_repaired: int = 0
     replicas_replaced: int = 0
-    """Positions of fragments that name another bookie now."""
+    """Fragment positions that now name another bookie."""
     ledgers_raised: int = 0
-    """Closed ledgers that got the copies which they lacked since they were created."""
+    """Closed ledgers, created with too few copies, that received the missing ones."""
     replicas_restored: int = 0
-    """Positions of fragments that were completed where they are."""
+    """Fragment positions whose missing entries were restored on the same bookie."""
     entries_copied: int = 0
     bytes_copied: int = 0
     bytes_read_back: int = 0
-    """Of copies that a drained bookie's replicas were moved to."""
+    """Bytes read back from the new bookies of replicas that moved off drained bookies."""
     ledgers_recovered: int = 0
     """Open ledgers that were taken over from a writer and closed."""
     limbo_ended: int = 0
     repairs_failed: int = 0
-    """Attempts that left a ledger as it was, or not wholly repaired."""
+    """Attempts that repaired a ledger not at all or only in part."""
     unrecoverable_noted: int = 0
     elections_won: int = 0
     searches: int = 0
-    """For lost bookies, ended; the first ends the start of an auditor."""
+    """Completed searches for lost bookies. After the first, the auditor has started."""
     audits: int = 0
     marks_made: int = 0
     checks: int = 0
-    """Of all ledgers, ended."""
+    """Completed checks of all ledgers."""
     ledgers_checked: int = 0
     replicas_unknown: int = 0
-    """Replicas that a check could say nothing about."""
+    """Replicas whose state a check could not determine."""
     ledgers_without_copy: int = 0
-    """With an entry of which no replica is whole, when all ledgers were checked last; like the next two."""
+    """Ledgers with an entry that no replica holds intact, at the last check of all ledgers. The next two likewise."""
     ledgers_below_ack_quorum: int = 0
     ledgers_below_write_quorum: int = 0
     ledgers_below_configured_copies: int = 0
-    """Created while too few bookies were writable, and not raised yet, when that was looked at last."""
+    """Ledgers created while too few bookies were writable and not raised yet, at the last narrow check."""
     narrow_checks: int = 0
-    """Looks for such ledgers, ended."""
+    """Completed checks for ledgers below the configured number of copies."""
     placement_checks: int = 0
     ledgers_misplaced: int = 0
-    """That break the rules of racks and zones, when that was looked at last."""
+    """Ledgers that violate the rules of racks and zones, at the last placement check."""
     replicas_relocated: int = 0
-    """Moved to satisfy them."""
+    """Replicas moved to satisfy the rules of racks and zones."""
     ledgers_unreadable: int = 0
-    """Ledger nodes whose value is none that we know."""
+    """Ledger nodes whose value has an unknown format."""
     drains: int = 0
-    """Wishes for bookies to be emptied, when the auditor last looked."""
+    """Drain requests when the auditor last checked."""
     drain_ledgers_left: int = 0
     drain_bytes_left: int = 0
-    """Of all drains together, then; as far as the metadata of closed ledgers says."""
+    """Bytes left in all drains together at that time; counts closed ledgers only, whose metadata have their length."""
     under_replicated: int = 0
-    """Marked ledgers, when they were last counted."""
+    """Marked ledgers when they were last counted."""
     under_replicated_oldest_ms: int = 0
-    """Wall clock of the oldest mark then; 0: none."""
+    """Wall clock of the oldest mark at that time, in ms; 0 if there was none."""
     under_replicated_oldest_s: int = 0
-    """Its age then."""
+    """Age of the oldest mark at that time, in seconds."""
     under_replicated_eta_s: int = 0
-    """Seconds until none is marked, at the rate of the last minutes; 0: none is, -1: it cannot be told."""
+    """Seconds until no ledger is marked, at the rate of the last minutes; 0 if none is marked, -1 if unknown."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
-from quire_bookie.metadata.following import patient_watch, patiently
+from quire_bookie.metadata.following import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
@@ -320,7 +320,7 @@ class Owners:
 
         While the store does not answer nothing is doubted: the open topics are served.
         """
-        watch = await patient_watch(self._metadata, f"{OWNERS}/", log.warning)
+        watch = await watch_with_retries(self._metadata, f"{OWNERS}/", log.warning)
         try:
             for bundle in self.held:  # their nodes may have gone before the watch began
                 await self._look(bundle)
@@ -345,7 +345,7 @@ class Owners:
     async def _look(self, bundle: Bundle) -> None:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
-        node = await patiently(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
+        node = await with_retries(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
         self._judge(bundle, tenure, node)
 
     def _judge(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:

@@ -1,4 +1,7 @@
-"""Real bookies on a simulated loop, and ledgers whose replicas hold exactly what a test says. For tests only."""
+"""Real bookies on a simulated loop, and ledgers whose replicas hold exactly the entries that a test chooses.
+
+Tests only.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -38,13 +41,13 @@ QUICK = ClientSettings(add_timeout_s=3.0, read_timeout_s=3.0, connect_timeout_s=
 
 
 def payload(entry: int) -> bytes:
-    """What entry `entry` of every ledger holds."""
+    """Return the payload of entry `entry` of every ledger."""
     return b"entry %d" % entry
 
 
 @dataclass
 class SmallCluster:
-    """A world with what a repair needs."""
+    """A simulated world with all that a repair needs."""
 
     world: World
     access: ClusterAccess
@@ -55,12 +58,12 @@ class SmallCluster:
 
     @property
     def bookies(self) -> list[BookieId]:
-        """Their ids, b1 first."""
+        """The ids of the bookies, b1 first."""
         found = [self.world.bookies[host].running for host in sorted(self.world.bookies)]
         return [running.bookie_id for running in found if running is not None]
 
     def place(self, bookie: BookieId) -> SimBookie:
-        """Where a bookie runs."""
+        """Return the simulated host of a bookie."""
         return next(
             place
             for place in self.world.bookies.values()
@@ -78,7 +81,7 @@ class SmallCluster:
         segments: tuple[Segment, ...] = (),
         custom: Mapping[str, bytes] | None = None,
     ) -> LedgerMetadata:
-        """A ledger on the first three bookies (or `segments`), whose replicas hold what `held` says."""
+        """Create a ledger on the first three bookies (or `segments`); replicas hold the entries in `held`."""
         metadata = LedgerMetadata(
             ensemble_size=len(segments[0].ensemble) if segments else 3,
             write_quorum=quorums[0],
@@ -96,7 +99,7 @@ class SmallCluster:
     async def send(
         self, held: Mapping[BookieId, Sequence[int]], metadata: LedgerMetadata, ledger: LedgerId = LEDGER
     ) -> None:
-        """Entries reach these bookies as from the ledger's writer."""
+        """Send entries to these bookies as the ledger's writer would."""
         handle = self.access.handle(ledger, metadata)
         for bookie, entries in held.items():
             writer = ReplicaWriter(handle, bookie)
@@ -104,12 +107,12 @@ class SmallCluster:
             writer.close()
 
     def entry(self, ledger: LedgerId, entry: int) -> LedgerEntry:
-        """One entry as its writer would have sent it."""
+        """Return one entry as its writer would have sent it."""
         length = sum(len(payload(number)) for number in range(entry + 1))
         return LedgerEntry(ledger, EntryId(entry), EntryId(entry - 1), length, memoryview(payload(entry)))
 
     async def held(self, bookie: BookieId, last: int, ledger: LedgerId = LEDGER) -> list[int]:
-        """The entries that a bookie serves, byte for byte as the writer sent them."""
+        """Return the entries that a bookie serves byte for byte as the writer sent them."""
         place = self.place(bookie)
         assert place.node is not None and place.running is not None
         metadata = (await self.access.nodes.read(ledger)).value
@@ -139,19 +142,19 @@ class SmallCluster:
         return await check.check(closed_fragments(metadata), listed=listed, suspected=suspected)
 
     async def hold_another(self, held: Mapping[BookieId, Sequence[int]]) -> None:
-        """These bookies hold an older ledger under the id, which the metadata name no more."""
+        """Let these bookies hold an older ledger with this id, which no metadata name any more."""
         segments = (Segment(EntryId(0), tuple(self.bookies[:3])),)
         await self.send(held, LedgerMetadata(3, 3, 2, segments, custom={LEDGER_TOKEN: b"older"}))
 
-    async def mend(self, *bookies: BookieId, ledger: LedgerId = LEDGER, version: int = 0) -> Result:
-        """A repair under the lock, with these bookies marked."""
+    async def repair_marked(self, *bookies: BookieId, ledger: LedgerId = LEDGER, version: int = 0) -> Result:
+        """Mark these bookies and repair the ledger under its lock."""
         assert await self.locks.acquire(ledger)
         result = await self.repair.repair(Mark(ledger, bookies, None, version))
         await self.locks.release(ledger)
         return result
 
     async def lose(self, bookie: BookieId) -> None:
-        """Gone with its disks, and its lease as well."""
+        """Remove a bookie with its disks and its lease."""
         host = self.place(bookie).host
         session = self.world.bookies[host].session
         assert session is not None
@@ -161,7 +164,7 @@ class SmallCluster:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let registrations be noticed."""
+        """Wait until changed registrations are noticed."""
         await asyncio.sleep(1.0)
 
 

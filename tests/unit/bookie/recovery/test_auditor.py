@@ -1,4 +1,4 @@
-"""The auditor: what it marks and what it leaves alone, the delay, a person's word, and who leads."""
+"""Tests the auditor: which ledgers it marks, the delay, giving up on missing bookies, and leadership."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.metadata.recovery_controls import CheckKind, RecoveryControls
 from quire_bookie.model import LedgerId, LedgerState
 from quire_bookie.recovery.auditor import Auditor
-from quire_bookie.recovery.process import _for_good
+from quire_bookie.recovery.process import _run_until_cancelled
 from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
 
 QUIET = replace(SETTINGS, check_interval_s=0, audit_interval_s=0, lost_bookie_delay_s=60)
@@ -59,7 +59,7 @@ def test_the_ledgers_of_a_lost_bookie_are_marked_after_the_delay() -> None:
             assert await marked(cluster) == {}
             await asyncio.sleep(20)
             assert await marked(cluster) == {LEDGER: (c,), LedgerId(2**40): (c,)}
-        assert cluster.stats.ledgers_unreadable > 0, "one that does not parse is passed over, and counted"
+        assert cluster.stats.ledgers_unreadable > 0, "an undecodable ledger is skipped and counted"
 
     run(scenario, settings=QUIET)
 
@@ -74,7 +74,9 @@ def test_a_loss_outlives_the_removal_of_an_older_mark_of_the_same_bookie() -> No
         async with auditing(cluster):
             await cluster.lose(c)
             await asyncio.sleep(70)
-        assert not await cluster.access.marks.remove(seen), "who found the replica whole looked before it was lost"
+        assert not await cluster.access.marks.remove(seen), (
+            "the worker that found the replica whole checked before the loss"
+        )
 
     run(scenario, settings=QUIET)
 
@@ -93,7 +95,7 @@ def test_a_bookie_that_comes_back_in_time_is_forgiven() -> None:
     run(scenario, settings=QUIET)
 
 
-def test_a_persons_word_marks_at_once() -> None:
+def test_giving_up_missing_bookies_marks_at_once() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
         await two_ledgers(cluster)
@@ -108,7 +110,7 @@ def test_a_persons_word_marks_at_once() -> None:
     run(scenario, settings=QUIET)
 
 
-def test_another_delay_is_obeyed_and_gives_nobody_up() -> None:
+def test_a_changed_delay_applies_and_gives_up_no_bookie() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
         await two_ledgers(cluster)
@@ -117,7 +119,7 @@ def test_another_delay_is_obeyed_and_gives_nobody_up() -> None:
             controls = RecoveryControls(cluster.access.metadata)
             await controls.set_lost_bookie_delay_s(600)
             await asyncio.sleep(90)
-            assert await marked(cluster) == {}, "who gives bookies more time does not give up those that are away"
+            assert await marked(cluster) == {}, "a longer delay does not give up the absent bookies"
             await controls.set_lost_bookie_delay_s(100)
             await asyncio.sleep(20)
             assert set(await marked(cluster)) == {LEDGER, LedgerId(2**40)}
@@ -125,7 +127,7 @@ def test_another_delay_is_obeyed_and_gives_nobody_up() -> None:
     run(scenario, settings=QUIET)
 
 
-def test_a_persons_word_finds_a_new_ledger_of_a_bookie_without_a_cookie() -> None:
+def test_giving_up_finds_a_new_ledger_of_a_bookie_without_a_cookie() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
         async with auditing(cluster):
@@ -156,7 +158,7 @@ def test_nothing_is_marked_while_it_is_switched_off() -> None:
     run(scenario, settings=QUIET)
 
 
-def test_a_check_of_all_ledgers_marks_holes_and_never_silence() -> None:
+def test_a_check_of_all_ledgers_marks_missing_entries_but_not_unknown_replicas() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _d = cluster.bookies
         await cluster.write({a: range(9), b: range(9), c: [0, 1, 2, 8]}, last=8)
@@ -175,7 +177,7 @@ def test_a_check_of_all_ledgers_marks_holes_and_never_silence() -> None:
     run(scenario, settings=replace(QUIET, check_interval_s=3600.0))
 
 
-def test_a_check_that_a_wrong_clock_noted_in_the_future_puts_the_next_off_by_one_interval() -> None:
+def test_a_last_check_in_the_future_delays_the_next_by_one_interval() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         await cluster.write({}, last=-1)
         controls = RecoveryControls(cluster.access.metadata)
@@ -205,7 +207,7 @@ def test_silence_during_a_check_is_counted_and_not_marked() -> None:
     run(scenario, settings=replace(QUIET, check_interval_s=3600.0))
 
 
-def test_one_leads_and_the_next_takes_over_without_forgetting_the_delay() -> None:
+def test_the_next_auditor_keeps_the_delay() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
         await two_ledgers(cluster)
@@ -235,12 +237,12 @@ def test_a_check_of_all_ledgers_counts_those_with_too_few_copies() -> None:
             stats = cluster.stats
             counted = stats.ledgers_without_copy, stats.ledgers_below_ack_quorum, stats.ledgers_below_write_quorum
             assert counted == (1, 2, 3)
-        assert stats.marks_made == 3, "eight are checked at a time, and none is forgotten in the count"
+        assert stats.marks_made == 3, "eight ledgers are checked at a time, and the count includes all"
 
     run(scenario, settings=QUIET)
 
 
-def test_the_placement_is_looked_at_at_its_interval() -> None:
+def test_the_placement_is_checked_at_its_interval() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         places = {bookie: {"rack": "/one"} for bookie in cluster.bookies}
         cluster.world.metadata.write(RACK_MAP, json.dumps({"default": places}).encode(), None)
@@ -256,7 +258,10 @@ def test_the_placement_is_looked_at_at_its_interval() -> None:
 
 
 class LostOnce(Election):
-    """Cannot ask, the first time, whether it still leads; what its candidate's task looks like when it stands."""
+    """Cannot check once whether it still leads.
+
+    Records how often its candidate's task was cancelled when it stands again.
+    """
 
     def __init__(self, *words: object) -> None:
         super().__init__(*words)  # type: ignore[arg-type]
@@ -276,8 +281,8 @@ class LostOnce(Election):
         return await super().still_leads()
 
 
-def test_who_lost_its_office_stands_again_as_a_task_that_nobody_cancels() -> None:
-    """Before 3.11.3 Python takes a timeout in a task that is marked so for a cancellation, and there is no auditor."""
+def test_an_auditor_that_lost_the_election_stands_again_in_a_task_that_is_not_cancelled() -> None:
+    """Before 3.11.3 Python takes a timeout in a task so marked for a cancellation, and then there is no auditor."""
 
     async def scenario(cluster: SmallCluster) -> None:
         store = cluster.access.metadata
@@ -302,15 +307,17 @@ async def _is_cancelled_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "why"), [(_ends, "ended by itself"), (_is_cancelled_by_itself, "cancelled by nobody")]
+    ("part", "why"), [(_ends, "ended unexpectedly"), (_is_cancelled_by_itself, "cancelled unexpectedly")]
 )
-async def test_a_part_that_ends_unasked_ends_the_whole(part: Callable[[], Coroutine[Any, Any, None]], why: str) -> None:
+async def test_a_part_that_ends_unexpectedly_ends_auto_recovery(
+    part: Callable[[], Coroutine[Any, Any, None]], why: str
+) -> None:
     with pytest.raises(RuntimeError, match=f"auditor: {why}"):
-        await _for_good(part, "auditor")
+        await _run_until_cancelled(part, "auditor")
 
 
 class SlowToEnd(Auditor):
-    """A part of its term takes a second to end, and another one fails."""
+    """One part of the term takes a second to end, and another part fails."""
 
     async def _lead(self) -> None:
         async def slow() -> None:

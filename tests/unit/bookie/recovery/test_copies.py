@@ -1,4 +1,4 @@
-"""How many copies the worst entry has."""
+"""Tests the number of copies of the worst entry."""
 
 from quire_bookie.model import BookieId, EntryId
 from quire_bookie.recovery.copies import fewest_copies
@@ -27,14 +27,14 @@ def test_gaps_at_different_places_do_not_add_up() -> None:
     assert fewest_copies([lacks(ALL, 0, (0, 1), (99, 99)), lacks(ALL, 1, (99, 99)), lacks(ALL, 2, (99, 99))]) == 0
 
 
-def test_only_what_a_position_has_to_hold_counts() -> None:
+def test_only_entries_that_a_position_must_hold_count() -> None:
     gone = lacks(STRIPED, 0, (0, 99), health=Health.GONE)
     assert fewest_copies([gone]) == 1
     assert fewest_copies([gone, lacks(STRIPED, 1, (1, 1))]) == 1, "entry 1 is on the second and the third"
     assert fewest_copies([gone, lacks(STRIPED, 1, (3, 3))]) == 0, "entry 3 is on the first and the second"
 
 
-def test_silence_never_counts_as_missing() -> None:
+def test_an_unknown_replica_does_not_count_as_missing() -> None:
     unknown = [ReplicaReport(ALL, position, Health.UNKNOWN) for position in range(3)]
     assert fewest_copies(unknown) == 3
     assert fewest_copies([*unknown[:2], lacks(ALL, 2, (0, 99), health=Health.LIMBO)]) == 2

@@ -1,4 +1,4 @@
-"""A writer that dies between the change of an ensemble and the sending leaves a replica that somebody has to fill."""
+"""A writer that dies between an ensemble change and its sends leaves a replica that auto-recovery must fill."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from quire_bookie.recovery.ledger_repair import Verdict
 from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
 
 
-def test_recovery_marks_the_bookie_that_was_named_and_never_sent_anything() -> None:
+def test_recovery_marks_a_bookie_that_joined_and_was_sent_nothing() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
         segments = (Segment(EntryId(0), (a, b, c)), Segment(EntryId(2), (a, b, d)))
@@ -21,14 +21,14 @@ def test_recovery_marks_the_bookie_that_was_named_and_never_sent_anything() -> N
         await asyncio.sleep(1)
         mark = await cluster.access.marks.read(LEDGER)
         assert mark is not None and mark.bookies == (d,)
-        assert (await cluster.mend(*mark.bookies)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(*mark.bookies)).verdict is Verdict.WHOLE
         assert await cluster.held(d, 4) == [2, 3, 4]
 
     run(scenario)
 
 
-def test_recovery_marks_who_says_that_it_holds_less_than_is_confirmed() -> None:
-    """The very first segment was changed: nothing but the bookie's answer tells that it came later."""
+def test_recovery_marks_a_bookie_that_reports_fewer_entries_than_are_confirmed() -> None:
+    """The first segment itself was changed: only the bookie's response shows that it joined later."""
 
     async def scenario(cluster: SmallCluster) -> None:
         a, b, _, d = cluster.bookies
@@ -39,7 +39,7 @@ def test_recovery_marks_who_says_that_it_holds_less_than_is_confirmed() -> None:
         await asyncio.sleep(1)
         mark = await cluster.access.marks.read(LEDGER)
         assert mark is not None and mark.bookies == (d,)
-        assert (await cluster.mend(*mark.bookies)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(*mark.bookies)).verdict is Verdict.WHOLE
         assert await cluster.held(d, 4) == [0, 1, 2, 3, 4]
 
     run(scenario)

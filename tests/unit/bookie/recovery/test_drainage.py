@@ -1,4 +1,4 @@
-"""Bookies that are emptied: moved before they are given up, never too many at once, resumed, cancelled, forgotten."""
+"""Tests draining: replicas move first, bookies leave one by one, drains are resumed, cancelled and finished."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ OTHER = LedgerId(8)
 
 
 class Draining:
-    """The part of the auditor that drains, with workers beside it if wanted."""
+    """The part of the auditor that drains bookies, optionally with replication workers."""
 
     def __init__(self, cluster: SmallCluster) -> None:
         self.cluster = cluster
@@ -35,7 +35,7 @@ class Draining:
         self.work = Drainage(cluster.access, RecoveryControls(store), self.tell, cluster.stats)
 
     async def tell(self, bookie: BookieId, on: bool) -> None:
-        """What the admin HTTP does in production."""
+        """Make a bookie read-only or writable, as its admin HTTP does in production."""
         if self.deaf:
             raise BookieUnavailableError(f"bookie {bookie} has no HTTP port")
         place = self.cluster.place(bookie)
@@ -69,7 +69,7 @@ async def draining(cluster: SmallCluster) -> AsyncIterator[Draining]:
 
 
 async def named(cluster: SmallCluster, *ledgers: LedgerId) -> set[BookieId]:
-    """Who is named by these ledgers."""
+    """Return the bookies that these ledgers name."""
     found: set[BookieId] = set()
     for ledger in ledgers:
         metadata = (await cluster.access.nodes.read(ledger)).value
@@ -116,14 +116,14 @@ def test_a_drained_bookie_stays_known_and_read_only_until_the_drain_is_cancelled
             await work.wish(c)
             await asyncio.sleep(60)
             assert (await work.progress(c)).state == "emptied"
-            await work.tell(c, False)  # somebody meddles
+            await work.tell(c, False)  # another client interferes
             await asyncio.sleep(20)
             assert c in cluster.access.registry.read_only
             await work.wish(c, Wish.CANCEL)
             await asyncio.sleep(20)
             assert c in cluster.access.registry.writable
             assert await work.drains.read() == ()
-            assert c not in await named(cluster, LEDGER, OTHER), "what was copied stays where it is"
+            assert c not in await named(cluster, LEDGER, OTHER), "copied replicas stay where they are"
         assert cookie_path(c) in cluster.world.metadata.nodes
 
     run(scenario)
@@ -144,7 +144,9 @@ def test_a_cancelled_drain_of_a_bookie_that_is_away_ends_when_it_returns_or_is_g
             await work.wish(c, Wish.CANCEL)
             await asyncio.sleep(20)
             seen = await work.progress(c)
-            assert seen.state == "cancelling" and "if it never is, decommission it" in " ".join(seen.blocked_by)
+            assert seen.state == "cancelling" and "decommission it if it does not come back" in " ".join(
+                seen.blocked_by
+            )
             if way_out == "returns":
                 await cluster.world.start_bookie(host)
             elif way_out == "cookie deleted":
@@ -189,16 +191,18 @@ def test_two_drains_at_once_never_leave_fewer_than_the_ensemble() -> None:
             assert (await work.progress(first.bookie)).state == "emptied"
             waiting = await work.progress(second.bookie)
             assert waiting.state == "waiting"
-            assert any("2 other bookies are writable, under the ensemble of 3" in why for why in waiting.blocked_by)
+            assert any(
+                "2 other bookies are writable, fewer than the ensemble of 3" in why for why in waiting.blocked_by
+            )
             await work.wish(first.bookie, Wish.CANCEL)
             await asyncio.sleep(60)
-            assert (await work.progress(second.bookie)).state == "emptied", "there was room again"
+            assert (await work.progress(second.bookie)).state == "emptied", "enough bookies were writable again"
             assert await named(cluster, LEDGER, OTHER) == {a, d, first.bookie}
 
     run(scenario)
 
 
-def test_another_auditor_goes_on_where_one_died() -> None:
+def test_another_auditor_continues_after_a_crash() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await two_ledgers(cluster, (a, b, c))
@@ -250,41 +254,41 @@ def test_a_loss_has_to_be_accepted_and_stays_on_the_list() -> None:
             assert (await work.progress(c)).state == "emptied"
             note = await notes.read(LEDGER)
             assert note is not None and note.accepted_ms is not None and "the first is 2" in note.reason
-            assert await cluster.access.marks.read(LEDGER) is not None, "it is still tried"
+            assert await cluster.access.marks.read(LEDGER) is not None, "the drain is still tried"
 
     run(scenario)
 
 
-def test_an_accepted_loss_is_not_taken_while_the_leaving_bookie_is_only_silent() -> None:
+def test_an_accepted_loss_does_not_apply_while_the_leaving_bookie_does_not_answer() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write({a: [0, 1, 3], b: [0, 1, 3], c: [0, 1, 2, 3]}, last=3)
         notes = UnrecoverableLedgers(cluster.access.metadata)
-        await notes.note(LEDGER, "entry 2 is nowhere", 1)
+        await notes.note(LEDGER, "no replica holds entry 2", 1)
         await notes.accept(LEDGER, 2)
         drains = Drains(cluster.access.metadata)
         await drains.wish(c, Wish.DECOMMISSION, 1)
         await drains.change(lambda found: tuple(replace(one, leaving=True) for one in found))
         cluster.world.loop.network.partition(cluster.place(c).host, "outside")
-        result = await cluster.mend(c)
+        result = await cluster.repair_marked(c)
         assert result.verdict is not Verdict.WHOLE
         assert c in await named(cluster, LEDGER)
         cluster.world.loop.network.heal()
         await asyncio.sleep(5)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert c not in await named(cluster, LEDGER)
         assert await cluster.held(a, 3) == [0, 1, 2, 3]
 
     run(scenario)
 
 
-def test_an_accepted_loss_is_not_taken_while_the_leaving_bookie_is_away_for_a_moment() -> None:
+def test_an_accepted_loss_does_not_apply_while_the_leaving_bookie_is_briefly_away() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write({a: [0, 1, 3], b: [0, 1, 3], c: [0, 1, 2, 3]}, last=3)
         await RecoveryControls(cluster.access.metadata).set_lost_bookie_delay_s(60)
         notes = UnrecoverableLedgers(cluster.access.metadata)
-        await notes.note(LEDGER, "another entry was nowhere", 1)
+        await notes.note(LEDGER, "no replica held another entry", 1)
         await notes.accept(LEDGER, 2)
         drains = Drains(cluster.access.metadata)
         await drains.wish(c, Wish.DECOMMISSION, 1)
@@ -292,11 +296,11 @@ def test_an_accepted_loss_is_not_taken_while_the_leaving_bookie_is_away_for_a_mo
         host = cluster.place(c).host
         await cluster.world.stop_bookie(host)
         await cluster.settle()
-        assert (await cluster.mend(c)).verdict is Verdict.UNREADABLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.UNREADABLE
         assert c in await named(cluster, LEDGER)
         await cluster.world.start_bookie(host)
         await asyncio.sleep(5)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert c not in await named(cluster, LEDGER)
         assert await cluster.held(a, 3) == [0, 1, 2, 3]
 
@@ -315,7 +319,7 @@ def test_a_walk_that_began_while_it_was_writable_does_not_count() -> None:
         work = Drainage(cluster.access, RecoveryControls(cluster.access.metadata), tell, cluster.stats)
         await made.wish(d)
         for state in ("leaving", "leaving", "emptied"):
-            await work.look()
+            await work.run_pass()
             assert d in cluster.access.registry.read_only
             assert (await made.progress(d)).state == state
 
@@ -329,14 +333,14 @@ def test_a_bookie_that_seems_writable_is_given_back_as_well() -> None:
         await made.wish(d)
         cancelled = {"wish": Wish.CANCEL, "leaving": True, "made_read_only": True}
         await made.drains.change(lambda found: tuple(replace(one, **cancelled) for one in found))  # type: ignore[arg-type]
-        await made.work.look()
-        assert made.told == [(d, False)], "that it was told to be read-only may show in a moment only"
+        await made.work.run_pass()
+        assert made.told == [(d, False)], "the read-only request may take effect a moment later"
         assert await made.drains.read() == ()
         await made.wish(d)
         await made.drains.change(lambda found: tuple(replace(one, **cancelled) for one in found))  # type: ignore[arg-type]
         made.deaf = True
-        await made.work.look()
-        assert await made.drains.read() == (), "one that cannot be told anything was never told"
+        await made.work.run_pass()
+        assert await made.drains.read() == (), "a bookie without HTTP port was never made read-only"
 
     run(scenario)
 
@@ -390,7 +394,7 @@ def test_an_idle_open_ledger_is_closed_after_the_grace_period() -> None:
     run(scenario)
 
 
-def test_a_bookie_without_http_port_says_what_a_person_has_to_do() -> None:
+def test_a_drain_of_a_bookie_without_http_port_names_the_remedy() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         c = cluster.bookies[2]
         await two_ledgers(cluster, cluster.bookies[:3])
@@ -439,9 +443,9 @@ def test_a_copy_that_cannot_be_read_back_does_not_take_the_place() -> None:
 
         with pytest.MonkeyPatch.context() as lying:
             lying.setattr(ReplicaWriter, "store_run", store_nothing)
-            result = await cluster.mend(c)
-        assert result.verdict is Verdict.WAIT and f"copied to {d} could not be read back" in result.reason
+            result = await cluster.repair_marked(c)
+        assert result.verdict is Verdict.WAIT and f"copies on {d} could not be read back" in result.reason
         assert c in await named(cluster, LEDGER)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
 
     run(scenario)

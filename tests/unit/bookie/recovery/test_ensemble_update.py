@@ -1,4 +1,4 @@
-"""Which metadata may name a new replica. Pure part; the compare-and-set itself is tested with the repair."""
+"""Tests which metadata may name a new replica (pure part). The compare-and-set itself is tested with the repair."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def test_only_the_fragment_that_was_copied_changes() -> None:
     assert replace(changed, segments=LEDGER.segments) == LEDGER, "nothing else does"
 
 
-def test_a_bookie_never_stands_for_two_replicas() -> None:
+def test_a_bookie_never_counts_as_two_replicas() -> None:
     assert with_replaced(LEDGER, FIRST, {2: A}) is None
     assert with_replaced(LEDGER, FIRST, {1: E, 2: E}) is None
 
@@ -40,7 +40,7 @@ def test_a_fragment_that_is_another_by_now_is_left_alone() -> None:
         assert with_replaced(other, FIRST, {2: E}) is None
 
 
-def test_the_last_segment_of_an_open_ledger_is_nobodys_to_change() -> None:
+def test_the_last_segment_of_an_open_ledger_is_not_changed() -> None:
     for state in (LedgerState.OPEN, LedgerState.IN_RECOVERY):
         opened = replace(LEDGER, state=state)
         assert with_replaced(opened, SECOND, {2: E}) is None

@@ -1,28 +1,28 @@
-"""How long it takes until nothing is under-replicated."""
+"""Tests the estimated time until no ledger is under-replicated."""
 
 from quire_bookie.recovery.forecast import WINDOW_S, Forecast
 
 
-def test_the_end_follows_from_what_was_done() -> None:
+def test_the_remaining_time_follows_from_the_rate_so_far() -> None:
     forecast = Forecast()
     assert forecast.eta_s() == 0
-    forecast.saw(100, 0.0)
+    forecast.record(100, 0.0)
     assert forecast.eta_s() == -1
-    forecast.saw(80, 20.0)
+    forecast.record(80, 20.0)
     assert forecast.eta_s() == 81
-    forecast.saw(79, 20.5)
-    assert forecast.eta_s() == 81, "looks in quick succession say nothing new"
-    forecast.saw(0, 21.0)
+    forecast.record(79, 20.5)
+    assert forecast.eta_s() == 81, "samples in quick succession are ignored"
+    forecast.record(0, 21.0)
     assert forecast.eta_s() == 0
 
 
-def test_new_trouble_begins_anew_and_old_looks_are_forgotten() -> None:
+def test_a_rise_restarts_the_forecast_and_old_samples_are_dropped() -> None:
     forecast = Forecast()
-    forecast.saw(100, 0.0)
-    forecast.saw(50, 100.0)
-    forecast.saw(500, 200.0)
+    forecast.record(100, 0.0)
+    forecast.record(50, 100.0)
+    forecast.record(500, 200.0)
     assert forecast.eta_s() == -1
-    forecast.saw(400, 300.0)
+    forecast.record(400, 300.0)
     assert forecast.eta_s() == 401
-    forecast.saw(400, 300.0 + WINDOW_S)
+    forecast.record(400, 300.0 + WINDOW_S)
     assert forecast.eta_s() == -1, "nothing was done for a quarter of an hour"

@@ -1,4 +1,4 @@
-"""What a check says of replicas that are whole, gone, incomplete, in limbo or silent."""
+"""Tests what a check reports of replicas that are whole, gone, incomplete, in limbo or without an answer."""
 
 import asyncio
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_a_bookie_that_is_not_registered_is_gone() -> None:
     run(scenario)
 
 
-def test_silence_is_unknown_and_never_missing() -> None:
+def test_a_bookie_that_does_not_answer_is_unknown_and_not_missing() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c = cluster.bookies[:3]
         await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
@@ -92,7 +92,7 @@ def test_silence_is_unknown_and_never_missing() -> None:
     run(scenario)
 
 
-def test_limbo_is_told_from_missing() -> None:
+def test_limbo_is_distinguished_from_missing() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c = cluster.bookies[:3]
         await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
@@ -125,7 +125,7 @@ def test_an_entry_with_a_wrong_digest_is_found_when_all_are_verified() -> None:
 
 # ---- bookies that answer no lists, as Java's DbLedgerStorage
 def answer_no_lists(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> list[BookieAddress]:
-    """Leave requests for lists to these hosts without an answer; returns the addresses asked, as it grows."""
+    """Leave requests for lists to these hosts unanswered. Return the list of asked addresses, which grows."""
     asked: list[BookieAddress] = []
 
     async def silent(address: BookieAddress, ledger: LedgerId, timeout_s: float, *rest: Any) -> Any:
@@ -147,7 +147,7 @@ def test_a_suspected_replica_without_a_list_is_read_whole(monkeypatch: pytest.Mo
         reports = {report.bookie: report for report in await cluster.check(suspected=frozenset({c}))}
         assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((5, 8),))
         reports = {report.bookie: report for report in await cluster.check()}
-        assert reports[c].health is Health.WHOLE, "one that is not suspected is judged by its ends"
+        assert reports[c].health is Health.WHOLE, "of a replica that is not suspected only the ends are read"
 
     run(scenario)
 

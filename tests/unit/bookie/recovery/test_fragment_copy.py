@@ -1,4 +1,4 @@
-"""The copies of a fragment that are under way together."""
+"""Tests copies of a fragment that are under way together."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.fragment_copy import _batches, _reap, _within
 
 
-async def test_copies_that_fail_in_one_step_are_all_taken_note_of() -> None:
+async def test_the_exceptions_of_copies_that_fail_in_one_step_are_all_retrieved() -> None:
     async def fail(bookie: str) -> None:
         raise BookieUnavailableError(bookie)
 
@@ -31,7 +31,7 @@ async def test_copies_that_fail_in_one_step_are_all_taken_note_of() -> None:
 
 
 class _Reads:
-    """Entries two at a time; entry 3 cannot be read. Notes what was asked for, and what was given up."""
+    """Serves two entries at a time, except entry 3. Records which reads started and which were cancelled."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -40,7 +40,7 @@ class _Reads:
         self.held.set()
 
     async def read_stored(self, *_: object) -> None:
-        """No bookie gives batches."""
+        """Return None: no bookie serves batches."""
 
     async def read(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
@@ -57,7 +57,7 @@ class _Reads:
         return [LedgerEntry(LedgerId(1), EntryId(entry), EntryId(entry - 1), 0, memoryview(b"")) for entry in ids]
 
 
-async def test_the_next_batch_is_read_while_one_is_used_and_what_cannot_be_read_is_passed_over() -> None:
+async def test_the_next_batch_is_read_ahead_and_unreadable_entries_are_skipped() -> None:
     reads = _Reads()
     found: list[tuple[int, object]] = []
     ranges = [(EntryId(0), EntryId(5)), (EntryId(9), EntryId(9))]
@@ -73,7 +73,7 @@ async def test_the_next_batch_is_read_while_one_is_used_and_what_cannot_be_read_
     assert isinstance(found[2][1], QuorumError)
 
 
-async def test_what_is_read_ahead_ends_with_the_copy() -> None:
+async def test_the_read_ahead_ends_with_the_copy() -> None:
     reads = _Reads()
     ranges = [(EntryId(0), EntryId(5))]
     async with aclosing(_batches(cast(RangeReader, reads), cast(LedgerMetadata, None), ranges, 100)) as batches:

@@ -1,4 +1,4 @@
-"""Which entries a replica must hold and which it lacks: tables, and against a naive model."""
+"""Tests which entries a replica must hold and which it lacks: tables, and a comparison with a naive model."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -44,9 +44,7 @@ def spans(metadata: LedgerMetadata) -> list[tuple[int, int, str]]:
         (ledger((0, "abc"), (5, "abd"), state=LedgerState.CLOSED, last=5), [(0, 4, "abc"), (5, 5, "abd")]),
     ],
 )
-def test_only_what_cannot_change_any_more_is_a_fragment(
-    metadata: LedgerMetadata, expected: list[tuple[int, int, str]]
-) -> None:
+def test_only_settled_entries_form_fragments(metadata: LedgerMetadata, expected: list[tuple[int, int, str]]) -> None:
     assert spans(metadata) == expected
 
 
@@ -82,7 +80,7 @@ def test_stored_runs_and_ends_are_those_of_the_write_sets(fragment: Fragment, da
 
 
 @given(fragments(), st.data(), st.booleans())
-def test_what_is_lacking_is_what_must_be_there_without_what_is(
+def test_lacking_entries_are_the_required_ones_minus_the_held_ones(
     fragment: Fragment, data: st.DataObject, grouped: bool
 ) -> None:
     position = data.draw(st.integers(0, len(fragment.ensemble) - 1))

@@ -1,4 +1,4 @@
-"""Repairs against real bookies: what becomes of replicas and metadata, and what never does."""
+"""Tests repairs against real bookies: the effects on replicas and metadata."""
 
 import asyncio
 from dataclasses import replace
@@ -22,7 +22,7 @@ def test_holes_are_filled_where_they_are() -> None:
         a, b, c = cluster.bookies[:3]
         await cluster.write({a: range(30), b: range(30), c: [*range(5), *range(9, 20)]}, last=29)
         before = await cluster.access.nodes.read(LEDGER)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert await cluster.held(c, 29) == list(range(30))
         assert await cluster.access.nodes.read(LEDGER) == before, "no metadata had to change"
         assert (cluster.stats.entries_copied, cluster.stats.replicas_restored) == (14, 1)
@@ -35,7 +35,7 @@ def test_a_lost_bookie_is_replaced_by_one_that_holds_everything() -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(30)), last=29)
         await cluster.lose(b)
-        assert (await cluster.mend(b)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(b)).verdict is Verdict.WHOLE
         assert await ensemble(cluster) == (a, d, c)
         assert await cluster.held(d, 29) == list(range(30))
 
@@ -50,7 +50,7 @@ def test_a_replica_at_a_bookie_with_another_ledger_moves_and_is_never_read(custo
         await cluster.write({a: range(10), b: range(30)}, last=29, custom=custom)
         reports = {report.bookie: report.health for report in await cluster.check()}
         assert reports == {a: Health.LACKING, b: Health.WHOLE, c: Health.FOREIGN}
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert await ensemble(cluster) == (a, b, d)
         assert await cluster.held(a, 29) == await cluster.held(d, 29) == list(range(30))
         assert cluster.access.pool.health.foreign_answers > 0
@@ -64,7 +64,7 @@ def test_no_copy_goes_to_a_bookie_with_another_ledger() -> None:
         await cluster.hold_another({d: [7]})
         await cluster.write(dict.fromkeys((a, b, c), range(5)), last=4, custom={LEDGER_TOKEN: b"newer"})
         await cluster.lose(c)
-        result = await cluster.mend(c)
+        result = await cluster.repair_marked(c)
         assert result.verdict is Verdict.WAIT and "holds another ledger with the id 7" in result.reason
         assert await ensemble(cluster) == (a, b, c)
         assert await cluster.held(d, 8) == [7]
@@ -78,7 +78,7 @@ def test_striped_replicas_get_their_own_entries_only() -> None:
         held = {a: [0, 2, 3, 5, 6], b: [0, 1, 3, 4, 6], c: [1, 2, 4, 5]}
         await cluster.write(held, last=6, quorums=(2, 2))
         await cluster.lose(c)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert await ensemble(cluster) == (a, b, d)
         assert await cluster.held(d, 6) == [1, 2, 4, 5]
 
@@ -90,22 +90,22 @@ def test_without_a_bookie_to_take_it_nothing_changes() -> None:
         a, b, c = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(5)), last=4)
         await cluster.lose(b)
-        result = await cluster.mend(b)
+        result = await cluster.repair_marked(b)
         assert result.verdict is Verdict.WAIT and "no writable bookie" in result.reason
         assert await ensemble(cluster) == (a, b, c)
 
     run(scenario, bookies=3)
 
 
-def test_what_no_replica_has_leaves_the_ensemble_as_it_is() -> None:
+def test_an_entry_that_no_replica_has_keeps_the_ensemble_unchanged() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write({a: [0, 1, 3], b: [0, 1, 3], c: [0, 1, 2, 3]}, last=3)
         await cluster.lose(c)
-        result = await cluster.mend(a, b, c)
+        result = await cluster.repair_marked(a, b, c)
         assert result.verdict is Verdict.UNREADABLE
         assert "the first is 2" in result.reason
-        assert await ensemble(cluster) == (a, b, c), "the one that is gone may have been the only one"
+        assert await ensemble(cluster) == (a, b, c), "the missing bookie may have held the only copy"
 
     run(scenario)
 
@@ -115,7 +115,7 @@ def test_a_silent_bookie_is_not_replaced() -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(5)), last=4)
         cluster.world.kill_bookie(cluster.place(c).host)  # registered as long as its lease runs
-        result = await cluster.mend(c)
+        result = await cluster.repair_marked(c)
         assert result.verdict is Verdict.WAIT and c in result.reason
         assert await ensemble(cluster) == (a, b, c)
         assert await cluster.held(d, 4) == []
@@ -132,7 +132,7 @@ def test_limbo_ends_only_when_every_fragment_is_restored() -> None:
         place = cluster.place(c)
         assert place.node is not None and place.running is not None
         await cluster.world.loop.run_on(place.node, place.running.storage.enter_limbo([LedgerId(100)]))
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert await cluster.held(c, 19) == list(range(20)), "also the fragment whose ends were there"
         assert cluster.limbo_ended == [(c, LEDGER)]
 
@@ -146,9 +146,9 @@ def test_limbo_stays_while_an_entry_cannot_be_restored() -> None:
         place = cluster.place(c)
         assert place.node is not None and place.running is not None
         await cluster.world.loop.run_on(place.node, place.running.storage.enter_limbo([LedgerId(100)]))
-        assert (await cluster.mend(c)).verdict is Verdict.UNREADABLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.UNREADABLE
         assert cluster.limbo_ended == []
-        assert await cluster.held(c, 3) == [0, 1, 3], "what can be restored is"
+        assert await cluster.held(c, 3) == [0, 1, 3], "restorable entries are restored"
 
     run(scenario)
 
@@ -165,7 +165,7 @@ def test_limbo_that_cannot_be_ended_keeps_the_mark() -> None:
             raise BookieUnavailableError("no HTTP port")
 
         cluster.repair._end_limbo = refuse
-        result = await cluster.mend(c)
+        result = await cluster.repair_marked(c)
         assert result.verdict is Verdict.WAIT and "no HTTP port" in result.reason
 
     run(scenario)
@@ -176,7 +176,7 @@ def test_a_ledger_that_is_deleted_meanwhile_is_left_alone() -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
         await cluster.access.nodes.delete(LEDGER)
-        assert (await cluster.mend(c)).verdict is Verdict.DELETED
+        assert (await cluster.repair_marked(c)).verdict is Verdict.DELETED
 
     run(scenario)
 
@@ -187,7 +187,7 @@ def test_the_closed_part_of_an_open_ledger_is_repaired_and_its_writer_is_left_al
         segments = (Segment(EntryId(0), (a, b, c)), Segment(EntryId(10), (a, b, d)))
         held = {a: range(12), b: range(12), c: range(8), d: range(10, 12)}
         await cluster.write(held, last=11, segments=segments, state=LedgerState.OPEN)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert await cluster.held(c, 11) == list(range(10))
         assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
 
@@ -198,35 +198,35 @@ def test_the_mark_of_an_open_ledger_goes_once_its_writer_sends_to_the_marked_boo
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         metadata = await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
-        # Nothing is missing, but what comes next may be sent to the others only.
-        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        # Nothing is missing, but the writer may send the next entries only to the other bookies.
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
         await cluster.send({a: range(6, 9), b: range(6, 9)}, metadata)
-        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
         await cluster.send({c: range(6, 9)}, metadata)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
 
     run(scenario)
 
 
-def test_a_mark_that_was_made_anew_is_not_taken_for_one_of_the_past() -> None:
+def test_a_renewed_mark_is_not_treated_as_an_old_one() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         metadata = await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
-        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
         await cluster.send(dict.fromkeys((a, b, c), range(6, 9)), metadata)
-        assert (await cluster.mend(c, version=1)).verdict is Verdict.WAIT
+        assert (await cluster.repair_marked(c, version=1)).verdict is Verdict.WAIT
 
     run(scenario)
 
 
-def test_a_hole_keeps_the_mark_whatever_is_sent_behind_it() -> None:
+def test_a_missing_entry_keeps_the_mark_even_if_later_entries_arrive() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         held = {a: range(6), b: range(6), c: [0, 1, 2, 4, 5]}
         metadata = await cluster.write(held, last=5, state=LedgerState.OPEN)
         for last in (9, 12, 15):
-            assert (await cluster.mend(c)).verdict is Verdict.WAIT
+            assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
             await cluster.send(dict.fromkeys((a, b, c), range(last - 3, last)), metadata)
             await asyncio.sleep(1)
 
@@ -238,10 +238,10 @@ def test_an_open_ledger_is_taken_over_after_the_grace_period() -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
         await cluster.lose(c)
-        assert (await cluster.mend(c)).verdict is Verdict.WAIT
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
         assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
         await asyncio.sleep(6)
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         metadata = (await cluster.access.nodes.read(LEDGER)).value
         assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 5)
         assert metadata.segments[-1].ensemble == (a, b, d) or metadata.segments[0].ensemble == (a, b, d)
@@ -250,13 +250,13 @@ def test_an_open_ledger_is_taken_over_after_the_grace_period() -> None:
     run(scenario)
 
 
-def test_nobody_is_fenced_where_no_bookie_could_take_the_replica() -> None:
+def test_no_ledger_is_fenced_if_no_bookie_can_take_the_replica() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
         await cluster.lose(c)
         for _ in range(4):
-            result = await cluster.mend(c)
+            result = await cluster.repair_marked(c)
             assert result.verdict is Verdict.WAIT
             await asyncio.sleep(6)
         assert "would not help" in result.reason
@@ -292,7 +292,7 @@ def test_a_change_of_the_writer_is_not_overwritten() -> None:
             return await original()
 
         cluster.access.is_same_cluster = another_was_faster  # type: ignore[method-assign]
-        await cluster.mend(c)
+        await cluster.repair_marked(c)
         found = (await cluster.access.nodes.read(LEDGER)).value.segments[0].ensemble
         assert found == (a, b, d) and len(set(found)) == 3
 

@@ -1,4 +1,4 @@
-"""Ledgers that were created with fewer copies than configured: they are marked, counted and raised."""
+"""Tests that ledgers with fewer copies than configured are marked, counted and raised."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ async def narrow(
     state: LedgerState = LedgerState.CLOSED,
     custom: Mapping[str, bytes] = FEW,
 ) -> LedgerMetadata:
-    """A ledger with two copies that wants three."""
+    """Create a ledger that has two copies and wants three."""
     parts = tuple(Segment(EntryId(first), tuple(bookies)) for first, bookies in segments)
     return await cluster.write(
         held, last=last, quorums=(2, 2), segments=parts, custom=custom, ledger=ledger, state=state
@@ -49,7 +49,7 @@ def test_a_closed_ledger_gets_the_copies_that_it_lacks_and_then_names_their_book
         a, b, c, _ = cluster.bookies
         held = {a: range(10), b: range(5), c: range(5, 10)}
         before = await narrow(cluster, (0, (a, b)), (5, (a, c)), (10, (b, c)), held=held)
-        assert (await cluster.mend()).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked()).verdict is Verdict.WHOLE
         after = await stored(cluster)
         assert (after.ensemble_size, after.write_quorum, after.ack_quorum) == (3, 3, 2)
         assert missing_copies(after) == 0
@@ -66,7 +66,7 @@ def test_without_a_further_bookie_it_stays_marked_and_is_not_whole() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b = cluster.bookies
         before = await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)})
-        result = await cluster.mend()
+        result = await cluster.repair_marked()
         assert result.verdict is Verdict.WAIT
         assert "it has 2 of 3 copies, and no further bookie is writable" in result.reason
         assert await stored(cluster) == before
@@ -78,7 +78,7 @@ def test_it_gets_as_many_copies_as_there_are_bookies() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c = cluster.bookies
         await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)}, custom=FEW | wanted_mark(5))
-        result = await cluster.mend()
+        result = await cluster.repair_marked()
         assert result.verdict is Verdict.WAIT and "3 of 5 copies" in result.reason
         assert (await stored(cluster)).segments[0].ensemble == (a, b, c)
 
@@ -90,7 +90,7 @@ def test_a_lost_bookie_is_replaced_before_a_further_one_joins() -> None:
         a, b, c, d = cluster.bookies
         await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)})
         await cluster.lose(a)
-        assert (await cluster.mend(a)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(a)).verdict is Verdict.WHOLE
         assert set((await stored(cluster)).segments[0].ensemble) == {b, c, d}
         for bookie in (b, c, d):
             assert await cluster.held(bookie, 9) == list(range(10))
@@ -102,7 +102,7 @@ def test_an_entry_that_no_replica_serves_keeps_it_from_being_raised() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, _c, _d = cluster.bookies
         before = await narrow(cluster, (0, (a, b)), held={a: [0, 2, 9], b: [0, 2, 9]}, last=9)
-        assert (await cluster.mend()).verdict is Verdict.UNREADABLE
+        assert (await cluster.repair_marked()).verdict is Verdict.UNREADABLE
         assert await stored(cluster) == before
 
     run(scenario)
@@ -113,7 +113,7 @@ def test_a_bookie_that_dies_under_the_copy_is_not_named() -> None:
         a, b, c = cluster.bookies
         before = await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)})
         cluster.world.kill_bookie(cluster.place(c).host)  # registered as long as its lease runs
-        result = await cluster.mend()
+        result = await cluster.repair_marked()
         assert result.verdict is Verdict.WAIT and c in result.reason
         assert await stored(cluster) == before
 
@@ -133,7 +133,7 @@ def test_a_drained_bookie_leaves_only_after_all_copies_are_elsewhere() -> None:
             return await proper(ledger, metadata, expected)
 
         cluster.access.nodes.update = update  # type: ignore[method-assign, assignment]
-        assert (await cluster.mend(a)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(a)).verdict is Verdict.WHOLE
         assert seen == [(3, True), (3, False)], "raised first, and then without the bookie"
         assert set((await stored(cluster)).segments[0].ensemble) == {b, c, d}
 
@@ -146,8 +146,8 @@ def test_an_unmarked_ledger_of_an_earlier_version_is_raised_when_that_is_configu
         custom = {"component": b"managed-ledger"}
         await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)}, custom=custom)
         check = NarrowCheck(cluster.access, cluster.stats)
-        assert await check.look() == (1 if cluster.access.settings.unmarked_write_quorum else 0)
-        assert (await cluster.mend()).verdict is Verdict.WHOLE
+        assert await check.check() == (1 if cluster.access.settings.unmarked_write_quorum else 0)
+        assert (await cluster.repair_marked()).verdict is Verdict.WHOLE
         assert (await stored(cluster)).write_quorum == max(2, cluster.access.settings.unmarked_write_quorum)
 
     run(scenario)
@@ -158,17 +158,17 @@ def test_an_idle_open_ledger_is_closed_and_raised_once_a_bookie_is_there() -> No
     async def scenario(cluster: SmallCluster) -> None:
         a, b, _c, _d = cluster.bookies
         await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)}, state=LedgerState.OPEN)
-        assert (await cluster.mend()).verdict is Verdict.WAIT
-        assert (await stored(cluster)).state is LedgerState.OPEN, "its writer has the grace period"
+        assert (await cluster.repair_marked()).verdict is Verdict.WAIT
+        assert (await stored(cluster)).state is LedgerState.OPEN, "its writer keeps the grace period"
         await asyncio.sleep(6)
-        assert (await cluster.mend()).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked()).verdict is Verdict.WHOLE
         after = await stored(cluster)
         assert (after.state, after.last_entry, after.write_quorum) == (LedgerState.CLOSED, 9, 3)
 
     run(scenario)
 
 
-def test_the_auditor_counts_and_marks_what_lost_its_mark() -> None:
+def test_the_auditor_counts_narrow_ledgers_and_restores_their_marks() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _d = cluster.bookies
         await narrow(cluster, (0, (a, b)), held={a: range(10), b: range(10)})
@@ -179,10 +179,10 @@ def test_the_auditor_counts_and_marks_what_lost_its_mark() -> None:
             assert cluster.stats.ledgers_below_configured_copies == 2
             mark = await cluster.access.marks.read(LEDGER)
             assert mark is not None
-            await cluster.access.marks.remove(mark)  # as a stock worker does that finds two of two copies
+            await cluster.access.marks.remove(mark)  # as a Java worker does that finds two of two copies
             await asyncio.sleep(70)
             assert await marked(cluster) == {LEDGER: (), LedgerId(8): ()}
-            assert (await cluster.mend()).verdict is Verdict.WHOLE
+            assert (await cluster.repair_marked()).verdict is Verdict.WHOLE
             await asyncio.sleep(70)
             assert cluster.stats.ledgers_below_configured_copies == 1
         store = cluster.access.metadata
@@ -226,7 +226,7 @@ def test_a_reader_that_knows_the_old_quorums_follows_a_raised_ledger() -> None:
         store = SimMetadataStore(cluster.world.metadata)
         client = await LedgerClient.open(store, QUICK, clock=cluster.world.clock, chance=SimChance(5))
         reader = await client.open_ledger(LEDGER, recover=False)
-        assert (await cluster.mend()).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked()).verdict is Verdict.WHOLE
         first, second = [bytes(one.payload) for one in await reader.read(EntryId(0), EntryId(1))]
         assert (first, second) == (b"entry 0", b"entry 1")
         await cluster.lose(a)

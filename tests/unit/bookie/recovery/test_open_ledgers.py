@@ -1,4 +1,4 @@
-"""When an open ledger may be taken over from its writer."""
+"""Tests when an open ledger may be taken over from its writer."""
 
 from dataclasses import replace
 
@@ -6,11 +6,11 @@ import pytest
 
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
-from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailSeen
+from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailObservation
 
 A, B, C, D = (BookieId(name) for name in "abcd")
 LEDGER = LedgerId(1)
-GONE = TailSeen(Segment(EntryId(0), (A, B, C)), frozenset({C}), frozenset(), False, EntryId(5))
+GONE = TailObservation(Segment(EntryId(0), (A, B, C)), frozenset({C}), frozenset(), False, EntryId(5))
 LAGS = replace(GONE, gone=frozenset(), named=frozenset({C}), lags=True)
 
 
@@ -33,7 +33,8 @@ def test_a_marked_bookie_that_is_written_to_keeps_no_mark() -> None:
     tails.note_extent(LEDGER, GONE.segment, mark, EntryId(7))
     assert tails.extent(LEDGER, GONE.segment, mark) == 7
     assert tails.extent(LEDGER, GONE.segment, replace(mark, version=1)) is None  # marked again
-    assert tails.extent(LEDGER, GONE.segment, replace(mark, marked_ms=2000)) is None  # another, its versions anew
+    # another mark, whose versions start again
+    assert tails.extent(LEDGER, GONE.segment, replace(mark, marked_ms=2000)) is None
     later = Segment(EntryId(6), (A, B, C))
     assert tails.extent(LEDGER, later, mark) is None
     assert tails.note_extent(LEDGER, later, mark, EntryId(3)) == tails.extent(LEDGER, later, mark) == 5
@@ -57,10 +58,12 @@ def test_an_idle_ledger_with_too_few_copies_is_closed_once_a_bookie_can_take_one
     assert tails.advise(LEDGER, narrow, {A, B}, 30) is TailAdvice.NO_BOOKIE
     assert tails.advise(LEDGER, narrow, {A, B, C}, 31) is TailAdvice.RECOVER
     grown = replace(narrow, lac=EntryId(6))
-    assert tails.advise(LEDGER, grown, {A, B, C}, 32) is TailAdvice.WAIT, "its writer is at work: it begins another"
+    assert tails.advise(LEDGER, grown, {A, B, C}, 32) is TailAdvice.WAIT, (
+        "its writer is active and begins another segment"
+    )
 
 
-def test_nobody_is_fenced_where_closing_would_not_help() -> None:
+def test_no_ledger_is_fenced_if_closing_would_not_help() -> None:
     tails = OpenTails(30)
     tails.advise(LEDGER, GONE, {A, B}, 0)
     assert tails.advise(LEDGER, GONE, {A, B}, 100) is TailAdvice.NO_BOOKIE
@@ -83,14 +86,14 @@ def test_a_replica_that_lags_is_left_to_a_writer_that_goes_on() -> None:
     assert tails.advise(LEDGER, replace(LAGS, lac=EntryId(14)), {A, B, C}, 1000) is TailAdvice.RECOVER
 
 
-def test_what_was_forgotten_begins_anew() -> None:
+def test_a_forgotten_ledger_starts_its_grace_period_again() -> None:
     tails = OpenTails(30)
     tails.advise(LEDGER, GONE, {A, B, D}, 0)
     tails.forget(LEDGER)
     assert tails.advise(LEDGER, GONE, {A, B, D}, 100) is TailAdvice.WAIT
 
 
-def test_a_ledger_that_grows_is_looked_at_again_soon_and_one_that_nobody_writes_to_ever_later() -> None:
+def test_a_growing_ledger_is_checked_soon_and_an_idle_one_later_each_time() -> None:
     tails = OpenTails(30.0)
     waits = []
     for step in range(8):
@@ -109,4 +112,6 @@ def test_ledgers_that_another_process_ended_are_not_remembered_for_ever(monkeypa
         assert tails.advise(LedgerId(number), GONE, {A, B, D}, number) is TailAdvice.WAIT
     assert len(tails) == 3
     assert tails.advise(LedgerId(9), GONE, {A, B, D}, 39) is TailAdvice.RECOVER
-    assert tails.advise(LedgerId(0), GONE, {A, B, D}, 39) is TailAdvice.WAIT, "it was forgotten: its grace begins anew"
+    assert tails.advise(LedgerId(0), GONE, {A, B, D}, 39) is TailAdvice.WAIT, (
+        "it was forgotten: its grace period starts again"
+    )

@@ -1,4 +1,4 @@
-"""Ledgers that break the rules of racks and zones are counted and, when wanted, moved until they satisfy them."""
+"""Tests that ledgers that violate the rules of racks and zones are counted and, if configured, moved."""
 
 import asyncio
 import json
@@ -18,26 +18,26 @@ MOVING = replace(SETTINGS, repair_placement=True)
 
 
 async def stand(cluster: SmallCluster, *racks: str) -> None:
-    """Say where the bookies stand."""
+    """Write the racks of the bookies."""
     places = {bookie: {"rack": rack} for bookie, rack in zip(cluster.bookies, racks, strict=True)}
     cluster.world.metadata.write(RACK_MAP, json.dumps({"default": places}).encode(), None)
     await cluster.settle()
 
 
 async def ensembles(cluster: SmallCluster) -> list[tuple[BookieId, ...]]:
-    """Of the ledger, in order."""
+    """Return the ensembles of the ledger, in order."""
     return [segment.ensemble for segment in (await cluster.access.nodes.read(LEDGER)).value.segments]
 
 
-def test_what_breaks_the_rules_is_counted_and_left_alone_by_default() -> None:
+def test_misplaced_ledgers_are_counted_and_not_moved_by_default() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
         await cluster.write({}, last=5)
         await cluster.write({}, last=5, ledger=LedgerId(8), segments=(Segment(EntryId(0), (a, b, d)),))
         check = PlacementCheck(cluster.access, cluster.stats)
-        assert await check.look() == 0, "nobody said where they stand"
+        assert await check.check() == 0, "without a rack map no rule is violated"
         await stand(cluster, "/one", "/one", "/one", "/two")
-        assert await check.look() == 1
+        assert await check.check() == 1
         assert (cluster.stats.ledgers_misplaced, cluster.stats.placement_checks) == (1, 1)
         assert await cluster.access.marks.read(LEDGER) is None
         assert c in (await ensembles(cluster))[0]
@@ -52,28 +52,28 @@ def test_replicas_move_until_the_rules_are_satisfied() -> None:
         await cluster.write({a: range(9), b: range(9), c: range(4), d: range(4, 9)}, last=8, segments=segments)
         await stand(cluster, "/one", "/one", "/one", "/two")
         check = PlacementCheck(cluster.access, cluster.stats)
-        assert await check.look() == 1
+        assert await check.check() == 1
         mark = await cluster.access.marks.read(LEDGER)
         assert mark is not None and len(mark.bookies) == 1
-        assert (await cluster.mend(*mark.bookies)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(*mark.bookies)).verdict is Verdict.WHOLE
         first, second = await ensembles(cluster)
         assert is_spread(first, 3, cluster.access.cluster, cluster.access.rules)
-        assert d in first and second == (a, b, d), "what satisfies the rules stays"
+        assert d in first and second == (a, b, d), "replicas that satisfy the rules stay"
         assert await cluster.held(d, 8) == list(range(9))
         assert cluster.stats.replicas_relocated == 1
-        assert await check.look() == 0
+        assert await check.check() == 0
 
     run(scenario, settings=MOVING)
 
 
-def test_what_no_bookie_can_mend_is_counted_and_not_marked() -> None:
+def test_misplacement_that_no_bookie_can_fix_is_counted_and_not_marked() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2)
         await stand(cluster, "/one", "/one", "/one", "/one")
-        assert await PlacementCheck(cluster.access, cluster.stats).look() == 1
+        assert await PlacementCheck(cluster.access, cluster.stats).check() == 1
         assert await cluster.access.marks.read(LEDGER) is None
-        assert (await cluster.mend(c)).verdict is Verdict.WHOLE
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
         await asyncio.sleep(1)
         assert await ensembles(cluster) == [(a, b, c)]
 

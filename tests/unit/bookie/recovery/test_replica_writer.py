@@ -1,4 +1,4 @@
-"""Copies on one bookie, with a link that only records: what counts as stored, and what is sent again."""
+"""Tests copies on one bookie over a link that only records: which count as stored, and which are sent again."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,38 +22,38 @@ BOOKIE, LEDGER = BookieId("b"), LedgerId(7)
 
 
 class Link:
-    """Keeps what is sent, and the timers."""
+    """Records the sent frames and the timers."""
 
     def __init__(self) -> None:
         self.sent: list[list[tuple[int, bytes]]] = []
         self.timers: list[Callable[[], None]] = []
 
     def link(self, bookie: BookieId, purpose: Purpose) -> "Link":
-        """Itself."""
+        """Return this link."""
         assert (bookie, purpose) == (BOOKIE, Purpose.RECOVERY)
         return self
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Until the test calls it."""
+        """Record the callback; the test calls it."""
         self.timers.append(callback)
 
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: object) -> None:
-        """As a bookie takes them."""
+        """Record the frames."""
         adds = [request for request in ServerCodec().feed(bytes(frames)) if isinstance(request, AddRequest)]
         assert all(add.run.ledger == ledger == LEDGER and add.recovery for add in adds)
         self.sent.append([(add.run.first + at, bytes(one)) for add in adds for at, one in enumerate(add.run.entries)])
 
     def forget_sink(self, ledger: LedgerId, sink: object) -> None:
-        """Nothing to forget."""
+        """Do nothing."""
 
     @property
     def ids(self) -> list[list[int]]:
-        """Of what was sent."""
+        """The ids of the entries sent, by frame."""
         return [[entry for entry, _ in one] for one in self.sent]
 
 
 def entries(first: int, count: int) -> list[LedgerEntry]:
-    """Each with a LAC and a length of its own."""
+    """Return entries, each with its own LAC and length."""
     return [
         LedgerEntry(LEDGER, EntryId(at), EntryId(at - 2), 100 * at + 9, memoryview(b"entry %d" % at))
         for at in range(first, first + count)
@@ -61,7 +61,7 @@ def entries(first: int, count: int) -> list[LedgerEntry]:
 
 
 def writer_on(link: Link) -> ReplicaWriter:
-    """Of a ledger with CRC32C."""
+    """Return a writer for a ledger with CRC32C digests."""
     handle = LedgerHandle(
         LEDGER,
         Digest(DigestType.CRC32C, b""),
@@ -89,7 +89,7 @@ async def test_entries_are_stored_as_they_were_read_and_each_counts_by_its_own_a
     await storing
 
 
-async def test_what_was_refused_for_a_moment_is_sent_again_and_nothing_else() -> None:
+async def test_only_temporarily_refused_adds_are_sent_again() -> None:
     link = Link()
     writer = writer_on(link)
     stores = [asyncio.ensure_future(writer.store(entries(first, 4))) for first in (0, 4)]
@@ -125,7 +125,7 @@ async def test_a_refusal_or_a_lost_connection_fails_every_batch_under_way(lost: 
 
 
 def run_of(first: int, count: int) -> StoredRun:
-    """The same entries as their bookies store them."""
+    """Return the same entries as bookies store them."""
     digest = Digest(DigestType.CRC32C, b"")
     stored: list[Buffer] = [
         digest.encode_entry(LEDGER, one.entry_id, one.lac, one.length, (one.payload,)) + one.payload
@@ -136,7 +136,7 @@ def run_of(first: int, count: int) -> StoredRun:
 
 async def test_a_run_is_sent_as_it_is_stored_and_its_answers_may_come_in_any_pieces_and_twice() -> None:
     for answers in (
-        [(0, 9)],  # with those of other batches
+        [(0, 9)],  # includes entries of other batches
         [(3, 1), (3, 1), (4, 1), (3, 2), (2, 2), (5, 9)],
         [(6, 1), (4, 2), (3, 1)],
         [(4, 1), (6, 3), (5, 1), (4, 1), (0, 4)],
@@ -156,7 +156,7 @@ async def test_a_run_is_sent_as_it_is_stored_and_its_answers_may_come_in_any_pie
         await storing
 
 
-async def test_of_a_run_that_was_refused_only_what_has_no_answer_is_sent_again() -> None:
+async def test_of_a_refused_run_only_entries_without_a_response_are_sent_again() -> None:
     link = Link()
     writer = writer_on(link)
     storing = asyncio.ensure_future(writer.store_run(run_of(0, 6)))

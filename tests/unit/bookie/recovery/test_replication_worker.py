@@ -1,4 +1,4 @@
-"""Workers and marks: what goes, what stays, what is tried again when."""
+"""Tests workers and marks: which marks are removed, which stay, and when a ledger is tried again."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def working(cluster: SmallCluster) -> AsyncIterator[ReplicationWorkers]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_a_marked_ledger_is_repaired_and_its_mark_taken_away() -> None:
+def test_a_marked_ledger_is_repaired_and_its_mark_removed() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(9)), last=8)
@@ -55,7 +55,7 @@ def test_the_mark_of_a_deleted_ledger_goes_with_its_note() -> None:
     run(scenario)
 
 
-def test_what_no_replica_has_is_noted_and_comes_off_the_list_when_it_is_there_again() -> None:
+def test_an_unrecoverable_ledger_is_noted_until_its_entries_are_back() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         metadata = await cluster.write({key: [0, 1, 3] for key in (a, b, c)}, last=3)
@@ -77,7 +77,7 @@ def test_what_no_replica_has_is_noted_and_comes_off_the_list_when_it_is_there_ag
     run(scenario)
 
 
-def test_nobody_works_while_it_is_switched_off() -> None:
+def test_no_worker_repairs_while_auto_recovery_is_off() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _d = cluster.bookies
         await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
@@ -136,7 +136,7 @@ def test_a_mark_made_during_the_work_stays_and_is_worked_on() -> None:
     run(scenario)
 
 
-def test_a_store_that_is_away_is_waited_out() -> None:
+def test_workers_wait_for_an_unreachable_metadata_store() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies
         await cluster.write({a: range(4), b: range(4), c: range(2)}, last=3)
@@ -166,15 +166,15 @@ def test_waits_double_up_to_a_bound_and_a_change_of_bookies_hurries() -> None:
         assert attempts.is_due(ledger, now_s)
     assert waits == [10.0, 20.0, 35.0, 35.0]
     attempts.failed(ledger, now_s)
-    attempts.hurry(now_s + 3)
+    attempts.retry_soon(now_s + 3)
     assert attempts.next_due_s(now_s) == 10.0, "never sooner than the first wait"
-    attempts.hurry(now_s + 20)
+    attempts.retry_soon(now_s + 20)
     assert attempts.is_due(ledger, now_s + 20)
     attempts.settled(ledger)
     assert attempts.next_due_s(now_s) is None
 
 
-def test_a_bookie_that_is_away_for_a_moment_is_waited_for() -> None:
+def test_a_briefly_absent_bookie_is_waited_for() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
@@ -189,7 +189,7 @@ def test_a_bookie_that_is_away_for_a_moment_is_waited_for() -> None:
             assert cluster.stats.replicas_replaced == cluster.stats.repairs_failed == 0
             await cluster.world.start_bookie(host)
             await asyncio.sleep(5)
-            assert await cluster.access.marks.read(LEDGER) is None, "it came back with all that it had"
+            assert await cluster.access.marks.read(LEDGER) is None, "it came back with all its entries"
             await cluster.lose(c)
             await cluster.access.marks.mark(LEDGER, [c])
             await asyncio.sleep(50)
@@ -201,7 +201,7 @@ def test_a_bookie_that_is_away_for_a_moment_is_waited_for() -> None:
     run(scenario)
 
 
-def test_a_persons_word_ends_the_waiting_for_a_missing_bookie() -> None:
+def test_giving_up_ends_the_wait_for_a_missing_bookie() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, d = cluster.bookies
         await cluster.write(dict.fromkeys((a, b, c), range(4)), last=3)
@@ -214,7 +214,7 @@ def test_a_persons_word_ends_the_waiting_for_a_missing_bookie() -> None:
             assert await cluster.held(d, 3) == []
             await controls.set_lost_bookie_delay_s(7000)
             await asyncio.sleep(30)
-            assert await cluster.held(d, 3) == [], "more time is no word that they are lost"
+            assert await cluster.held(d, 3) == [], "a longer delay does not declare them lost"
             await controls.set_lost_bookie_delay_s(7000)
             await asyncio.sleep(5)
             assert await cluster.held(d, 3) == [0, 1, 2, 3]
@@ -227,6 +227,6 @@ def test_waiting_for_a_bookie_is_no_failure_and_ends_with_a_change() -> None:
     ledger = LedgerId(1)
     attempts.waits(ledger, 0.0, 600.0)
     assert not attempts.is_due(ledger, 599.0) and attempts.is_due(ledger, 600.0)
-    attempts.hurry(1.0)
+    attempts.retry_soon(1.0)
     assert attempts.is_due(ledger, 1.0)
     assert attempts.failed(ledger, 1.0) == 1

@@ -84,7 +84,7 @@ def test_nothing_is_given_up_while_a_ledger_on_it_has_no_other_replica() -> None
 def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings_up_a_new_bookie() -> None:
     world = lost_node()
     world.audited = False
-    old, blocked = world.disks[LOST].bookie, "2 other bookies are writable, under the ensemble of 3 of ledger 7"
+    old, blocked = world.disks[LOST].bookie, "2 other bookies are writable, fewer than the ensemble of 3 of ledger 7"
     world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=4, blocked_by=(blocked,), leaving=False)
     world.one_pass()
     world.now_s += 700

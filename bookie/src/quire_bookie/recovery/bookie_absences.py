@@ -1,7 +1,8 @@
-"""Since when bookies have been away, as one process saw it: who is away for a moment is not lost. Pure: times come in.
+"""Tracks how long each bookie has been unregistered, so that brief absences do not count as losses. Pure.
 
-A bookie that was never seen counts from the start of the process on, since nobody can say more. A person's word ends
-the waiting for everybody who is missing then; registering again forgives.
+The caller supplies the time. A bookie that this process never saw counts as away since the process started: nothing
+earlier is known. When an administrator gives up on the missing bookies, all bookies missing at that time count as lost
+at once. A bookie that registers again is no longer away.
 """
 
 import math
@@ -10,18 +11,20 @@ from collections.abc import Collection
 from quire_bookie.model import BookieId
 
 
-class Absences:
-    """See the module's text. As many bookies as ever were registered."""
+class BookieAbsences:
+    """Tracks absences. Holds one record for each bookie that ever registered."""
 
     def __init__(self, registered: Collection[BookieId], now_s: float) -> None:
         self._began_s = now_s
         self._registered = frozenset(registered)
         self._since_s: dict[BookieId, float] = {}
         self._awaited: set[BookieId] | None = None
-        """After a person's word: who was there then or came since; None: nobody said it."""
+        """Bookies present when an administrator gave up on the missing ones, plus later arrivals; None if that never
+        happened.
+        """
 
-    def saw(self, registered: Collection[BookieId], now_s: float) -> None:
-        """Who is registered now."""
+    def update(self, registered: Collection[BookieId], now_s: float) -> None:
+        """Record the bookies that are registered now."""
         found = frozenset(registered)
         for bookie in self._registered - found:
             self._since_s[bookie] = now_s
@@ -32,11 +35,11 @@ class Absences:
         self._registered = found
 
     def give_up(self, present: Collection[BookieId]) -> None:
-        """A person said that whoever is not among `present` does not come back."""
+        """Stop waiting for bookies that are not among `present`: an administrator declared them lost."""
         self._awaited = set(present)
 
     def away_s(self, bookie: BookieId, now_s: float) -> float:
-        """How long it has been away: 0 for one that is there, infinite for one that was given up."""
+        """Return how long the bookie has been away: 0 if it is registered, infinity if it was given up."""
         if bookie in self._registered:
             return 0.0
         if self._awaited is not None and bookie not in self._awaited:

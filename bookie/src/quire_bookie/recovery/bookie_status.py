@@ -1,4 +1,4 @@
-"""What is to be thought of the bookies of one ledger: who leaves, and whose absence is no loss yet. Acts on nothing."""
+"""Classifies the bookies of one ledger: draining, or temporarily absent and not yet considered lost. Read-only."""
 
 import asyncio
 import logging
@@ -14,15 +14,18 @@ _log = logging.getLogger("quire.recovery.repair")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """`leaving`: a person wants them emptied. `away`: not registered, and expected back within `back_s` seconds."""
+class BookieStatus:
+    """The state of a ledger's bookies. `leaving`: being drained.
+
+    `away`: unregistered, expected back within `back_s` s.
+    """
 
     leaving: frozenset[BookieId]
     away: frozenset[BookieId] = frozenset()
     back_s: float = 0.0
 
-    def judged(self, reports: list[ReplicaReport]) -> list[ReplicaReport]:
-        """The reports, with every replica on a leaving bookie as one that has to move, whatever its state."""
+    def with_drained(self, reports: list[ReplicaReport]) -> list[ReplicaReport]:
+        """Return the reports with every replica on a leaving bookie as one that must move, whatever its state."""
         return [
             replace(
                 report,
@@ -37,25 +40,28 @@ class Standing:
 
 
 async def lost_after_s(access: ClusterAccess, controls: RecoveryControls) -> float:
-    """How long a bookie may be away, in seconds: what a person said, else as configured. MetadataUnavailableError."""
+    """Return how long a bookie may be away, in seconds: from the metadata, else as configured.
+
+    Raises MetadataUnavailableError.
+    """
     try:
         found = await controls.lost_bookie_delay_s()
     except MetadataFormatError as error:
-        _log.warning("the default is taken: %s", error)
+        _log.warning("using the configured delay before a bookie counts as lost: %s", error)
         found = None
     return access.settings.lost_bookie_delay_s if found is None else found
 
 
-async def standing_of(
+async def read_bookie_status(
     access: ClusterAccess, controls: RecoveryControls, metadata: LedgerMetadata, leaving: frozenset[BookieId]
-) -> Standing:
-    """The bookies of a ledger now. MetadataError."""
+) -> BookieStatus:
+    """Return the state of a ledger's bookies now. Raises MetadataError."""
     members = frozenset(bookie for segment in metadata.segments for bookie in segment.ensemble)
     missing = members - access.registered - leaving
     if not missing:
-        return Standing(leaving)
+        return BookieStatus(leaving)
     delay_s = await lost_after_s(access, controls)
     now_s = asyncio.get_running_loop().time()
     left_s = {bookie: delay_s - access.absences.away_s(bookie, now_s) for bookie in missing}
     away = frozenset(bookie for bookie, seconds in left_s.items() if seconds > 0)
-    return Standing(leaving, away, min((left_s[bookie] for bookie in away), default=0.0))
+    return BookieStatus(leaving, away, min((left_s[bookie] for bookie in away), default=0.0))
