@@ -7,6 +7,8 @@ or a reader of logs acts on them instead of showing them.
 import re
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal acts on, but for newline and tab. Those for the direction of text make one name look like another."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -18,6 +20,16 @@ def has_control_characters(text: str) -> bool:
 def escaped(text: str) -> str:
     r"""The text on one line: each control character as `\n`, `\x1b` or `\u2028`."""
     return _CONTROL.sub(_escape, text)
+
+
+def for_terminal(text: str) -> str:
+    r"""Text for people, of several lines perhaps: newline and tab stay, what else a terminal acts on is escaped."""
+    return ACTED_ON.sub(_escape, text)
+
+
+def cell_for_terminal(text: str) -> str:
+    r"""The same for a part of a line: newline and tab are escaped, too."""
+    return escaped(for_terminal(text))
 
 
 def _escape(match: re.Match[str]) -> str:

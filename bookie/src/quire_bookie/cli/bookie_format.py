@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quire_bookie.cli.main import EXIT_FAILED, Commands
+from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ async def _run(config: "BookieConfig", *, yes: bool, accept_loss: bool) -> bool:
 
     def confirm(plan: FormatPlan) -> bool:
         name = plan.bookie or "no bookie"
-        typer.echo(f"{name}: {len(plan.doomed)} files and folders, {plan.size_bytes:,} bytes:")
+        say(f"{name}: {len(plan.doomed)} files and folders, {plan.size_bytes:,} bytes:")
         for path in plan.doomed:
-            typer.echo(f"  {path}")
+            say(f"  {path}")
         if plan.held_by is not None:
-            typer.echo(f"THIS MAY LOSE DATA: {plan.held_by}")
+            say(f"THIS MAY LOSE DATA: {plan.held_by}")
         return yes or typer.confirm("Delete all of it?")
 
     url = shared_metadata_url(config.metadata, config.key_of("metadata"))
@@ -61,5 +62,5 @@ async def _run(config: "BookieConfig", *, yes: bool, accept_loss: bool) -> bool:
     finally:
         await store.close()
         disk.close()
-    typer.echo("nothing was deleted" if done is None else f"formatted; {done.bookie} is gone")
+    say("nothing was deleted" if done is None else f"formatted; {done.bookie} is gone")
     return done is not None

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire_bookie.cli.main import EXIT_FAILED, Commands
+from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.control_characters import cell_for_terminal
 
 if TYPE_CHECKING:
     from quire_bookie.env.disk import Disk
@@ -380,10 +382,11 @@ def _progress(what: str, total_bytes: int, as_json: bool) -> Any:
 
 def _print(tables: Tables, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(tables, indent=2))
+        say(json.dumps(tables, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     # Wide where it is no terminal, so that a line is never broken in the middle of a path.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
@@ -394,5 +397,6 @@ def _print(tables: Tables, as_json: bool) -> None:
         for column in rows[0]:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*("" if value is None else str(value) for value in row.values()))
+            # As text: rich would take `[...]` for its markup.
+            table.add_row(*(Text("" if value is None else cell_for_terminal(str(value))) for value in row.values()))
         console.print(table)

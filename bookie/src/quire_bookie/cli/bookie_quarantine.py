@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from quire_bookie.cli.main import new_app
+from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, ask, get
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
 from quire_bookie.errors import ConfigError
@@ -58,7 +59,7 @@ def register(app: typer.Typer) -> None:
             ],
         )
         if doubts:
-            typer.echo(f"the time in quarantine stands still: {doubts[0]}", err=True)
+            say(f"the time in quarantine stands still: {doubts[0]}", err=True)
 
     @app.command()
     def undelete(
@@ -84,7 +85,7 @@ def register(app: typer.Typer) -> None:
             body["forSeconds"] = duration_s("--for", for_)
         done = ask(http, "PUT", f"{_ROOT}/undelete", body)["undeleted"]
         until = "until the metadata names them again" if for_ is None else f"for {for_}"
-        typer.echo(f"undeleted ledgers: {done}; this bookie keeps its copies {until}")
+        say(f"undeleted ledgers: {done}; this bookie keeps its copies {until}")
 
 
 def _quarantined(http: str, doubts: list[str]) -> Iterator[dict[str, Any]]:

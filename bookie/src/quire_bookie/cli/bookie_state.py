@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire_bookie.cli.main import Commands
+from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import ask, get
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.errors import ConfigError
@@ -43,11 +44,11 @@ def register(commands: Commands, app: typer.Typer) -> None:
         else:
             found = asyncio.run(_of_folders(load_settings(commands, BookieConfig, {"data": data}, config, set_).config))
         if as_json:
-            typer.echo(json.dumps(found, indent=2))
+            say(json.dumps(found, indent=2))
         else:
             width = max(map(len, found))
             for key, value in found.items():
-                typer.echo(f"{key:<{width}}  {value}")
+                say(f"{key:<{width}}  {value}")
 
     @app.command("read-only")
     def read_only(
@@ -66,11 +67,11 @@ def register(commands: Commands, app: typer.Typer) -> None:
             raise ConfigError(f"read-only {wish}: say on or off")
         if http is not None:
             state = ask(http, "PUT", "/api/v1/bookie/state/readonly", {"readOnly": wish == "on"})
-            typer.echo(_said(wish == "on", bool(state["readOnly"])))
+            say(_said(wish == "on", bool(state["readOnly"])))
             return
         loaded = load_settings(commands, BookieConfig, {"data": data}, config, set_)
         asyncio.run(_wish_in_folders(loaded.config, wish == "on"))
-        typer.echo(_said(wish == "on", wish == "on"))
+        say(_said(wish == "on", wish == "on"))
 
 
 def _said(wished: bool, is_read_only: bool) -> str:

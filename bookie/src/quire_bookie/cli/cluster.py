@@ -8,6 +8,7 @@ import typer
 
 from quire_bookie.cli import drain
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -40,26 +41,26 @@ def register(commands: Commands) -> None:
         """List ledgers that are marked, with the bookies whose replicas are missing or incomplete."""
         marked = {ledger: bookies for ledger, bookies in _marked(http).items() if bookie is None or bookie in bookies}
         if as_json:
-            typer.echo(json.dumps(marked, indent=2))
+            say(json.dumps(marked, indent=2))
             return
         for ledger, bookies in marked.items():
-            typer.echo(f"{ledger}  {', '.join(bookies) or 'no bookie: it was created with too few copies'}")
+            say(f"{ledger}  {', '.join(bookies) or 'no bookie: it was created with too few copies'}")
         if not marked:
-            typer.echo("nothing is under-replicated", err=True)
+            say("nothing is under-replicated", err=True)
 
     @app.command()
     def unrecoverable(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
         """List ledgers of which no replica could serve some entries, with the reason."""
         found = get(http, "/api/v1/quire/unrecoverable")
         if as_json:
-            typer.echo(json.dumps(found, indent=2))
+            say(json.dumps(found, indent=2))
             return
         for entry in found:
             since = datetime.fromtimestamp(entry["since_ms"] / 1000, UTC).isoformat(timespec="seconds")
             accepted = ", its loss is accepted" if entry["accepted_ms"] is not None else ""
-            typer.echo(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts{accepted}: {entry['reason']}")
+            say(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts{accepted}: {entry['reason']}")
         if not found:
-            typer.echo("everything that was tried could be restored", err=True)
+            say("everything that was tried could be restored", err=True)
 
     @app.command("lost-bookie")
     def lost_bookie(
@@ -72,15 +73,15 @@ def register(commands: Commands) -> None:
             ask(http, "PUT", f"{_RECOVERY}/lost_bookie_recovery_delay", {"delay_seconds": delay_s})
         if now:
             ask(http, "PUT", f"{_RECOVERY}/trigger_audit")
-            typer.echo("the auditor marks the ledgers of every bookie that is missing now")
+            say("the auditor marks the ledgers of every bookie that is missing now")
             return
         found = get(http, f"{_RECOVERY}/lost_bookie_recovery_delay")
-        typer.echo(f"a bookie counts as lost after {found['delay_seconds']} s")
+        say(f"a bookie counts as lost after {found['delay_seconds']} s")
 
     @app.command()
     def auditor(http: Http = DEFAULT_HTTP) -> None:
         """Print who the auditor is."""
-        typer.echo(get(http, f"{_RECOVERY}/who_is_auditor")["Auditor"])
+        say(get(http, f"{_RECOVERY}/who_is_auditor")["Auditor"])
 
     @app.command()
     def autorecovery(
@@ -94,7 +95,7 @@ def register(commands: Commands) -> None:
             found = get(http, f"{_RECOVERY}/status")
         else:
             found = ask(http, "PUT", f"{_RECOVERY}/status?enabled={str(wish == 'on').lower()}")
-        typer.echo("on" if found["enabled"] else "off")
+        say("on" if found["enabled"] else "off")
 
 
 def _marked(http: str) -> dict[str, list[str]]:
@@ -110,8 +111,8 @@ def _marked(http: str) -> dict[str, list[str]]:
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
     width = max(map(len, found))
     for key, value in found.items():
-        typer.echo(f"{key:<{width}}  {value}")
+        say(f"{key:<{width}}  {value}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
     def undrain(bookie: Bookie, http: Http = DEFAULT_HTTP) -> None:
         """Take a drain or decommission back: the bookie becomes writable again. What was copied away stays there."""
         found = ask(http, "DELETE", _path(bookie))
-        typer.echo(
+        say(
             f"bookie {bookie} is not drained any more"
             if found["wish"] is None
             else f"bookie {bookie} becomes as it was; `quire cluster drains` shows it until then"
@@ -45,14 +46,14 @@ def register(app: typer.Typer) -> None:
         """List bookies that are emptied, with what is left and what stands in the way."""
         found = get(http, _DRAINS)
         if as_json:
-            typer.echo(json.dumps(found, indent=2))
+            say(json.dumps(found, indent=2))
             return
         for one in found:
-            typer.echo(f"{one['bookie']}  {one['wish']}: {line(one)}")
+            say(f"{one['bookie']}  {one['wish']}: {line(one)}")
             for reason in one["blocked_by"]:
-                typer.echo(f"    {reason}")
+                say(f"    {reason}")
         if not found:
-            typer.echo("no bookie is drained", err=True)
+            say("no bookie is drained", err=True)
 
 
 def _wishing(wish: str) -> Callable[..., None]:
@@ -89,7 +90,7 @@ def _accept(http: str, ledgers: list[int], yes: bool) -> None:
                 f"--accept-loss {ledger}: it is not on the list of `quire cluster unrecoverable`, so nothing of it is "
                 "known to be lost; start the drain without it first"
             )
-        typer.echo(f"ledger {ledger}: {noted[ledger]}", err=True)
+        say(f"ledger {ledger}: {noted[ledger]}", err=True)
     if not yes:
         typer.confirm("Give these entries up?", abort=True, err=True)
     for ledger in ledgers:
@@ -107,12 +108,12 @@ def _begin(http: str, bookie: str, wish: str, no_wait: bool, as_json: bool) -> N
         try:
             found = asyncio.run(_follow(http, bookie, quiet=as_json))
         except KeyboardInterrupt:
-            typer.echo("it goes on without this command; `quire cluster drains` shows it, undrain ends it", err=True)
+            say("it goes on without this command; `quire cluster drains` shows it, undrain ends it", err=True)
             raise
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
     else:
-        typer.echo(_end(bookie, wish, found))
+        say(_end(bookie, wish, found))
 
 
 async def _follow(http: str, bookie: str, *, quiet: bool) -> dict[str, Any]:
@@ -127,11 +128,11 @@ async def _follow(http: str, bookie: str, *, quiet: bool) -> dict[str, Any]:
             return found
         if not quiet and line(found) != shown:
             shown = line(found)
-            typer.echo(shown, err=True)
+            say(shown, err=True)
         if not quiet and found["blocked_by"] != blocked:
             blocked = found["blocked_by"]
             for reason in blocked:
-                typer.echo(f"    {reason}", err=True)
+                say(f"    {reason}", err=True)
         await asyncio.sleep(POLL_S)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.output import say, say_content
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get, lines
 from quire_bookie.cli.tables import Form, FormOption, print_facts, print_json, print_table
 from quire_bookie.errors import ConfigError, PeerProtocolError
@@ -54,7 +55,7 @@ def _add_looking(app: typer.Typer) -> None:
                 ],
             )
         else:
-            typer.echo("there are no ledgers yet; the first `quire produce` makes one", err=True)
+            say("there are no ledgers yet; the first `quire produce` makes one", err=True)
 
     @app.command()
     def info(
@@ -93,9 +94,9 @@ def _add_looking(app: typer.Typer) -> None:
                 print(f"{entry['entryId']:>8}  {entry['length']:>9} B")
                 print("\n".join(_hex_lines(base64.b64decode(entry["payload"]))))
             elif as_text:
-                print(base64.b64decode(entry["payload"]).decode("utf-8", errors="replace"))
+                say_content(base64.b64decode(entry["payload"]).decode("utf-8", errors="replace"))
             else:
-                print(_line(entry))
+                say(_line(entry))
 
 
 def _add_acting(app: typer.Typer) -> None:
@@ -119,12 +120,12 @@ def _add_acting(app: typer.Typer) -> None:
             if "damages" in found:
                 damages, unknown, missing = found["damages"], found["unknown"], found.get("missingCopies", 0)
             elif "bookie" in found and not as_json:
-                print(
+                say(
                     f"{found['bookie']}  entries {found['first']} to {found['last']}  "
                     f"{found['kind']}: {found['reason']}"
                 )
             elif "done" in found and not as_json:
-                typer.echo(f"{found['done']} of {found['of']} entries", err=True)
+                say(f"{found['done']} of {found['of']} entries", err=True)
         if not as_json:
             print(_verdict(ledger, damages, unknown, missing))
         return DAMAGED if damages or unknown or missing else 0
@@ -148,12 +149,12 @@ def _add_acting(app: typer.Typer) -> None:
         found = get(http, f"{_ROOT}/{ledger}")
         if not yes:
             for name, value in _facts(found).items():
-                typer.echo(f"{name}: {'-' if value is None else value}", err=True)
+                say(f"{name}: {'-' if value is None else value}", err=True)
             if found["state"] != "CLOSED":
-                typer.echo("it is not closed: somebody may still write to it, and would lose that", err=True)
+                say("it is not closed: somebody may still write to it, and would lose that", err=True)
             typer.confirm(f"Delete ledger {ledger} and all its entries?", abort=True, err=True)
         _served(http, lambda: ask(http, "DELETE", f"{_ROOT}/{ledger}"))
-        typer.echo(f"ledger {ledger} is deleted")
+        say(f"ledger {ledger} is deleted")
 
 
 def _served(http: str, call: Callable[[], Any]) -> Any:

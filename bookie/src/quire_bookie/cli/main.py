@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from quire_bookie import __version__
+from quire_bookie.cli.output import say
 from quire_bookie.env.file_modes import keep_new_files_private
 from quire_bookie.errors import ConfigError, QuireError
 
@@ -99,7 +100,7 @@ def build(arguments: Sequence[str] = ()) -> Commands:
     @commands.app.command()
     def version() -> None:
         """Print the version."""
-        typer.echo(f"quire {__version__}")
+        say(f"quire {__version__}")
 
     bookie.register(commands)
     autorecovery.register(commands)
@@ -137,7 +138,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"quire: {message}", file=sys.stderr)
+    say(f"quire: {message}", err=True)
     return code
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-from quire_bookie.cli.tables import print_table
+from quire_bookie.cli.tables import json_for_terminal, print_table
 from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _add_looking(app: typer.Typer) -> None:
                     ],
                 )
             else:
-                typer.echo(f"there are no backups in {from_}", err=True)
+                say(f"there are no backups in {from_}", err=True)
 
         run(as_json, work)
 
@@ -198,7 +199,7 @@ def run(as_json: bool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
     """One line, for a program or for a person."""
-    print(json.dumps(row, ensure_ascii=False) if as_json else text)
+    say(json_for_terminal(row) if as_json else text)
 
 
 def place_of(url: str, endpoint: str | None) -> "Place":

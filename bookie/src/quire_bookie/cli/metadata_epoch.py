@@ -11,6 +11,7 @@ import typer
 from quire_bookie.cli.main import Commands
 from quire_bookie.cli.metadata import Cluster, on_cluster, opened_store, tell
 from quire_bookie.cli.metadata_restore import access_to
+from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -106,4 +107,4 @@ def _show(found: "Memories") -> None:
     names = ("who", "epoch", "counter", "long counter", "highest ledger", "highest long ledger", "doubt")
     print_table(names, rows)
     for why in found.silent.values():
-        typer.echo(f"not complete: {why}", err=True)
+        say(f"not complete: {why}", err=True)

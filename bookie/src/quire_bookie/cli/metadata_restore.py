@@ -27,6 +27,7 @@ from quire_bookie.cli.metadata import (
     store_of,
     tell,
 )
+from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import print_table
 from quire_bookie.errors import ConfigError
 
@@ -101,7 +102,7 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
             seen = await restoring.look_at_store(store, manifest)
             found = await restoring.look_at_backup(place, manifest)
             if not cluster.as_json:
-                typer.echo(_plan(manifest, seen, found, clock.now_ms()))
+                say(_plan(manifest, seen, found, clock.now_ms()))
             if yes:
                 await restoring.restore(store, place, manifest, seen, found, clock=clock)
         finally:
@@ -232,8 +233,8 @@ def _add_orphans_list(commands: Commands, app: typer.Typer) -> None:
             cells = [tuple(", ".join(row[name]) if name == "bookies" else row[name] for name in names) for row in rows]
             print_table(("ledger", "kind", "last entry", "bytes", "last write", "held by", "decided", "why"), cells)
         for why in (*holdings.silent.values(), *unsure.values()):
-            typer.echo(f"not complete: {why}", err=True)
-        typer.echo(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide about", err=True)
+            say(f"not complete: {why}", err=True)
+        say(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide about", err=True)
 
 
 async def _size_and_time(now: Reviewing, bookies: tuple[str, ...], ledger: int) -> dict[str, Any]:
@@ -299,7 +300,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
                 missing = sum(last - first + 1 for first, last in evidence.absent)
                 rows.append(describe(ledger, closed) | {"missingEntries": missing})
                 if not cluster.as_json:
-                    typer.echo(_adopted(rows[-1]))
+                    say(_adopted(rows[-1]))
         if cluster.as_json and not refused:
             tell(True, {"adopted": rows}, "")
         if refused:

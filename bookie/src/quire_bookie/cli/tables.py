@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from quire_bookie.control_characters import ACTED_ON, cell_for_terminal
+
 UNCUT_CHARACTERS = 100_000
 """Wide enough for every line: what goes into a file or a pipe is not folded."""
 
@@ -23,7 +25,13 @@ FormOption = Annotated[Form, typer.Option("--format", help="How to print.")]
 
 def print_json(value: Any) -> None:
     """Indented JSON on standard output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_for_terminal(value, indent=2))
+
+
+def json_for_terminal(value: Any, indent: int | None = None) -> str:
+    """JSON in which letters stay, and what a terminal would act on is escaped as JSON has it."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -40,7 +48,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         numbers = bool(rows) and all(isinstance(row[column], int | None) for row in rows)
         table.add_column(header, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("-" if cell is None else cell_for_terminal(str(cell))) for cell in row))
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
@@ -50,4 +58,4 @@ def print_facts(facts: Mapping[str, object]) -> None:
     """Name and value, one pair a line."""
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        print(f"{name:<{width}}  {'-' if value is None else value}")
+        print(f"{name:<{width}}  {'-' if value is None else cell_for_terminal(str(value))}")

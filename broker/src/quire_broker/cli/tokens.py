@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.output import say
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError
@@ -84,7 +85,7 @@ def create(
         claims["exp"] = SystemClock().now_ms() // 1000 + _seconds(expiry_time)
     key = _key(secret_key, "--secret-key") if secret_key is not None else _key(private_key or "", "--private-key")
     try:
-        typer.echo(jwt.encode(claims, key, algorithm or ("HS256" if secret_key is not None else "RS256")))
+        say(jwt.encode(claims, key, algorithm or ("HS256" if secret_key is not None else "RS256")))
     except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError) as error:
         raise ConfigError(f"the key cannot sign ({type(error).__name__}): is it of this algorithm?") from None
 
@@ -96,13 +97,13 @@ def show(token: Token) -> None:
     text = _token(token)
     try:
         claims = jwt.decode(text, options={"verify_signature": False})
-        typer.echo(json.dumps(jwt.get_unverified_header(text)))
+        say(json.dumps(jwt.get_unverified_header(text)))
     except jwt.PyJWTError as error:
         raise ConfigError(f"that is no token ({type(error).__name__})") from None
-    typer.echo(json.dumps(claims))
+    say(json.dumps(claims))
     end_s = claims.get("exp")
     if isinstance(end_s, int) and 0 <= end_s <= _DATE_S_MAX:
-        typer.echo(f"good until {datetime.fromtimestamp(end_s, UTC).isoformat()}", err=True)
+        say(f"good until {datetime.fromtimestamp(end_s, UTC).isoformat()}", err=True)
 
 
 def validate(
@@ -122,7 +123,7 @@ def validate(
         key = checks.public_key_of(_key(public_key or "", "--public-key"), algorithm)
         algorithms = checks.public_algorithm(algorithm)
     try:
-        typer.echo(checks.SignedTokens(key, algorithms, SystemClock()).role_of(_token(token)))
+        say(checks.SignedTokens(key, algorithms, SystemClock()).role_of(_token(token)))
     except checks.TokenError as error:
         raise ConfigError(str(error)) from None
 

@@ -8,6 +8,7 @@ import typer
 
 from quire_bookie.cli.main import Commands, new_app
 from quire_bookie.cli.metadata import Metadata, StandaloneData
+from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
 from quire_bookie.cli.settings import ConfigFile, Settings
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
@@ -36,7 +37,7 @@ def register(commands: Commands) -> None:
                 [(row["topic"], row["messagesIn"], row["entries"], row["size"], _backlogs(row)) for row in rows],
             )
         else:
-            typer.echo(f"{namespace} has no topics yet; the first `quire produce` makes one", err=True)
+            say(f"{namespace} has no topics yet; the first `quire produce` makes one", err=True)
 
     @app.command()
     def attach(
@@ -68,7 +69,7 @@ def register(commands: Commands) -> None:
                 ids = [LedgerId(one) for one in ledgers]
                 node = await attach_(store, name.ledger_name, ids, now_ms, create=create)
             listed = ", ".join(str(record.ledger_id) for record in node.ledgers)
-            typer.echo(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
+            say(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
 
         asyncio.run(work())
 

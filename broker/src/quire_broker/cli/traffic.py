@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from quire_bookie.cli.main import Commands
+from quire_bookie.cli.output import say, say_content
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
 
@@ -46,7 +47,7 @@ def register(commands: Commands) -> None:
             raise ConfigError(f"cannot read {file}: there is no such file")
         properties = _properties(property_ or [])
         count = asyncio.run(_produce(broker, topic, _messages(file, whole=whole), key, properties))
-        typer.echo(f"{count} messages stored in {topic}", err=True)
+        say(f"{count} messages stored in {topic}", err=True)
 
     @commands.app.command()
     def consume(
@@ -171,7 +172,7 @@ def _print(received: "Received", form: OutputFormat) -> None:
     message = received.message
     text = message.payload.decode("utf-8", errors="replace")
     if form is OutputFormat.TEXT:
-        print(text, flush=True)
+        say_content(text)
         return
     shown = {
         "id": f"{received.ledger_id}:{received.entry_id}:{message.batch_index}",

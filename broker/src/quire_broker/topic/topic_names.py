@@ -20,6 +20,8 @@ NON_PERSISTENT = "non-persistent"
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
 NAME_CHARACTERS_MAX = 1024
+_OF_PATHS = (".", "..")
+"""Clients of the admin REST leave them out of a path, so that it names something else."""
 _SHOWN_CHARACTERS = 100
 """Of an invalid name, in an error."""
 SYSTEM_NAMESPACE = "pulsar/system"
@@ -65,6 +67,10 @@ class TopicName:
         """Why no topic of this name is made; None: it may be. One that was made before can be deleted."""
         if has_control_characters(self.local):
             return f"topic name '{escaped(str(self))}' holds a control character: choose a name without"
+        if self.local in _OF_PATHS:
+            return (
+                f"topic name '{self}' ends in '{self.local}', which admin paths take for a folder: choose another name"
+            )
         size = len(str(self.partitioned))
         if size > NAME_CHARACTERS_MAX:
             return f"topic name of {size} characters; the limit is {NAME_CHARACTERS_MAX}: choose a shorter name"
@@ -131,7 +137,8 @@ def decode_name(component: str) -> str:
 def parse_namespace(text: str) -> NamespaceName:
     """`tenant/namespace`; InvalidTopicNameError for anything else."""
     parts = text.split("/")
-    if len(parts) != 2 or len(text) > NAME_CHARACTERS_MAX or not all(_PART.fullmatch(part) for part in parts):
+    wrong = any(_PART.fullmatch(part) is None or part in _OF_PATHS for part in parts)
+    if len(parts) != 2 or len(text) > NAME_CHARACTERS_MAX or wrong:
         raise InvalidTopicNameError(
             f"'{_shown(text)}' is not a namespace: expected tenant/namespace of letters, digits, -=:._, "
             f"at most {NAME_CHARACTERS_MAX} characters"

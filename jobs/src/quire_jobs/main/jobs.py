@@ -5,7 +5,6 @@ help; 2 wrong usage, parameters among it; 3 something is not done and a retry wo
 """
 
 import contextlib
-import json
 import re
 import signal
 import sys
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from quire_bookie.cli.main import EXIT_FAILED, Commands, new_app
-from quire_bookie.cli.tables import print_facts, print_table
+from quire_bookie.cli.output import say
+from quire_bookie.cli.tables import json_for_terminal, print_facts, print_table
 from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[i
     def failed(reason: str, retry_helps: bool) -> dict[str, Any]:
         row = {"kind": kind, "outcome": "failed", "error": reason, "retry_helps": retry_helps}
         if as_json:
-            print(json.dumps(row, ensure_ascii=False))
+            print(json_for_terminal(row))
         return row
 
     row: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[i
         code, row = work()
     except _FinalError as error:
         row = failed(str(error), retry_helps=False)
-        print(f"quire: {error}", file=sys.stderr)
+        say(f"quire: {error}", err=True)
         return EXIT_RETRY_USELESS
     except QuireError as error:
         row = failed(str(error), retry_helps=not isinstance(error, ConfigError))
@@ -134,7 +134,7 @@ def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[i
         raise
     finally:
         if log is not None and row and (fault := leave(log, row)):
-            print(f"quire: {fault}", file=sys.stderr)
+            say(f"quire: {fault}", err=True)
     return code
 
 
@@ -298,14 +298,14 @@ def _terminable() -> Iterator[None]:
 
 def _show(summary: "Summary", seconds: float, row: Mapping[str, Any] | None) -> None:
     if row is not None:
-        print(json.dumps(row, ensure_ascii=False))
+        print(json_for_terminal(row))
         return
     facts: dict[str, object] = {"run": summary.run_id, "outcome": summary.outcome.value, "seconds": round(seconds, 1)}
     print_facts(facts | {name.replace("_", " "): value for name, value in summary.counts.items()})
     for url in summary.outputs:
-        print(f"written: {url}")
+        say(f"written: {url}")
     for note in summary.notes:
-        print(note)
+        say(note)
     if summary.problems:
         print()
         rows = [(each.subject, each.reason, "yes" if each.retry_helps else "no") for each in summary.problems]
@@ -328,7 +328,7 @@ def _list(name: str | None, as_json: bool) -> None:
             }
             for kind in kinds
         ]
-        print(json.dumps(rows, ensure_ascii=False))
+        print(json_for_terminal(rows))
     elif name:
         print(f"{kinds[0].text}\n")
         shown = shown_parameters(kinds[0].parameters)

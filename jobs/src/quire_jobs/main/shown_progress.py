@@ -20,6 +20,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
+from quire_bookie.control_characters import for_terminal
+
 LINE_INTERVAL_S = 10.0
 _BYTES = "bytes"
 
@@ -67,7 +69,7 @@ class BarProgress:
 
     def note(self, line: str) -> None:
         """See `quire_jobs.job.Progress`."""
-        self._console.print(line, markup=False, highlight=False)
+        self._console.print(for_terminal(line), markup=False, highlight=False)
 
     def _end(self) -> None:
         if self._bars is not None:
@@ -107,7 +109,7 @@ class LineProgress:
 
     def note(self, line: str) -> None:
         """See `quire_jobs.job.Progress`."""
-        print(line, file=self._stream, flush=True)
+        print(for_terminal(line), file=self._stream, flush=True)
 
     def _tell(self) -> None:
         self._told_s = self._now_s()

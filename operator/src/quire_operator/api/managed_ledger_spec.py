@@ -26,7 +26,8 @@ from quire_operator.api.shared import (
     TokenKeyType,
 )
 
-_WORD = r"[-=:.A-Za-z0-9_]+"
+_WORD = r"[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*"
+"""As Pulsar has it, but not of dots alone: `..` would lead to another path of the admin REST."""
 Namespace = Annotated[str, StringConstraints(pattern=rf"^{_WORD}/{_WORD}$", max_length=200)]
 PulsarName = Annotated[str, StringConstraints(pattern=rf"^{_WORD}$", min_length=1, max_length=200)]
 Port = Annotated[int, Field(ge=1, le=65535)]

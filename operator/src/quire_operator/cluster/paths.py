@@ -1,7 +1,15 @@
-"""Paths of the Kubernetes API for the kinds that the operator uses. Arithmetic on names only."""
+"""Paths of the Kubernetes API for the kinds that the operator uses. Arithmetic on names only.
+
+A name that would lead to another path is refused: names come from resources, from statuses and from people.
+"""
+
+import re
 
 from quire_operator.api import API_VERSION
 from quire_operator.builders import ReadManifest
+from quire_operator.errors import OperatorError
+
+_PLAIN = re.compile(r"[A-Za-z0-9:_-](?:[A-Za-z0-9:._-]*[A-Za-z0-9:_-])?")
 
 _PLURALS = {
     "Bookie": "bookies",
@@ -27,15 +35,22 @@ _PLURALS = {
 
 
 def collection(api_version: str, kind: str, namespace: str | None) -> str:
-    """Where objects of a kind are listed and created."""
+    """Where objects of a kind are listed and created. OperatorError: no namespace has this name."""
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
-    place = f"/namespaces/{namespace}" if namespace is not None else ""
+    place = f"/namespaces/{plain(namespace)}" if namespace is not None else ""
     return f"{root}{place}/{_PLURALS[kind]}"
 
 
 def object_path(api_version: str, kind: str, namespace: str | None, name: str) -> str:
-    """Where one object is."""
-    return f"{collection(api_version, kind, namespace)}/{name}"
+    """Where one object is. OperatorError: no object has this name."""
+    return f"{collection(api_version, kind, namespace)}/{plain(name)}"
+
+
+def plain(name: str) -> str:
+    """The name, which is one part of a path. OperatorError: it is none."""
+    if _PLAIN.fullmatch(name) is None:
+        raise OperatorError(f"{name!r} is no name of a Kubernetes object: give letters, digits, `-` and `.`")
+    return name
 
 
 def manifest_path(manifest: ReadManifest) -> str:

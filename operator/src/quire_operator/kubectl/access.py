@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import config
@@ -20,6 +19,8 @@ from kubernetes.aio.config.config_exception import ConfigException
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import CONTAINER
 from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, NO_HEADERS, Kube, refusal
+from quire_operator.cluster.paths import collection, object_path
+from quire_operator.cluster.paths import plain as plain_name
 from quire_operator.errors import KubeError, OperatorError
 
 PROXY_TIMEOUT_S = 70.0
@@ -75,9 +76,9 @@ class Cluster(Kube):
         """A request to the HTTP port of a pod of ours, through the API server. KubeError, UnreachableError."""
         metadata = pod["metadata"]
         scheme, port = http_of(pod)
-        name = quote(f"{scheme}:{metadata['name']}:{port}" if scheme == "https" else f"{metadata['name']}:{port}", ":")
+        name = plain_name(f"{scheme}:{metadata['name']}:{port}" if scheme == "https" else f"{metadata['name']}:{port}")
         plain, _, query = path.partition("?")
-        where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{name}/proxy{plain}"
+        where = f"{collection('v1', 'Pod', metadata['namespace'])}/{name}/proxy{plain}"
         pairs = dict(part.partition("=")[::2] for part in query.split("&")) if query else None
         status, data = await self._raw(method, where, pairs, body)
         if status == 403 and _NAMES in data and (address := (pod.get("status") or {}).get("podIP")):
@@ -93,7 +94,7 @@ class Cluster(Kube):
         """The last lines of a container; None when there are none. UnreachableError."""
         query = {"container": container, "tailLines": str(lines), "timestamps": "true"}
         query |= {"previous": "true"} if previous else {}
-        status, data = await self._raw("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query, None)
+        status, data = await self._raw("GET", f"{object_path('v1', 'Pod', namespace, pod)}/log", query, None)
         return data.decode(errors="replace") if status == 200 else None
 
     async def stream_log(
@@ -101,7 +102,7 @@ class Cluster(Kube):
     ) -> None:
         """The last lines of a container of our namespace; with `follow` those that come too, until it ends. KubeError:
         there is no log (yet); UnreachableError, also when the connection breaks."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
+        path = f"{object_path('v1', 'Pod', self.namespace, pod)}/log"
         query = {"container": container, "tailLines": str(lines)} | ({"follow": "true"} if follow else {})
         # Nothing may come for hours from a driver that waits; whoever follows ends it.
         timeout = aiohttp.ClientTimeout(total=None if follow else PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)

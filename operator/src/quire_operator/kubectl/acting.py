@@ -11,6 +11,7 @@ from quire_operator.kubectl import explaining, finding
 from quire_operator.kubectl.access import Cluster
 from quire_operator.kubectl.explaining import Reason
 from quire_operator.kubectl.showing import ask_topic
+from quire_operator.kubectl.terminal import on_one_line
 
 POLL_S = 2.0
 Say = Callable[[str], None]
@@ -57,9 +58,8 @@ async def explain(cluster: Cluster, name: str) -> tuple[Any, str]:
     rows = {"what": what, "findings": [reason.row() for reason in reasons]}
     lines = [f"{what}:" if reasons else f"{what}: nothing is known to be wrong"]
     for reason in reasons:
-        lines.append(
-            f"  {reason.severity:<8} {reason.what}" + (f"\n           -> {reason.remedy}" if reason.remedy else "")
-        )
+        remedy = f"\n           -> {on_one_line(reason.remedy)}" if reason.remedy else ""
+        lines.append(f"  {reason.severity:<8} {on_one_line(reason.what)}{remedy}")
     return rows, "\n".join(lines)
 
 

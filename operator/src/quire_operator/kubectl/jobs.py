@@ -18,6 +18,7 @@ from quire_operator.errors import ConflictError, OperatorError
 from quire_operator.kubectl import finding
 from quire_operator.kubectl.access import Cluster
 from quire_operator.kubectl.tables import table
+from quire_operator.kubectl.terminal import on_one_line
 
 LOG_LINES = 2000
 CONFLICTS_MAX = 5
@@ -62,7 +63,9 @@ async def show(cluster: Cluster, owner: str | None) -> tuple[Any, str]:
         for one in found
     ]
     headers = ("MANAGEDLEDGER", "JOB", "KIND", "STATE", "SLOT", "LAST SUCCESS", "NEXT", "RUN", "REASON")
-    outputs = [f"{one.owner_name}/{one.name} wrote {url}" for one in found for url in one.row.get("outputs", ())]
+    outputs = [
+        on_one_line(f"{one.owner_name}/{one.name} wrote {url}") for one in found for url in one.row.get("outputs", ())
+    ]
     return rows, "\n".join([table(headers, cells), *outputs])
 
 

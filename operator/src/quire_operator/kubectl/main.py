@@ -18,6 +18,7 @@ from quire_operator import __version__
 from quire_operator.errors import OperatorError
 from quire_operator.kubectl import acting, jobs, report, showing
 from quire_operator.kubectl.access import Cluster
+from quire_operator.kubectl.terminal import for_terminal
 
 
 def main(words: list[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         rows, text = asyncio.run(_run(given))
     except OperatorError as error:
-        print(f"kubectl quire: {error}", file=sys.stderr)
+        print(for_terminal(f"kubectl quire: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("it goes on without this command", file=sys.stderr)
@@ -36,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
         return 1
     shown = json.dumps(rows, indent=2, ensure_ascii=False) if given.output == "json" else text
     if shown:
-        print(shown)
+        print(for_terminal(shown))
     return 0
 
 
@@ -138,19 +139,20 @@ async def _report(cluster: Cluster, file: Path, log_lines: int) -> tuple[Any, st
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], None]:
-    """Puts pieces of a log out as they come."""
+    """Puts pieces of a log out as they come. Into a file or a pipe they go unchanged."""
 
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def write(data: bytes) -> None:
-        stream.write(decoder.decode(data))
+        text = decoder.decode(data)
+        stream.write(for_terminal(text) if stream.isatty() else text)
         stream.flush()
 
     return write
 
 
 def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(for_terminal(line), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from quire_operator.kubectl import finding
 from quire_operator.kubectl.access import Cluster
 from quire_operator.kubectl.explaining import Severity, of_resource
 from quire_operator.kubectl.tables import duration, size, table
+from quire_operator.kubectl.terminal import on_one_line
 
 LEDGERS_PER_PAGE = 1000
 _LEDGERS = "/admin/quire/ledgers"
@@ -79,7 +80,7 @@ def _namespaces(found: list[Any]) -> str:
 
 def _wrong(found: list[Any]) -> str:
     lines = [
-        f"{_name(one)}: {reason.what}"
+        on_one_line(f"{_name(one)}: {reason.what}")
         for one in found
         for reason in of_resource(one, ())
         if reason.severity is not Severity.NOTE

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from quire_operator.kubectl.terminal import on_one_line
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -15,7 +17,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def text(cell: object) -> str:
     """A cell."""
-    return "-" if cell is None or cell == "" else str(cell)
+    return "-" if cell is None or cell == "" else on_one_line(str(cell))
 
 
 def size(value: int | None) -> str | None:
