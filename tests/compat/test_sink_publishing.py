@@ -1,4 +1,4 @@
-"""The sink's publisher against a broker that drops duplicates: each row once, whatever came before."""
+"""The sink's publisher with a broker that drops duplicates: each row once, after any earlier attempt."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from quire_jobs.errors import JobOptionsError  # noqa: E402  after the check that there is a client
+from quire_jobs.errors import JobOptionsError  # noqa: E402  after the check that the client is installed
 from quire_jobs.sink.options import SinkOptions, parse_sink_options  # noqa: E402
 from quire_jobs.sink.publishing import Publisher  # noqa: E402
 from quire_jobs.sink.rows import Outgoing  # noqa: E402
@@ -45,7 +45,7 @@ def messages(first: int, last: int, *, keys: bool = False) -> Iterator[Outgoing]
 
 
 def contents(broker: BrokerProcess, topic: str, last: bytes) -> list[Any]:
-    """All messages of a topic up to `last`, which is written behind them."""
+    """Publish `last`, and return all messages of the topic before it."""
     client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         end = client.create_producer(topic)
@@ -60,11 +60,11 @@ def contents(broker: BrokerProcess, topic: str, last: bytes) -> list[Any]:
 
 
 class Died(Exception):
-    """As when an executor is lost."""
+    """Simulates the loss of an executor."""
 
 
 @pytest.mark.parametrize("stopped_after", [1, 99, 100, 101, 250])
-def test_a_task_that_dies_anywhere_and_is_tried_again_leaves_each_row_once(
+def test_a_task_that_dies_at_any_row_and_is_retried_writes_each_row_once(
     broker: BrokerProcess, topic: str, stopped_after: int
 ) -> None:
     wanted = options(broker, topic, batchRows="100")
@@ -80,7 +80,7 @@ def test_a_task_that_dies_anywhere_and_is_tried_again_leaves_each_row_once(
     assert [each.data() for each in contents(broker, topic, b"end")] == [b"m%d" % number for number in range(ROWS)]
 
 
-def test_rows_go_to_partitions_by_key_and_repeats_go_nowhere(broker: BrokerProcess, topic: str) -> None:
+def test_rows_go_to_partitions_by_key_and_repetitions_are_dropped(broker: BrokerProcess, topic: str) -> None:
     broker.rest("PUT", f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/partitions", 3)
     for _ in range(2):
         with Publisher(options(broker, topic, compression="zstd"), "task-0", None) as publisher:
@@ -92,7 +92,7 @@ def test_rows_go_to_partitions_by_key_and_repeats_go_nowhere(broker: BrokerProce
     assert sum(bool(part) for part in keys) > 1
 
 
-def test_schemas_are_registered_and_what_does_not_go_with_them_is_named(broker: BrokerProcess, topic: str) -> None:
+def test_schemas_are_registered_and_incompatible_ones_are_refused(broker: BrokerProcess, topic: str) -> None:
     def definition(kind: str) -> dict[str, Any]:
         return {"type": "record", "name": "Row", "fields": [{"name": "a", "type": ["null", kind], "default": None}]}
 
@@ -102,7 +102,7 @@ def test_schemas_are_registered_and_what_does_not_go_with_them_is_named(broker: 
     shown = broker.rest("GET", f"/admin/v2/schemas/{topic.removeprefix('persistent://')}/schema")
     assert (shown["type"], shown["version"]) == ("AVRO", 0)
     with (
-        pytest.raises(JobOptionsError, match="do not go with the schema"),
+        pytest.raises(JobOptionsError, match="are not compatible with the schema"),
         Publisher(wanted, "task-1", definition("string")),
     ):
         pass

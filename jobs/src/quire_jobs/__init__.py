@@ -1,3 +1,3 @@
-"""Quire in Spark: the data source, what decodes, offload, analytics. Starts nothing when it is imported."""
+"""Quire in Spark: data source, decoding, offload, analytics. The import starts nothing."""
 
 __version__ = "0.1.0"

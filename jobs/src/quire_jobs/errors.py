@@ -1,14 +1,14 @@
-"""Everything that a job tells its user is wrong. Each class says whether trying again helps.
+"""Errors that a job reports to its user. Each class says whether a retry helps.
 
-QuireJobError           the root; its text is for the person who started the job
-  JobOptionsError       an option, or several that do not go together: no, mend the options
-  NotFoundError         no such topic, managed ledger or ledger: no, unless it is made
-  DataLossError         what was asked for is no longer there (trimmed, deleted, vanished): no; see `failOnDataLoss`
-  SourceUnavailableError bookies, metadata store or broker did not answer: yes
-  TableSchemaError      the topics' schemas make no table: no, read them apart or in another mode
-  UndecodableError      a payload is none of its schema, and the job was told to fail then: no
+QuireJobError           the root; its text is for the user who started the job
+  JobOptionsError       an option is wrong, or several do not fit together: no, correct the options
+  NotFoundError         no such topic, managed ledger or ledger: no, unless it is created
+  DataLossError         requested entries no longer exist (trimmed, deleted, lost): no; see `failOnDataLoss`
+  SourceUnavailableError bookies, metadata store or broker did not respond: yes
+  TableSchemaError      the topics' schemas do not form one table: no, read them separately or in another mode
+  UndecodableError      a payload does not match its schema, and the job is configured to fail then: no
 
-What a task of Spark raises comes to the driver as text: `named_in` makes the error of it again.
+An error that a Spark task raises reaches the driver as text: `error_in` turns it back into an error.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAMED: Final = re.compile(rf"^{re.escape(__name__)}\.(\w+): (.*)", re.MULTILINE
 
 
 class QuireJobError(Exception):
-    """The root."""
+    """The root of all errors of jobs."""
 
 
 class JobOptionsError(QuireJobError):
@@ -26,38 +26,38 @@ class JobOptionsError(QuireJobError):
 
 
 class NotFoundError(QuireJobError):
-    """A topic, managed ledger or ledger that was named does not exist. A retry does not help."""
+    """A topic, managed ledger or ledger of this name does not exist. A retry does not help."""
 
 
 class DataLossError(QuireJobError):
-    """Entries that belong to what was asked for are gone. A retry does not help."""
+    """Entries that the job should read no longer exist. A retry does not help."""
 
 
 class SourceUnavailableError(QuireJobError):
-    """Somebody who is needed did not answer. A retry helps."""
+    """A bookie, the metadata store or a broker did not respond. A retry helps."""
 
 
 class TableSchemaError(QuireJobError):
-    """The schemas of what was asked for do not make one table. A retry does not help."""
+    """The schemas of the requested topics do not form one table. A retry does not help."""
 
 
 class UndecodableError(QuireJobError):
-    """A payload is not of its schema, and the job is to fail then. A retry does not help."""
+    """A payload does not match its schema, and the job is configured to fail then. A retry does not help."""
 
 
 def retry_helps(error: QuireJobError) -> bool:
-    """Whether the same may go well a little later. The root alone does not say what is wrong, so it may."""
+    """Return whether a later attempt may succeed. The root class alone gives no cause, so it counts as retryable."""
     return type(error) is QuireJobError or isinstance(error, SourceUnavailableError)
 
 
-def named_in(text: str) -> QuireJobError | None:
-    """The error of this module that a traceback ends in, as the class that it was; None: there is none.
+def error_in(text: str) -> QuireJobError | None:
+    """Return the error of this module with which a traceback ends, in its original class; None without such an error.
 
-    The last one counts: a traceback has the causes before what was made of them.
+    The last error counts: a traceback lists causes before the errors that were raised from them.
     """
     found = _NAMED.findall(text)
     if not found:
         return None
-    name, told = found[-1]
+    name, message = found[-1]
     kinds = {each.__name__: each for each in QuireJobError.__subclasses__() if each.__module__ == __name__}
-    return kinds.get(name, QuireJobError)(told)
+    return kinds.get(name, QuireJobError)(message)

@@ -1,15 +1,15 @@
-"""The port between a kind of job and what runs it: parameters go in, progress is told, a summary comes out.
+"""The port between a kind of job and its runner: parameters in, progress reports during the run, a summary at the end.
 
 A kind is a module with three names, listed in `quire_jobs.main.kinds`:
 
-    KIND = "throughput"                              what `quire jobs run` and the operator call it
-    class Parameters(JobParameters): ...             every field described; its docstring begins with a line for `list`
-    def run(spark, parameters, progress) -> Summary  on the driver; blocks
+    KIND = "throughput"                              its name in `quire jobs run` and in the operator
+    class Parameters(JobParameters): ...             each field has a description; `list` shows the docstring's first
+    line def run(spark, parameters, progress) -> Summary  runs on the driver; blocks
 
-Importing the module starts no Spark and no JVM: `quire jobs list` only reads parameters.
-`run` raises JobOptionsError or another QuireJobError when nothing could be done; what failed for some subjects only is
-a `Problem` of its summary. It must be repeatable: the same `run_id` again, after a crash anywhere, ends in the same
-state.
+Importing the module starts no Spark and no JVM, because `quire jobs list` only reads parameters.
+`run` raises JobOptionsError or another QuireJobError if it could do nothing. A failure of single subjects becomes a
+`Problem` of the summary. `run` must be repeatable: the same `run_id` again, after a crash at any point, ends in the
+same state.
 """
 
 import hashlib
@@ -28,25 +28,24 @@ P = TypeVar("P", bound="JobParameters")
 
 
 class JobParameters(BaseModel):
-    """What every kind takes. Keys may be written in snake_case or camelCase; unknown ones are refused.
+    """Parameters that every kind accepts. Keys may be snake_case or camelCase; unknown keys are rejected.
 
-    Credentials are no parameters: they come from the environment, files or roles, as the clients' usual chains have it.
+    Credentials are not parameters: they come from the environment, files or roles, through the usual chain of each
+    client.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
-    run_id: str = Field(
-        default="", description="Name of this run. The same name again repeats it. [made by what starts it]"
-    )
-    metadata: str = Field(default="", description="The cluster's metadata, e.g. etcd://host:2379,host:2379.")
+    run_id: str = Field(default="", description="Name of this run. A run with the same name repeats it. [generated]")
+    metadata: str = Field(default="", description="Metadata store of the cluster, e.g. etcd://host:2379,host:2379.")
     config: str = Field(
-        default="", description="File with further settings and credentials, on the driver and on all executors."
+        default="", description="File with more settings and credentials, present on the driver and on all executors."
     )
     http: str = Field(default="", description="HTTP address of a broker, http://host:port or https://host:port.")
 
 
 class Outcome(StrEnum):
-    """How a run ended. PARTLY: some subjects have a problem, the others are done."""
+    """Result of a run. PARTLY: some subjects have a problem, the others are done."""
 
     SUCCEEDED = "succeeded"
     PARTLY = "partly"
@@ -54,7 +53,7 @@ class Outcome(StrEnum):
 
 
 class Problem(BaseModel):
-    """What could not be done for one subject (a topic, a ledger, an object), in one line for a person."""
+    """A failure for one subject (a topic, a ledger, an object), in one line for the user."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,51 +63,52 @@ class Problem(BaseModel):
 
 
 class Summary(BaseModel):
-    """What a run did. One JSON object on standard output with `--json`, and what the operator shows in status."""
+    """The result of a run: the JSON object that `--json` prints, and the source of the operator's status."""
 
     model_config = ConfigDict(frozen=True)
 
     kind: str
     run_id: str = ""
     counts: dict[str, int | float] = Field(default_factory=dict)
-    """Numbers by name, units last: `ledgers_offloaded`, `size_bytes`."""
+    """Numbers by name, with the unit last: `ledgers_offloaded`, `size_bytes`."""
     outputs: list[str] = Field(default_factory=list)
-    """URLs of what was written: tables, reports."""
+    """URLs of the tables and reports that the run wrote."""
     problems: list[Problem] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
-    """What was left alone, and why, that is no problem."""
+    """Subjects that the run skipped for a reason that is not a problem."""
     details: dict[str, JsonValue] = Field(default_factory=dict)
-    """What is particular to the kind."""
+    """Results that only this kind has."""
 
     done: int = Field(default=1, exclude=True)
-    """Number of subjects that are as they should be; with problems and 0 the run has failed."""
+    """Number of subjects in the desired state; a run with problems and without such a subject has failed."""
 
     @property
     def outcome(self) -> Outcome:
-        """As the problems say."""
+        """The result that follows from the problems."""
         if not self.problems:
             return Outcome.SUCCEEDED
         return Outcome.PARTLY if self.done else Outcome.FAILED
 
 
 class Progress(Protocol):
-    """Where a job tells how far it is; on the driver, from one thread."""
+    """Receives the progress of a job; called on the driver, from one thread."""
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """A new stage of so many units ("bytes", "ledgers"); None: not known. It ends the one before."""
+        """Begin a stage of `total` units ("bytes", "ledgers"), None if unknown. The previous stage ends."""
         ...
 
     def advance(self, units: int) -> None:
-        """So many more units of the stage are done."""
+        """Count `units` more units of the stage as done."""
         ...
 
     def note(self, line: str) -> None:
-        """Something that a person wants to know now."""
+        """Show a line to the user at once."""
         ...
 
 
 def parse_parameters(model: type[P], given: Mapping[str, JsonValue]) -> P:
-    """The parameters of a kind from what a person gave. JobOptionsError: all that is wrong, each with its value."""
+    """Return the parameters of a kind from the user's values. JobOptionsError lists each wrong parameter and its
+    value."""
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
@@ -120,7 +120,7 @@ def parse_parameters(model: type[P], given: Mapping[str, JsonValue]) -> P:
 def _line(place: tuple[int | str, ...], kind: str, message: str, value: object, known: list[str]) -> str:
     name = ".".join(str(part) for part in place)
     if kind == "extra_forbidden":
-        return f"there is no parameter '{name}'; there are: {', '.join(known)}"
+        return f"unknown parameter '{name}'; known parameters: {', '.join(known)}"
     if kind == "missing":
         return f"the parameter '{name}' is missing"
     text = message.removeprefix("Value error, ")
@@ -128,12 +128,12 @@ def _line(place: tuple[int | str, ...], kind: str, message: str, value: object, 
 
 
 def job_name(kind: str, parameters: JobParameters) -> str:
-    """The same for the same kind with the same parameters, whichever run it is."""
+    """Return a name for this kind with these parameters; all runs with the same parameters share it."""
     given = parameters.model_dump(mode="json", exclude={"run_id"}, exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
     return f"{kind}-{digest[:_DIGEST_CHARACTERS]}"
 
 
 def run_id_of(kind: str, parameters: JobParameters, slot: str) -> str:
-    """The run of a schedule's slot (its time, RFC 3339): a second start for one slot is the same run."""
+    """Return the run id of a schedule's slot (its time, RFC 3339). A second start for one slot is the same run."""
     return f"{job_name(kind, parameters)}-{slot}"

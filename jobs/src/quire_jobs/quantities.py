@@ -1,7 +1,7 @@
-"""Amounts as people write them in parameters of jobs: `7d`, `64Mi`. Pure.
+"""Reads the amounts that users write in job parameters, such as `7d` or `64Mi`. Pure.
 
-Duration   seconds, of a number or of one with s, m, h, d or w
-Size       bytes, of a number or of one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)
+Duration   seconds; a number, alone or with s, m, h, d or w
+Size       bytes; a number, alone or with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)
 """
 
 import math
@@ -18,7 +18,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 def _amount(value: object, units: dict[str, int], example: str) -> object:
-    """A number; what is no text goes on to the model's own check."""
+    """Return the amount in base units. A value that is not text is left to the model's own check. Raises ValueError."""
     if not isinstance(value, str):
         return value
     match = _AMOUNT.fullmatch(value.strip())

@@ -1,4 +1,4 @@
-"""Columns of Spark as Arrow has them, whichever Spark it is."""
+"""Converts Spark schemas to Arrow, with every supported Spark version."""
 
 import inspect
 
@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 
 def arrow_columns(schema: StructType) -> pa.Schema:
-    """Timestamps in UTC. PySparkException for types that Arrow has not."""
-    # Spark 4.1 knows no time zone there: its timestamps are in UTC anyway.
+    """Return the Arrow schema, with timestamps in UTC. PySparkException for a type that Arrow does not have."""
+    # Spark 4.1 has no `timezone` parameter: its timestamps are always in UTC.
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)

@@ -20,7 +20,8 @@ SETTINGS = ("managedLedgerMaxEntriesPerLedger=200", "managedLedgerMinLedgerRollo
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of a file share what is slow to start, and files a session and a cluster where one process runs several."""
+    """Mark the tests of this folder: each file is one xdist group, so that its tests share the session and the
+    cluster."""
     for item in items:
         if "integration/jobs" in item.path.as_posix():
             item.add_marker(pytest.mark.slow)
@@ -37,13 +38,13 @@ class Cluster:
 
     @property
     def options(self) -> dict[str, str]:
-        """What every read names."""
+        """Options that every read needs."""
         return {"metadata": self.metadata}
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """It rolls over to a new ledger every 200 entries."""
+    """A cluster that starts a new ledger every 200 entries."""
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "etcd").mkdir()
     etcd = EtcdServer(require_etcd(), folder / "etcd")
@@ -60,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """A local session with two cores that knows the source."""
+    """A local session with two cores and the registered source."""
     session = spark_session(tmp_path_factory.mktemp("python"), **{"session.timeZone": "UTC"})
     register(session)
     return session
@@ -77,7 +78,7 @@ def client(cluster: Cluster) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def publish(client: Any) -> Callable[..., None]:
-    """`publish(topic, payloads, **producer options)`: all of them sent and acknowledged."""
+    """`publish(topic, payloads, **producer options)`: send all payloads and wait for the acknowledgements."""
 
     def send(topic: str, payloads: list[bytes], keys: list[str] | None = None, **options: Any) -> None:
         producer = client.create_producer(topic, block_if_queue_full=True, **options)

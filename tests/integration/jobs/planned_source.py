@@ -1,6 +1,6 @@
-"""The source as Spark 4.1 meets it, for tests on a newer one, which still knows how its predecessor asked.
+"""The source with the interface of Spark 4.1, for tests on a newer Spark, which still supports it.
 
-A module of its own, because Spark's workers import it.
+This is a separate module because Spark's workers import it.
 """
 
 from pyspark.sql.types import StructType
@@ -14,9 +14,9 @@ class PlannedSource(QuireDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As given to `format`."""
+        """Return the name for `format`."""
         return "quire-planned"
 
     def streamReader(self, schema: StructType) -> PlannedStreamReader:
-        """Whatever this Spark could do."""
+        """Return the reader for Spark 4.1, whatever this Spark supports."""
         return PlannedStreamReader(*self._planned())

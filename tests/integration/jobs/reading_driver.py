@@ -1,8 +1,9 @@
-"""A Spark driver in whose middle others strike: `python reading_driver.py OUT option=value ...`.
+"""A Spark driver for tests that kill processes during a read: `python reading_driver.py OUT option=value ...`.
 
-Writes ledger, entry and payload of what the options name into Parquet. As soon as two tasks are done, and others run,
-it prints `reading` and waits for a line. Then it prints `struck N`: how many tasks had not begun even after that; and
-at the end `failed N`, the attempts that Spark repeated. The word `master=...` is Spark's, `local[2,8]` without it.
+Writes ledger, entry and payload of the selected data to Parquet. When two tasks are done and others run, it prints
+`reading` and waits for a line. Then it prints `struck N`, the number of tasks that had not begun by then, and at the
+end `failed N`, the number of attempts that Spark repeated. The word `master=...` sets Spark's master; default
+`local[2,8]`.
 """
 
 import sys
@@ -14,11 +15,11 @@ from pyspark.sql import SparkSession
 from quire_jobs.source import register
 from tests.integration.jobs.spark_processes import SETTINGS
 
-_POLL_S = 0.02  # Spark tells of tasks when it is asked
+_POLL_S = 0.02  # the state of Spark's tasks can only be polled
 
 
 def _stages(spark: SparkSession) -> list[SparkStageInfo]:
-    """That run, or have run."""
+    """Return the stages that run or have run."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
@@ -37,7 +38,7 @@ def _strike(spark: SparkSession, over: threading.Event) -> None:
 
 
 def main(out: str, *words: str) -> None:
-    """Until all of it is written."""
+    """Run until all data is written."""
     options = dict(word.split("=", 1) for word in words)
     builder = SparkSession.builder.master(options.pop("master", "local[2,8]"))
     for name, value in SETTINGS.items():

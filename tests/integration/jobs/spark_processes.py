@@ -1,6 +1,6 @@
-"""The processes of a Spark that a test has started, found below its driver by what the kernel tells of them.
+"""Finds the processes of a Spark that a test has started, below its driver in the kernel's process tree.
 
-Also what a Spark needs whose executors are processes of their own (`local-cluster`): on one machine, from the package.
+Also prepares a Spark whose executors are separate processes (`local-cluster`), on one machine, from the package.
 """
 
 import os
@@ -19,11 +19,12 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.task.maxFailures": "8",
 }
-"""Of a session on MASTER."""
+"""Settings of a session on MASTER."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of a driver on MASTER: executors are started from SPARK_HOME, and keep their files in its folder `work`."""
+    """Return the environment of a driver on MASTER. Executors start from SPARK_HOME and keep their files in its
+    `work`."""
     home = folder / "spark-home"
     if not home.exists():
         home.mkdir()
@@ -34,18 +35,18 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def executors(driver: int) -> list[int]:
-    """The JVMs that run tasks for it."""
+    """Return the JVMs that run tasks of this driver."""
     return [pid for pid in _below(driver) if b"CoarseGrainedExecutorBackend" in b" ".join(_command(pid))]
 
 
 def python_workers(driver: int) -> list[int]:
-    """The Pythons in which its tasks run; not those that make them by forking, nor those that plan."""
+    """Return the Python processes that run tasks; not those that fork them, nor those that plan."""
     tree = _parents()
     return [pid for pid in _below(driver) if _is_worker(pid) and pid in tree and _is_worker(tree[pid])]
 
 
 def kill(pids: Iterable[int]) -> int:
-    """SIGKILL. How many of them were there."""
+    """Send SIGKILL. Return how many of the processes existed."""
     killed = 0
     for pid in pids:
         try:
@@ -57,7 +58,7 @@ def kill(pids: Iterable[int]) -> int:
 
 
 def kill_whole(pids: Iterable[int]) -> int:
-    """Kill processes with all below them, as when a machine dies, and wait for their end. How many there were."""
+    """Kill processes with all their descendants, as when a machine dies, and wait. Return how many existed."""
     chosen = list(pids)
     everything = [*chosen, *(each for pid in chosen for each in _below(pid))]
     killed = kill(chosen)
@@ -68,7 +69,7 @@ def kill_whole(pids: Iterable[int]) -> int:
 
 
 def kill_executors_while_files_come(driver: "subprocess.Popen[bytes]", folder: Path, counts: Iterable[int]) -> int:
-    """Each time that a new Parquet file is below the folder, kill so many executors; how often it did.
+    """Kill `count` executors at each new Parquet file below the folder. Return how many times that happened.
 
     A task that writes a table makes its files one after the other, and they are committed when all tasks are done.
     """

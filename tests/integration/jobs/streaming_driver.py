@@ -1,7 +1,7 @@
-"""A Spark driver of its own, for tests that kill it: `python streaming_driver.py OUT CHECKPOINT option=value ...`.
+"""A Spark driver for tests that kill it: `python streaming_driver.py OUT CHECKPOINT option=value ...`.
 
-Streams what there is into Parquet, micro-batch by micro-batch, and ends. Prints `ready` when the query starts. Settings
-of its Spark are in `tests/support/spark_conf`, which the test's environment names.
+Streams the existing data to Parquet in micro-batches, and ends. Prints `ready` when the query starts. The settings of
+its Spark are in `tests/support/spark_conf`, which the test's environment names.
 """
 
 import sys
@@ -12,7 +12,7 @@ from quire_jobs.source import register
 
 
 def main(out: str, checkpoint: str, *words: str) -> None:
-    """Until everything that was there when it began is written."""
+    """Run until all data that existed at the start is written."""
     spark = SparkSession.builder.master("local[2]").getOrCreate()
     register(spark)
     options = dict(word.split("=", 1) for word in words)

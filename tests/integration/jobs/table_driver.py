@@ -1,8 +1,8 @@
-"""A Spark driver of its own that streams a topic into a table, for tests that kill it.
+"""A Spark driver that streams a topic to a table, for tests that kill it.
 
     python table_driver.py FORMAT TABLE CHECKPOINT METADATA TOPIC [MASTER]
 
-Micro-batches of 100 entries, until all is written that was there when it began.
+Runs micro-batches of 100 entries, until all data that existed at the start is written.
 """
 
 import sys
@@ -14,11 +14,11 @@ from quire_jobs.tables import Layout, TableTarget, foreach_batch
 from tests.integration.jobs.spark_processes import SETTINGS
 
 BUCKETS = 64
-"""So many that the files of a micro-batch take a while, one after the other."""
+"""Many buckets, so that writing the files of a micro-batch one after the other takes a while."""
 
 
 def main(format: str, table: str, checkpoint: str, metadata: str, topic: str, master: str = "local[2]") -> None:
-    """As the recipe of docs/spark.md has it."""
+    """Follow the recipe of docs/spark.md."""
     builder = SparkSession.builder.master(master)
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

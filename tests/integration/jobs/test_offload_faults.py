@@ -1,6 +1,6 @@
-"""The offload job against a bucket that throttles, fails and cuts uploads, and against a broker that is not Quire's.
+"""The offload job with a bucket that throttles, fails and cuts uploads, and with a broker that is not Quire's.
 
-All faults are of one run, each of a ledger of its own: objects are named after their ledger.
+One run meets all faults, each for its own ledger: objects are named after their ledger.
 """
 
 import time
@@ -19,14 +19,14 @@ from tests.support.s3_relay import Cut, Fault, Refuse, S3Relay
 world = test_offload_job.world
 stock = test_offload_job.stock
 SIZE_BYTES = 90 * 1024
-"""Of a message: a ledger of 100 is an upload of two parts."""
+"""Size of a message: a ledger of 100 messages is uploaded in two parts."""
 PER_LEDGER = 100
 PASSING = 2
 
 
 @pytest.fixture
 def relay(world: World) -> Iterator[S3Relay]:
-    """Between the bucket and everybody: brokers read from where the job says that it wrote."""
+    """A relay to the bucket, for the job and for the brokers, which read from the address that the job gives."""
     found = S3Relay(world.s3.port)
     shared_loop().run(found.open)
     yield found
@@ -35,14 +35,14 @@ def relay(world: World) -> Iterator[S3Relay]:
 
 @pytest.fixture
 def namespace(world: World) -> str:
-    """One whose bookies' copies go as soon as a ledger counts as offloaded."""
+    """A namespace in which bookies' copies are deleted as soon as a ledger is offloaded."""
     world.process.request("PUT", "/admin/v2/namespaces/public/faults", {})
     world.process.request("PUT", "/admin/v2/namespaces/public/faults/offloadDeletionLagMs", 0)
     return "public/faults"
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Of another process: there is no event to wait on."""
+    """Poll until `holds()`: the state is in another process, so there is no event to wait on."""
     deadline = time.monotonic() + GUARD_S
     while not holds():
         assert time.monotonic() < deadline, f"not within {GUARD_S} s: {what}"
@@ -54,12 +54,12 @@ def bookies_copy_is_gone(record: LedgerRecord) -> bool:
 
 
 def offloaded(world: World, topic: str) -> list[bool]:
-    """As the topic's broker tells people, ledger by ledger."""
+    """Return the `offloaded` flags of a topic's ledgers, as its broker reports them."""
     stats = world.process.request("GET", f"/admin/v2/{topic.replace('://', '/')}/internalStats")
     return [ledger["offloaded"] for ledger in stats["ledgers"]]
 
 
-def test_ledgers_that_a_failing_bucket_does_not_take_stay_with_the_bookies_and_the_next_run_ends_it(
+def test_ledgers_that_a_failing_bucket_rejects_stay_on_bookies_until_the_next_run(
     world: World, stock: Any, relay: S3Relay, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/uploads"
@@ -87,7 +87,9 @@ def test_ledgers_that_a_failing_bucket_does_not_take_stay_with_the_bookies_and_t
     summary = world.offload(topic, f"endpoint={relay.endpoint}", code=1)
     assert summary["outcome"] == "partly", summary
     assert (summary["counts"]["ledgers_offloaded"], summary["counts"]["ledgers_failed"]) == (1, 3)
-    assert asked[slowed] == PASSING and all(times > 1 for times in asked.values()), "met, and tried again"
+    assert asked[slowed] == PASSING and all(times > 1 for times in asked.values()), (
+        "each fault occurred and was retried"
+    )
     problems = {problem["subject"]: problem for problem in summary["problems"]}
     assert set(problems) == {f"ledger {ledger} of {topic}" for ledger in (throttled, indexless, cut)}
     for problem in problems.values():
@@ -96,28 +98,28 @@ def test_ledgers_that_a_failing_bucket_does_not_take_stay_with_the_bookies_and_t
     assert "it asks for fewer requests" in problems[f"ledger {throttled} of {topic}"]["reason"]
     assert f"-ledger-{indexless}-index" in problems[f"ledger {indexless} of {topic}"]["reason"]
 
-    until("the copies of what was offloaded go", lambda: bookies_copy_is_gone(world.records(topic)[3]))
+    until("the bookies' copy of the offloaded ledger is deleted", lambda: bookies_copy_is_gone(world.records(topic)[3]))
     records = world.records(topic)
     assert [record.offloaded for record in records] == offloaded(world, topic) == [False, False, False, True, False]
-    assert [record.offload for record in records[:3]] == [None] * 3, "their attempts are forgotten"
+    assert [record.offload for record in records[:3]] == [None] * 3, "their attempts are aborted"
     (uuid,) = {record.offload.uuid for record in records if record.offload is not None}
     objects = {name for name in world.names() - before if not name.startswith(".quire/")}
-    assert {name[:36] for name in objects} == {uuid} and len(objects) == 2, "of the others nothing is left"
+    assert {name[:36] for name in objects} == {uuid} and len(objects) == 2, "the others left no objects"
     assert world.offloaded_payloads(records[:4]) == [[], [], [], ledgers[3]]
     assert consumed(stock, topic, len(sent)) == sent
 
     relay.faults = lambda method, path: None
     summary = world.offload(topic, f"endpoint={relay.endpoint}")
     assert summary["outcome"] == "succeeded" and summary["counts"]["ledgers_offloaded"] == 3, summary
-    until("the copies of all go", lambda: all(map(bookies_copy_is_gone, world.records(topic)[:4])))
+    until("all bookies' copies are deleted", lambda: all(map(bookies_copy_is_gone, world.records(topic)[:4])))
     assert offloaded(world, topic) == [True] * 4 + [False]
     assert world.offloaded_payloads(world.records(topic)[:4]) == ledgers
     assert not any(name.startswith(".quire/attempts/") for name in world.names() - before)
     relay.ranges.clear()
-    assert consumed(stock, topic, len(sent)) == sent and relay.ranges, "from the bucket now"
+    assert consumed(stock, topic, len(sent)) == sent and relay.ranges, "now from the bucket"
 
 
-def test_a_topic_of_a_stock_broker_is_refused_with_the_reason(world: World, stock: Any) -> None:
+def test_a_topic_of_a_stock_broker_fails_with_the_reason(world: World, stock: Any) -> None:
     topic = "persistent://public/default/stock"
     produce(stock, topic, PER_LEDGER + 10)
     before = world.names()
@@ -141,7 +143,7 @@ def test_a_topic_of_a_stock_broker_is_refused_with_the_reason(world: World, stoc
         shared_loop().run(runner.cleanup)
     assert summary["outcome"] == "failed" and summary["counts"]["ledgers_failed"] == 1
     (problem,) = summary["problems"]
-    assert f"the broker that owns {topic} is not Quire's (it answers 404 to offload/begin)" in problem["reason"]
+    assert f"the broker that owns {topic} is not Quire's (it responds with 404 to offload/begin)" in problem["reason"]
     assert "use that broker's own offloader, or move the topic to Quire" in problem["reason"]
     assert not problem["retry_helps"]
     assert [record.offload for record in world.records(topic)] == [None, None]

@@ -61,13 +61,13 @@ class World:
     environment: dict[str, str] = field(default_factory=dict)
 
     def arguments(self, topic: str, *more: str) -> list[str]:
-        """Of a run that offloads this topic."""
+        """Return the command of a run that offloads this topic."""
         words = [QUIRE, "jobs", "run", "offload", "--json", "--metadata", self.metadata, "--http", self.process.http]
         words += [] if "--master" in more else ["--local"]
         return [*words, f"target=s3://{BUCKET}", f"endpoint={self.s3.endpoint}", f"topics={topic}", *more]
 
     def offload(self, topic: str, *more: str, code: int = 0) -> dict[str, Any]:
-        """Run it to its end; its summary."""
+        """Run the job to its end and return its summary."""
         done = subprocess.run(
             self.arguments(topic, *more),
             capture_output=True,
@@ -82,7 +82,7 @@ class World:
         return summary
 
     def subscriptions(self, topic: str) -> list[str]:
-        """Of a topic."""
+        """Return the subscriptions of a topic."""
         path = topic.replace("://", "/")
         return list(self.process.request("GET", f"/admin/v2/{path}/subscriptions"))
 
@@ -92,11 +92,11 @@ class World:
         return open_place(f"s3://{BUCKET}", self.environment)
 
     def names(self) -> set[str]:
-        """Of all objects."""
+        """Return the names of all objects."""
         return set(shared_loop().run(self.place.names))
 
     def records(self, topic: str) -> list[LedgerRecord]:
-        """A topic's ledgers as stored."""
+        """Return the stored list of a topic's ledgers."""
 
         async def read() -> list[LedgerRecord]:
             async with open_cluster(parse_options({"metadata": self.metadata, "topic": topic})) as cluster:
@@ -107,7 +107,7 @@ class World:
         return shared_loop().run(read)
 
     def offloaded_payloads(self, records: list[LedgerRecord]) -> list[list[bytes]]:
-        """The messages of each ledger that counts as offloaded, read from the bucket alone; of the others none."""
+        """Return the messages of each offloaded ledger, read from the bucket only; none for other ledgers."""
 
         async def read() -> list[list[bytes]]:
             found: list[list[bytes]] = []
@@ -165,7 +165,7 @@ def stock(world: World) -> Iterator[Any]:
 
 
 def produce(stock: Any, topic: str, count: int, size_bytes: int = 1024, keys: int = 0) -> list[bytes]:
-    """Send and have acknowledged, `keys` different keys in turn; what was sent, in order."""
+    """Publish and wait for acknowledgements, with `keys` different keys in turn. Return the payloads, in order."""
     payloads = [(b"%d " % number).ljust(size_bytes, b"%d" % (number % 7)) for number in range(count)]
     producer = stock.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     for number, payload in enumerate(payloads):
@@ -177,14 +177,14 @@ def produce(stock: Any, topic: str, count: int, size_bytes: int = 1024, keys: in
 
 
 def consumed(stock: Any, topic: str, count: int) -> list[bytes]:
-    """What a stock consumer reads from the earliest message on."""
+    """Return the messages that a stock reader receives from the earliest one on."""
     reader = stock.create_reader(topic, pulsar.MessageId.earliest)
     found = [reader.read_next(timeout_millis=60_000).data() for _ in range(count)]
     reader.close()
     return found
 
 
-def test_closed_ledgers_go_into_the_bucket_once_and_stay_readable(world: World, stock: Any) -> None:
+def test_closed_ledgers_are_offloaded_once_and_stay_readable(world: World, stock: Any) -> None:
     topic = "persistent://public/default/once"
     sent = produce(stock, topic, 450)
     before = world.names()
@@ -205,25 +205,25 @@ def test_closed_ledgers_go_into_the_bucket_once_and_stay_readable(world: World, 
     assert consumed(stock, topic, 450) == sent
 
 
-def test_a_driver_killed_half_way_leaves_nothing_believed_and_the_next_run_ends_it(world: World, stock: Any) -> None:
+def test_after_a_killed_driver_the_next_run_completes_the_offload(world: World, stock: Any) -> None:
     topic = "persistent://public/default/killed"
     sent = produce(stock, topic, 650)
     ledgers = [sent[at : at + 100] for at in range(0, 600, 100)]
     before = world.names()
     with (world.process.data.parent / "killed.log").open("wb") as log:
-        # 600 KB at 100 KB a second and two tasks: it is in the middle of a ledger most of the time.
+        # 600 KB at 100 KB per second in two tasks: most of the time it is in the middle of a ledger.
         driver = subprocess.Popen(
             world.arguments(topic, "rate=100k", "--master", "local[2]"), stdout=log, stderr=log, env=world.environment
         )
     deadline = time.monotonic() + GUARD_S
     while not any(record.offloaded for record in world.records(topic)):
-        assert driver.poll() is None and time.monotonic() < deadline, "it ended before it was killed"
+        assert driver.poll() is None and time.monotonic() < deadline, "the driver ended before it was killed"
         time.sleep(0.2)  # another process: there is no event to wait on
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
 
     records = world.records(topic)[:6]
-    assert not all(record.offloaded for record in records), "killed too late to show anything"
+    assert not all(record.offloaded for record in records), "the driver was killed too late"
     expected = [payloads if record.offloaded else [] for record, payloads in zip(records, ledgers, strict=True)]
     assert world.offloaded_payloads(records) == expected
     assert consumed(stock, topic, 650) == sent
@@ -235,22 +235,25 @@ def test_a_driver_killed_half_way_leaves_nothing_believed_and_the_next_run_ends_
     assert world.offloaded_payloads(records) == ledgers
     uuids = {record.offload.uuid for record in records if record.offload is not None}
     objects = {name for name in world.names() - before if not name.startswith(".quire/")}
-    assert {name[:36] for name in objects} == uuids and len(objects) == 12, "nothing that nobody knows is left"
+    assert {name[:36] for name in objects} == uuids and len(objects) == 12, "no unknown object remains"
     assert consumed(stock, topic, 650) == sent
 
 
-def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, stock: Any) -> None:
+def test_rejected_credentials_are_reported_before_anything_begins(world: World, stock: Any) -> None:
     topic = "persistent://public/default/refused"
     produce(stock, topic, 150)
     wrong = World(world.process, world.metadata, world.s3, world.environment | {"AWS_SECRET_ACCESS_KEY": "wrong"})
-    told = wrong.offload(topic, code=1)
-    assert "the target cannot be written" in told["error"] and "credentials are not accepted" in told["error"]
+    failed = wrong.offload(topic, code=1)
+    assert "the target cannot be written" in failed["error"] and "credentials are not accepted" in failed["error"]
     assert [record.offload for record in world.records(topic)] == [None, None]
     target = OffloadTarget.from_url(f"s3://{BUCKET}", endpoint=world.s3.endpoint)
     given = {"target": target.url, "metadata": world.metadata, "http": world.process.http}
     for more, said in (
         ({"topics": ["nothing-there"]}, "there is no topic persistent://public/default/nothing-there"),
-        ({"topics": [topic], "ledgers": [999_999]}, f"ledgers 999999: no ledger of this id is listed by {topic}"),
+        (
+            {"topics": [topic], "ledgers": [999_999]},
+            f"ledgers 999999: none of these topics lists a ledger with this id: {topic}",
+        ),
     ):
         parameters = parse_parameters(Parameters, {**given, **more})  # type: ignore[dict-item]
         with pytest.raises(NotFoundError) as raised:
@@ -258,10 +261,12 @@ def test_a_bucket_that_refuses_us_is_told_before_anything_begins(world: World, s
         assert said in str(raised.value)
     quiet = parse_parameters(Parameters, {**given, "topics": ["public/quiet/*"]})
     planned, _ = shared_loop().run(lambda: _planned(quiet, target))
-    assert (planned.topics, planned.ledgers, planned.unmatched) == ((), (), ("public/quiet/*",)), "they may come"
+    assert (planned.topics, planned.ledgers, planned.unmatched) == ((), (), ("public/quiet/*",)), (
+        "its topics may be created later"
+    )
 
 
-def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(
+def test_a_stock_consumer_reads_everything_after_the_bookies_copies_are_deleted(
     world: World, stock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.process.request("PUT", "/admin/v2/namespaces/public/short", {})
@@ -271,7 +276,7 @@ def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(
     assert world.offload("public/short/*")["counts"]["ledgers_offloaded"] == 2
     deadline = time.monotonic() + GUARD_S
     while not all(r.offload is not None and r.offload.bookies_deleted for r in world.records(topic)[:2]):
-        assert time.monotonic() < deadline, "the bookies' copies stay"
+        assert time.monotonic() < deadline, "the bookies' copies still exist"
         time.sleep(0.2)  # another process: there is no event to wait on
     assert consumed(stock, topic, 250) == sent
     options = parse_options({"metadata": world.metadata, "topic": topic})
@@ -285,7 +290,7 @@ def test_a_stock_consumer_reads_everything_when_the_bookies_copies_are_gone(
 
 @pytest.fixture(scope="module")
 def catalog(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A catalog of Iceberg that the job's processes find in their environment."""
+    """An Iceberg catalog in the environment of the job's processes."""
     folder = tmp_path_factory.mktemp("catalog")
     given = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": f"file://{folder}/files"}
     for name, value in given.items():
@@ -296,7 +301,7 @@ def catalog(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def table_rows(target: TableTarget) -> list[tuple[int, int, bytes]]:
-    """Ledger, entry and payload of every row, in order."""
+    """Return ledger, entry and payload of every row, in order."""
     table = open_table(target)
     schema = table.schema()
     assert schema is not None
@@ -319,11 +324,11 @@ def test_each_message_of_offloaded_ledgers_is_in_the_table_once_after_a_killed_d
         )
     deadline = time.monotonic() + GUARD_S
     try:
-        while open_table(target).schema() is None:  # the table was made, and rows are being written
-            assert driver.poll() is None, "it ended before it was killed"
+        while open_table(target).schema() is None:  # wait until the table exists and rows are being written
+            assert driver.poll() is None, "the driver ended before it was killed"
             assert time.monotonic() < deadline, f"no table after {GUARD_S} s"
             time.sleep(0.02)  # another process: there is no event to wait on
-        assert driver.poll() is None, "it ended before it was killed"
+        assert driver.poll() is None, "the driver ended before it was killed"
     finally:
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)  # Python and its JVM at once
@@ -342,10 +347,10 @@ def test_each_message_of_offloaded_ledgers_is_in_the_table_once_after_a_killed_d
     assert [payload for _, _, payload in table_rows(target)] == sent[:400]
     assert world.offload(topic, *given)["counts"]["table_ledgers"] == 0
     assert table_rows(target) == sorted(table_rows(target)) and len(table_rows(target)) == 400
-    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor holds nothing any more"
+    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor was removed"
 
 
-def test_executors_that_are_killed_leave_each_ledger_in_the_bucket_and_each_message_in_the_table_once(
+def test_after_killed_executors_each_ledger_is_offloaded_and_each_message_in_the_table_once(
     world: World, stock: Any, tmp_path: Path
 ) -> None:
     topic = "persistent://public/default/rows-executors"
@@ -353,7 +358,7 @@ def test_executors_that_are_killed_leave_each_ledger_in_the_bucket_and_each_mess
     before = world.names()
     target = TableTarget.parse("parquet", f"file://{tmp_path}/table")
     words = ["--master", spark_processes.MASTER, "format=parquet", f"table={target.name}", "keyBuckets=64"]
-    words += ["compact=false", "rate=100k"]  # 300 KB to copy, so that executors are killed in the middle of it
+    words += ["compact=false", "rate=100k"]  # slow, so that the executors are killed during the copy of 300 KB
     words += [word for name, value in spark_processes.SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     environment = world.environment | spark_processes.environment(tmp_path) | world.s3.environment
     log = tmp_path / "job.log"
@@ -366,7 +371,7 @@ def test_executors_that_are_killed_leave_each_ledger_in_the_bucket_and_each_mess
             assert driver.poll() is None, log.read_text()[-4000:]
             time.sleep(0.02)  # another process: there is no event to wait on
         assert spark_processes.kill(spark_processes.executors(driver.pid)) == 2
-        assert not any(record.offloaded for record in world.records(topic)), "killed too late to show anything"
+        assert not any(record.offloaded for record in world.records(topic)), "the executors were killed too late"
         strikes = spark_processes.kill_executors_while_files_come(driver, tmp_path / "table", counts=(2,))
         assert driver.wait(GUARD_S) == 0, log.read_text()[-6000:]
     finally:
@@ -378,17 +383,17 @@ def test_executors_that_are_killed_leave_each_ledger_in_the_bucket_and_each_mess
     assert world.offloaded_payloads(records) == [sent[at : at + 100] for at in range(0, 300, 100)]
     uuids = {record.offload.uuid for record in records if record.offload is not None}
     objects = {name for name in world.names() - before if not name.startswith(".quire/")}
-    assert {name[:36] for name in objects} == uuids and len(objects) == 6, "nothing that nobody knows is left"
+    assert {name[:36] for name in objects} == uuids and len(objects) == 6, "no unknown object remains"
     assert [payload for _, _, payload in table_rows(target)] == sent[:300]
     written = {path.name for path in (tmp_path / "table").rglob("*.parquet")}
     listed = {file.path.rpartition("/")[2] for file in open_table(target).files()}
-    assert listed < written, "what a killed executor had written is nothing to readers"
-    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor holds nothing any more"
+    assert listed < written, "readers ignore files of the killed executors"
+    assert not any(".job." in each for each in world.subscriptions(topic)), "its cursor was removed"
 
 
-def test_a_table_that_cannot_be_used_is_told_before_anything_begins(world: World, stock: Any) -> None:
+def test_an_unusable_table_is_reported_before_anything_begins(world: World, stock: Any) -> None:
     topic = "persistent://public/default/no-table"
     produce(stock, topic, 150)
-    told = world.offload(topic, "format=parquet", "table=s3://no-such-bucket/x", code=1)
-    assert "s3://no-such-bucket/x" in told["error"] and "the bucket does not exist" in told["error"]
+    failed = world.offload(topic, "format=parquet", "table=s3://no-such-bucket/x", code=1)
+    assert "s3://no-such-bucket/x" in failed["error"] and "the bucket does not exist" in failed["error"]
     assert [record.offload for record in world.records(topic)] == [None, None]

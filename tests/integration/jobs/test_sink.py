@@ -1,4 +1,4 @@
-"""`write.format("quire")` with real Spark into a real cluster: what is written is read, once, after a retry too."""
+"""`write.format("quire")` with real Spark and a real cluster: all rows are read back, once, after a retry too."""
 
 import itertools
 import shutil
@@ -25,7 +25,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Cluster) -> str:
-    """One whose topics drop duplicates."""
+    """A namespace whose topics drop duplicates."""
     cluster.process.request("PUT", "/admin/v2/namespaces/public/sink")
     cluster.process.request("POST", "/admin/v2/namespaces/public/sink/deduplication", True)
     return "public/sink"
@@ -60,7 +60,7 @@ def write(frame: DataFrame, options: dict[str, Any]) -> None:
     frame.write.format("quire").mode("append").options(**options).save()
 
 
-def test_payloads_keys_and_properties_arrive_in_order_and_a_second_run_of_the_same_name_adds_nothing(
+def test_payloads_keys_and_properties_arrive_in_order_and_a_repeated_run_adds_nothing(
     spark: SparkSession, cluster: Cluster, read: Read, topic: str
 ) -> None:
     rows = spark.range(0, 3000, 1, 2).select(
@@ -112,7 +112,7 @@ def test_records_are_registered_routed_by_key_and_read_as_a_table_and_by_a_stock
     consumer.close()
 
 
-def test_a_stream_that_repeats_its_last_batch_after_a_restart_leaves_each_row_once(
+def test_a_stream_that_repeats_its_last_batch_writes_each_row_once(
     spark: SparkSession, cluster: Cluster, read: Read, topic: str, tmp_path: Path
 ) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
@@ -132,13 +132,13 @@ def test_a_stream_that_repeats_its_last_batch_after_a_restart_leaves_each_row_on
     commit.unlink()  # as after a crash between the write and its commit
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     run()
-    assert commit.exists()  # it was done again
+    assert commit.exists()  # the batch was repeated
     found = [bytes(row.payload).decode() for row in read(topic).collect()]
     assert sorted(found) == sorted(f"line {part}-{number}" for part in range(2) for number in range(50))
     shutil.rmtree(checkpoint)
 
 
-def test_a_stream_that_begins_anew_under_an_old_name_is_refused_and_loses_nothing(
+def test_a_new_stream_with_an_old_producer_name_is_refused(
     spark: SparkSession, cluster: Cluster, read: Read, topic: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "in"
@@ -155,35 +155,35 @@ def test_a_stream_that_begins_anew_under_an_old_name_is_refused_and_loses_nothin
         run("first")
         (source / f"{part}.txt").unlink()
     (source / "2.txt").write_text("line 2\n")
-    with pytest.raises(StreamingQueryException, match="has written later batches already"):
-        run("second")  # number 0 again, which brokers would drop without a word
+    with pytest.raises(StreamingQueryException, match="has already written later batches"):
+        run("second")  # batch 0 again, which brokers would silently drop
     assert sorted(bytes(row.payload) for row in read(topic).collect()) == [b"line 0", b"line 1"]
 
 
-def test_what_cannot_be_written_is_said_when_it_is_planned(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_impossible_writes_fail_at_planning(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     rows = spark.createDataFrame([("x",)], ["value"])
     plain = "persistent://public/default/without-deduplication"
     for frame, changes, text in (
         (rows, {"topic": plain}, "does not drop duplicates"),
-        (rows, {"nope": "1"}, "there is no option nope"),
-        (rows.withColumn("id", f.lit(1)), {}, "columns id would be left out"),
+        (rows, {"nope": "1"}, "unknown option nope"),
+        (rows.withColumn("id", f.lit(1)), {}, "columns id would not be sent"),
     ):
         with pytest.raises(PySparkException, match=text):
             write(frame, sink_options(cluster, topic) | changes)
-    with pytest.raises(PySparkException, match="only appended to"):
+    with pytest.raises(PySparkException, match="a topic cannot be overwritten"):
         rows.write.format("quire").mode("overwrite").options(**sink_options(cluster, topic)).save()
 
 
 def test_an_incompatible_schema_is_refused_and_named(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     write(spark.createDataFrame([(1,)], ["a"]), sink_options(cluster, topic, schema="avro"))
-    with pytest.raises(PySparkException, match="do not go with the schema"):
+    with pytest.raises(PySparkException, match="are not compatible with the schema"):
         write(spark.createDataFrame([("x",)], ["a"]), sink_options(cluster, topic, schema="avro"))
 
 
-def test_a_session_that_only_writes_knows_the_source(
+def test_a_session_that_only_writes_finds_the_source(
     spark: SparkSession, cluster: Cluster, read: Read, topic: str
 ) -> None:
-    """Neither reads nor makes frames of Python's rows, which would make it the active one of the thread."""
+    """The session neither reads nor makes frames from Python rows, which would make it the active one of the thread."""
     for number in range(2):
         other = spark.newSession()
         register(other)

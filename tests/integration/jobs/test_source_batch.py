@@ -27,7 +27,7 @@ def topic() -> str:
 
 @pytest.fixture
 def read(spark: SparkSession, cluster: Cluster) -> Read:
-    """`read(option=value, ...)`: a frame."""
+    """`read(option=value, ...)`: return a frame."""
 
     def frame(**options: Any) -> DataFrame:
         return spark.read.format("quire").options(**cluster.options, **options).load()
@@ -44,13 +44,13 @@ def internals(cluster: Cluster, topic: str) -> Any:
 
 
 def refusal(read: Callable[[], DataFrame]) -> str:
-    """What the user reads when it is planned."""
+    """Return the error that the user sees at planning."""
     with pytest.raises(AnalysisException) as refused:
         read().collect()
     return str(refused.value)
 
 
-def test_messages_come_with_all_that_the_producer_said_in_order(
+def test_messages_come_in_order_with_all_fields_of_the_producer(
     read: Read, publish: Publish, client: Any, cluster: Cluster, topic: str
 ) -> None:
     payloads = [b"message %d" % number for number in range(1000)]
@@ -64,13 +64,13 @@ def test_messages_come_with_all_that_the_producer_said_in_order(
     assert len({ledger for ledger, _ in positions}) == 5  # of 200 entries each
 
 
-def test_entries_are_given_as_stored_and_tasks_cut_them_by_bytes(
+def test_entries_are_unchanged_and_divided_over_tasks_by_bytes(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     publish(topic, [b"x" * 1000 for _ in range(600)], batching_enabled=False)
     frame = read(topic=topic, mode="entries", http=cluster.process.http, splitBytes="64k")
     assert frame.columns == ["topic", "partition", "ledger", "entry", "size", "payload"]
-    assert frame.rdd.getNumPartitions() == 12  # 200 KiB and a little a ledger: 4 parts each, 3 ledgers
+    assert frame.rdd.getNumPartitions() == 12  # 3 ledgers of a little more than 200 KiB: 4 parts each
     rows = frame.collect()
     assert len(rows) == 600
     assert all(len(row.payload) == row.size > 1000 and bytes(row.payload[:2]) == b"\x0e\x01" for row in rows)
@@ -95,7 +95,7 @@ def test_batches_compression_and_all_partitions_are_read(
     assert sorted(bytes(row.payload) for row in one) == sorted(bytes(r.payload) for r in rows if r.partition == 1)
 
 
-def test_topics_by_pattern_managed_ledger_and_ledgers_name_the_same_data(
+def test_topic_pattern_managed_ledger_and_ledgers_select_the_same_data(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
@@ -116,23 +116,23 @@ def test_bounds_by_position_ledger_and_time(read: Read, publish: Publish, cluste
     publish(topic, [b"%d" % number for number in range(500)], batching_enabled=False)
     http = cluster.process.http
     rows = read(topic=topic, http=http).collect()
-    places = [(row.ledger, row.entry) for row in rows]
+    positions = [(row.ledger, row.entry) for row in rows]
 
     def found(**bounds: Any) -> list[tuple[int, int]]:
         return [(r.ledger, r.entry) for r in read(topic=topic, http=http, columns="ledger,entry", **bounds).collect()]
 
-    start, end = places[150], places[420]
-    assert found(startPosition=f"{start[0]}:{start[1]}", endPosition=f"{end[0]}:{end[1]}") == places[150:421]
-    second = places[250][0]
-    assert found(startLedger=second, endLedger=second) == [place for place in places if place[0] == second]
+    start, end = positions[150], positions[420]
+    assert found(startPosition=f"{start[0]}:{start[1]}", endPosition=f"{end[0]}:{end[1]}") == positions[150:421]
+    second = positions[250][0]
+    assert found(startLedger=second, endLedger=second) == [each for each in positions if each[0] == second]
     time = rows[300].publish_time
     first = next(index for index, row in enumerate(rows) if row.publish_time >= time)
     stamp = f"{time.isoformat()}Z"
-    assert found(startTime=stamp) == places[first:]
-    assert found(endTime=stamp) == places[:first]
+    assert found(startTime=stamp) == positions[first:]
+    assert found(endTime=stamp) == positions[:first]
 
 
-def test_filters_skip_ledgers_and_give_the_rows_that_spark_would(
+def test_filters_skip_ledgers_and_return_the_same_rows_as_spark(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     publish(topic, [b"%d" % n for n in range(500)], [f"k{n % 5}" for n in range(500)], batching_enabled=False)
@@ -149,7 +149,7 @@ def test_filters_skip_ledgers_and_give_the_rows_that_spark_would(
     assert frame.where("topic = 'persistent://public/default/other'").count() == 0
 
 
-def test_a_chunked_message_is_whole_wherever_tasks_are_cut(
+def test_a_chunked_message_is_complete_for_every_division_into_tasks(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     large = [bytes([number]) * 3_000_000 for number in range(3)]
@@ -165,13 +165,13 @@ def test_a_read_never_fences_the_writer(read: Read, client: Any, cluster: Cluste
         if number % 10 == 9:
             assert read(topic=topic, http=cluster.process.http).count() == number + 1
     ledgers = internals(cluster, topic)["ledgers"]
-    assert len(ledgers) == 1  # a fenced writer would have begun another
-    # Without a broker the bookies say how far it goes, and they know of an entry by the next one.
+    assert len(ledgers) == 1  # a fenced writer would have started another
+    # Without a broker the bookies report the last entry, and they know an entry as confirmed only from the next one.
     assert read(topic=topic).count() in (49, 50)
     producer.close()
 
 
-def test_the_data_of_a_job_is_held_and_let_go(
+def test_the_data_of_a_job_is_kept_and_released(
     read: Read, publish: Publish, cluster: Cluster, topic: str, spark: SparkSession
 ) -> None:
     ask = cluster.process.request
@@ -190,7 +190,7 @@ def test_the_data_of_a_job_is_held_and_let_go(
     assert len(internals(cluster, topic)["ledgers"]) < before
 
 
-def test_a_jobs_cursor_as_the_only_one_of_a_topic_has_nothing_trimmed_wherever_the_read_begins(
+def test_the_only_cursor_of_a_topic_causes_no_trimming_wherever_the_read_begins(
     spark: SparkSession, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     ask, payloads = cluster.process.request, [b"%d" % number for number in range(900)]
@@ -202,14 +202,14 @@ def test_a_jobs_cursor_as_the_only_one_of_a_topic_has_nothing_trimmed_wherever_t
         late = spark.read.format("quire").options(**chosen, startLedger=str(ledgers[-1])).load()
         assert late.count() == 100
         assert ask("GET", path(topic) + "/subscriptions") == [f"quire.job.{chosen['jobId']}"]
-        publish(topic, payloads[500:], batching_enabled=False)  # ledgers that are closed have the broker trim
+        publish(topic, payloads[500:], batching_enabled=False)  # closing ledgers makes the broker trim
         whole = spark.read.format("quire").options(**chosen).load()
         assert [bytes(row.payload) for row in whole.orderBy("ledger", "entry").collect()] == payloads
     assert ask("GET", path(topic) + "/subscriptions") == []
     assert [ledger["ledgerId"] for ledger in internals(cluster, topic)["ledgers"]][: len(ledgers)] == ledgers
 
 
-def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
+def test_without_a_cursor_trimmed_entries_fail_the_job_or_are_skipped(
     read: Read, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     publish(topic, [b"%d" % number for number in range(500)], batching_enabled=False)
@@ -218,7 +218,7 @@ def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
     cluster.process.request("PUT", path(topic) + "/subscription/reader", "earliest")
     cluster.process.request("DELETE", path(topic) + "/truncate")
     start = f"{rows[0].ledger}:{rows[0].entry}"
-    with pytest.raises(AnalysisException, match=r"was trimmed; begin later, or take what is there"):
+    with pytest.raises(AnalysisException, match=r"was trimmed; begin later, or read the remaining entries"):
         read(topic=topic, http=http, startPosition=start).collect()
     publish(topic, [b"after"], batching_enabled=False)
     rest = read(topic=topic, http=http, startPosition=start, failOnDataLoss="false").collect()
@@ -232,12 +232,12 @@ def test_without_a_hold_what_was_trimmed_fails_the_job_or_is_passed_over(
         ({"ledgers": "999999", "mode": "entries"}, "ledger 999999 does not exist"),
         ({"managedLedger": "a/b/persistent/c"}, "there is no managed ledger a/b/persistent/c"),
         ({"topics": "public/default/zzz*"}, "no topic matches public/default/zzz*"),
-        ({"topic": "x", "maxRows": "5"}, "there is no option maxrows"),
+        ({"topic": "x", "maxRows": "5"}, "unknown option maxrows"),
         ({"topic": "x", "columns": "payload,weight"}, "mode messages has no column 'weight'"),
-        ({}, "give one of topic, topics, managedLedger and ledgers"),
+        ({}, "give exactly one of topic, topics, managedLedger and ledgers"),
     ],
 )
-def test_bad_input_is_refused_with_one_sentence_at_planning(read: Read, options: dict[str, str], text: str) -> None:
+def test_bad_input_fails_with_one_sentence_at_planning(read: Read, options: dict[str, str], text: str) -> None:
     assert text in refusal(lambda: read(**options))
 
 
@@ -246,10 +246,10 @@ def test_a_bound_outside_the_log_is_refused(read: Read, publish: Publish, cluste
     text = refusal(lambda: read(topic=topic, http=cluster.process.http, startPosition="999999:0"))
     assert "startPosition = 999999:0 is outside" in text
     text = refusal(lambda: read(topic=topic, http=cluster.process.http, startLedger="999999"))
-    assert "startLedger = 999999 is outside of what is there" in text
+    assert "startLedger = 999999 is outside the existing ledgers" in text
 
 
-def test_a_stopped_metadata_store_is_named(spark: SparkSession) -> None:
+def test_the_embedded_metadata_store_is_refused(spark: SparkSession) -> None:
     frame = spark.read.format("quire").options(metadata="local:/nowhere", topic="x")
     assert "only one process can use the embedded store" in refusal(frame.load)
 

@@ -1,4 +1,4 @@
-"""A read of Spark while bookies, Pythons and executors die under it. The result is whole, and once."""
+"""A Spark read while bookies, Python workers and executors are killed. The result is complete, without duplicates."""
 
 import asyncio
 import subprocess
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from quire_bookie.client import LedgerClient
 from tests.integration.jobs import spark_processes
-from tests.support import spark_session  # noqa: F401  names the settings of all Sparks of tests
+from tests.support import spark_session  # noqa: F401  sets Spark's settings for all tests
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.spark_python import spark_python
 
@@ -24,18 +24,18 @@ ROOT = Path(__file__).resolve().parents[3]
 ENTRIES = 6_000
 TIMEOUT_S = 900
 NOT_STARTED = "Python worker failed to connect back"
-"""Spark gives a new Python ten seconds, with no setting for it: too few on a machine that is busy."""
+"""Spark gives a new Python ten seconds, with no setting for it: too short on a busy machine."""
 STARTS_MAX = 5
 
 
 def payload(entry: int) -> bytes:
-    """Of each entry its own."""
+    """Return the payload of an entry, different for each entry."""
     return b"entry %d " % entry * 50
 
 
 @pytest.fixture(scope="module")
 def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    """Three processes, and etcd."""
+    """Three bookie processes, and etcd."""
     cluster = EtcdCluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.add_bookies(3)
@@ -46,7 +46,7 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 
 @pytest.fixture(scope="module")
 def ledger(bookies: EtcdCluster) -> int:
-    """Closed, every entry on all three bookies."""
+    """A closed ledger with every entry on all three bookies."""
 
     async def write() -> int:
         async with LedgerClient.connect(f"etcd://{bookies.etcd.endpoint}") as client:
@@ -63,9 +63,10 @@ def ledger(bookies: EtcdCluster) -> int:
 def read(
     bookies: EtcdCluster, ledger: int, folder: Path, strike: Callable[["subprocess.Popen[str]"], None], **more: str
 ) -> int:
-    """Read it in some twenty tasks, two at a time, while it strikes; every entry comes once. How many attempts failed.
+    """Read the ledger in some twenty tasks, two at a time, call `strike` meanwhile, and check that every entry is
+    returned once. Return the number of failed attempts.
 
-    That it struck in the middle is told by Spark: there were tasks that began only after it.
+    The driver reports how many tasks had not begun at the strike, which shows that it came in the middle.
     """
     size_bytes = sum(len(payload(entry)) for entry in range(ENTRIES))
     options = {"metadata": f"etcd://{bookies.etcd.endpoint}", "ledgers": str(ledger), "mode": "entries"}
@@ -80,11 +81,11 @@ def read(
             driver = subprocess.Popen(
                 command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=ROOT, env=environment
             )
-        said = []
+        lines: list[list[str]] = []
         try:
             assert driver.stdin is not None and driver.stdout is not None
             for line in driver.stdout:
-                said.append(line.split())
+                lines.append(line.split())
                 if line == "reading\n":
                     strike(driver)
                     driver.stdin.write("struck\n")
@@ -93,11 +94,11 @@ def read(
         finally:
             driver.kill()
             driver.wait()
-        if status and not said and NOT_STARTED in log.read_text():
+        if status and not lines and NOT_STARTED in log.read_text():
             continue
         assert status == 0, log.read_text()[-6000:]
-        (_, waiting), (_, failed) = said[-2:]
-        assert int(waiting) >= 2, "it struck too late"
+        (_, waiting), (_, failed) = lines[-2:]
+        assert int(waiting) >= 2, "the strike came too late"
         rows = pq.read_table(out).sort_by("entry").to_pylist()
         assert [(row["ledger"], row["entry"]) for row in rows] == [(ledger, entry) for entry in range(ENTRIES)]
         assert all(row["payload"] == payload(row["entry"]) for row in rows)
@@ -105,9 +106,9 @@ def read(
     pytest.fail(f"Spark could not start a Python in {STARTS_MAX} attempts:\n{log.read_text()[-3000:]}")
 
 
-def test_pythons_that_are_killed_cost_their_tasks_a_repeat(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
+def test_tasks_of_killed_python_workers_are_repeated(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
     def strike(driver: "subprocess.Popen[str]") -> None:
-        for _ in range(2):  # those that Spark starts anew have a task from the beginning
+        for _ in range(2):  # workers that Spark starts again have a task at once
             while not spark_processes.kill(spark_processes.python_workers(driver.pid)):
                 assert driver.poll() is None
                 time.sleep(spark_processes.POLL_S)
@@ -115,7 +116,7 @@ def test_pythons_that_are_killed_cost_their_tasks_a_repeat(bookies: EtcdCluster,
     assert read(bookies, ledger, tmp_path, strike) >= 1
 
 
-def test_an_executor_that_is_killed_costs_its_tasks_a_repeat(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
+def test_tasks_of_killed_executors_are_repeated(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
     def strike(driver: "subprocess.Popen[str]") -> None:
         assert spark_processes.kill(spark_processes.executors(driver.pid)) == 2
 
@@ -123,11 +124,11 @@ def test_an_executor_that_is_killed_costs_its_tasks_a_repeat(bookies: EtcdCluste
 
 
 @pytest.mark.timeout(1800)
-def test_a_read_goes_on_with_another_replica_when_bookies_are_killed(
+def test_a_read_continues_with_another_replica_after_bookies_are_killed(
     bookies: EtcdCluster, ledger: int, tmp_path: Path
 ) -> None:
     def strike(_driver: "subprocess.Popen[str]") -> None:
-        for bookie in bookies.bookies[:2]:  # whichever the tasks had come to prefer, most of them lose it
+        for bookie in bookies.bookies[:2]:  # most tasks lose the bookie that they prefer
             bookie.kill()
 
     assert read(bookies, ledger, tmp_path, strike) == 0, "no task had to be repeated"

@@ -1,4 +1,4 @@
-"""Ledgers that went to a bucket (a folder here): read from there, with bookies standing in, and missed when gone."""
+"""Offloaded ledgers (the bucket is a folder): read from the bucket, else from bookies; an error if both are gone."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ def topic() -> str:
 
 
 def offload(cluster: Cluster, topic: str, ledger: dict[str, Any], folder: Path) -> None:
-    """One attempt, as the offload job makes them."""
+    """Make an attempt like the offload job."""
     path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/offload"
     target = OffloadTarget("quire-folder", str(folder))
     ledger_id = ledger["ledgerId"]
@@ -50,7 +50,7 @@ def offload(cluster: Cluster, topic: str, ledger: dict[str, Any], folder: Path) 
 
 
 async def forget(metadata: str, ledger_id: int) -> None:
-    """The bookies' copy goes."""
+    """Delete the bookies' copy."""
     async with LedgerClient.connect(metadata) as client:
         await client.delete_ledger(LedgerId(ledger_id))
 
@@ -72,7 +72,7 @@ def test_offloaded_ledgers_are_read_from_the_bucket_or_from_bookies(
         given = {**cluster.options, "topic": topic, "http": cluster.process.http, **options}
         return spark.read.format("quire").options(**given).load()
 
-    # The first ledger is in the bucket alone, the second in both places, the third in the bookies alone.
+    # The first ledger is only in the bucket, the second in both tiers, the third only on the bookies.
     assert [bytes(row.payload) for row in read(splitBytes="2k").collect()] == payloads
     assert [bytes(row.payload) for row in read(readPriority="bookkeeper-first").collect()] == payloads
 

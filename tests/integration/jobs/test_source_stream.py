@@ -1,4 +1,4 @@
-"""`spark.readStream.format("quire")`: offsets, limits, restarts, and what is in Parquet after a driver was killed."""
+"""`spark.readStream.format("quire")`: offsets, limits, restarts, and the Parquet output after a killed driver."""
 
 import itertools
 import os
@@ -25,7 +25,7 @@ from tests.integration.jobs.conftest import Cluster
 ROOT = Path(__file__).resolve().parents[3]
 Publish = Callable[..., None]
 NOT_STARTED = "Python worker failed to connect back"
-"""Spark gives a new Python ten seconds, with no setting for it: too few on a machine that is busy."""
+"""Spark gives a new Python ten seconds, with no setting for it: too short on a busy machine."""
 STARTS_MAX = 5
 KILLS = 3
 _names = itertools.count()
@@ -37,7 +37,7 @@ def topic() -> str:
 
 
 class Stream:
-    """One query on one checkpoint, run again and again to the end of what there is."""
+    """One query with one checkpoint, run repeatedly to the end of the existing data."""
 
     def __init__(
         self, spark: SparkSession, folder: Path, options: dict[str, str], source_format: str = "quire"
@@ -48,7 +48,7 @@ class Stream:
         self._options = options
 
     def run(self, **options: str) -> list[int]:
-        """Rows of each micro-batch."""
+        """Run the query; return the rows of each micro-batch."""
         for attempt in itertools.count():
             try:
                 return self._run({**self._options, **options})
@@ -67,7 +67,7 @@ class Stream:
 
     @contextmanager
     def running(self, **options: str) -> Iterator[StreamingQuery]:
-        """It goes on until the block ends."""
+        """Run the query until the block ends."""
         query = self._writer({**self._options, **options}).start()
         try:
             yield query
@@ -84,7 +84,7 @@ class Stream:
         )
 
     def payloads(self) -> list[bytes]:
-        """What is in the table, by position."""
+        """Return the payloads in the output, ordered by position."""
         rows = self._spark.read.parquet(str(self._folder / "out")).orderBy("ledger", "entry").collect()
         return [bytes(row.payload) for row in rows]
 
@@ -95,15 +95,15 @@ def stream(spark: SparkSession, cluster: Cluster, tmp_path: Path, topic: str) ->
     return Stream(spark, tmp_path, options)
 
 
-def test_micro_batches_keep_to_the_limit_and_a_restart_goes_on(stream: Stream, publish: Publish, topic: str) -> None:
+def test_micro_batches_keep_to_the_limit_and_a_restart_continues(stream: Stream, publish: Publish, topic: str) -> None:
     first = [b"%d" % number for number in range(450)]
     publish(topic, first, batching_enabled=False)
     assert stream.run(maxEntriesPerTrigger="200") == [200, 200, 50]
     assert stream.payloads() == first
     assert stream.run() == []
     publish(topic, [b"new"], batching_enabled=False)
-    # Asked without the broker, the bookies may not have heard of what the checkpoint says was read: nothing is taken
-    # back, and nothing comes twice.
+    # Without the broker, the bookies may not know the last entries of the checkpoint: the offset does not decrease, and
+    # no entry is repeated.
     assert sum(stream.run(http="")) <= 1
     assert sum(stream.run()) <= 1
     assert stream.payloads() == [*first, b"new"]
@@ -121,18 +121,18 @@ def test_a_cursor_follows_the_commits(stream: Stream, publish: Publish, cluster:
     stream.run(cursor="spark", maxEntriesPerTrigger="100")
     path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
     backlog = cluster.process.request("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"]
-    assert backlog in (0, 100)  # Spark tells of a micro-batch when it begins the next one
+    assert backlog in (0, 100)  # Spark commits a micro-batch when it begins the next one
     assert stream.run(cursor="spark") == []
     assert stream.payloads() == [b"%d" % number for number in range(300)]
 
 
-def test_a_cursor_that_somebody_removed_is_made_again_where_the_checkpoint_is(
+def test_a_removed_cursor_is_made_again_at_the_checkpoint(
     stream: Stream, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
     sent = [b"%d" % number for number in range(450)]
     publish(topic, sent[:250], batching_enabled=False)
-    ask("PUT", path + "/subscription/reader", "earliest")  # without any other subscription nothing is trimmed at all
+    ask("PUT", path + "/subscription/reader", "earliest")  # without another subscription nothing is trimmed
     assert sum(stream.run(cursor="spark", maxEntriesPerTrigger="100")) == 250
     ask("DELETE", path + "/subscription/spark")
     publish(topic, sent[250:], batching_enabled=False)
@@ -141,8 +141,8 @@ def test_a_cursor_that_somebody_removed_is_made_again_where_the_checkpoint_is(
     assert ask("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"] <= 200
 
 
-@pytest.mark.parametrize("lost", ["fails", "goes on"])
-def test_what_was_trimmed_while_a_removed_cursor_did_not_hold_it_is_lost(
+@pytest.mark.parametrize("lost", ["fails", "continues"])
+def test_entries_trimmed_while_the_cursor_was_removed_are_lost(
     stream: Stream, publish: Publish, cluster: Cluster, topic: str, lost: str
 ) -> None:
     ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
@@ -156,16 +156,18 @@ def test_what_was_trimmed_while_a_removed_cursor_did_not_hold_it_is_lost(
     publish(topic, sent[650:], batching_enabled=False)
     if lost == "fails":
         for _ in range(2):
-            with pytest.raises(StreamingQueryException, match=r"was trimmed; begin later, or take what is there"):
+            with pytest.raises(
+                StreamingQueryException, match=r"was trimmed; begin later, or read the remaining entries"
+            ):
                 stream.run(cursor="spark")
-            assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would say that it had held everything"
+            assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would imply that it had kept everything"
         assert stream.payloads() == sent[:250]
     stream.run(cursor="spark", failOnDataLoss="false")
     assert stream.payloads() == sent[:250] + sent[650:]
     assert sorted(ask("GET", path + "/subscriptions")) == ["reader", "spark"]
 
 
-def test_a_cursor_that_is_removed_under_a_running_query_is_made_again(
+def test_a_cursor_removed_during_a_query_is_made_again(
     spark: SparkSession, stream: Stream, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
@@ -174,14 +176,14 @@ def test_a_cursor_that_is_removed_under_a_running_query_is_made_again(
     with stream.running(cursor="spark") as query:
         query.processAllAvailable()
         ask("DELETE", path + "/subscription/spark")
-        for first in (20, 40):  # the commit of the first one finds that it is gone
+        for first in (20, 40):  # the commit of the first batch finds that the cursor is gone
             publish(topic, sent[first : first + 20], batching_enabled=False)
             query.processAllAvailable()
         assert ask("GET", path + "/subscriptions") == ["spark"]
     assert stream.payloads() == sent
 
 
-def test_a_stream_that_lost_its_place_fails_unless_it_may_not(
+def test_a_stream_whose_entries_were_trimmed_fails_unless_allowed_to_lose_data(
     stream: Stream, publish: Publish, cluster: Cluster, topic: str
 ) -> None:
     publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
@@ -197,7 +199,7 @@ def test_a_stream_that_lost_its_place_fails_unless_it_may_not(
     assert stream.payloads()[-1] == b"after"
 
 
-def test_a_repeated_micro_batch_whose_entries_went_meanwhile_fails(
+def test_a_repeated_micro_batch_whose_entries_were_trimmed_fails(
     stream: Stream, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     publish(topic, [b"%d" % number for number in range(250)], batching_enabled=False)
@@ -212,21 +214,19 @@ def test_a_repeated_micro_batch_whose_entries_went_meanwhile_fails(
         stream.run()
 
 
-def test_a_start_ledger_before_the_first_one_of_a_log_is_its_beginning(
-    stream: Stream, publish: Publish, topic: str
-) -> None:
+def test_a_start_ledger_before_the_first_one_means_the_beginning(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"x"], batching_enabled=False)
     assert stream.run(startLedger="0") == [1]
 
 
-def test_a_stream_has_no_end_and_says_so(stream: Stream, publish: Publish, topic: str) -> None:
+def test_a_stream_rejects_an_end(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"x"], batching_enabled=False)
     with pytest.raises(Exception, match="a stream has no end"):
         stream.run(endLedger="5")
 
 
 @pytest.mark.timeout(1200)
-def test_a_driver_that_is_killed_leaves_every_message_once_in_parquet(
+def test_after_a_killed_driver_every_message_is_in_parquet_once(
     spark: SparkSession, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     payloads = [b"message %d" % number for number in range(3000)]
@@ -241,15 +241,15 @@ def test_a_driver_that_is_killed_leaves_every_message_once_in_parquet(
         with log.open("wb") as output:
             driver = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
         try:
-            # Two more micro-batches were planned: the newest is under way, or written and not committed.
+            # Two more micro-batches were planned: the newest is running, or is written and not committed.
             if kills < KILLS and _until_planned(checkpoint, planned + 2, driver):
                 kills += 1
                 continue
             if driver.wait(600) == 0:
                 break
             starts += 1
-            said = log.read_text(errors="replace")
-            assert NOT_STARTED in said and starts <= STARTS_MAX, said[-6000:]
+            output_text = log.read_text(errors="replace")
+            assert NOT_STARTED in output_text and starts <= STARTS_MAX, output_text[-6000:]
         finally:
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)  # Python and its JVM at once
@@ -265,7 +265,7 @@ def _planned(checkpoint: Path) -> int:
 
 
 def _until_planned(checkpoint: Path, count: int, driver: "subprocess.Popen[bytes]") -> bool:
-    """Whether so many were planned within five minutes, by a driver that still runs."""
+    """Return whether `count` batches were planned within five minutes, by a driver that still runs."""
     deadline = time.monotonic() + 300
     while _planned(checkpoint) < count:
         if time.monotonic() > deadline or driver.poll() is not None:

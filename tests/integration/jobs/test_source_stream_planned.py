@@ -1,4 +1,4 @@
-"""Streams on a Spark that says neither where a micro-batch begins nor how much it may have (4.1)."""
+"""Streams on a Spark that passes neither the start nor the limit of a micro-batch (4.1)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ def stream(spark: SparkSession, cluster: Cluster, tmp_path: Path, topic: str) ->
 
 
 def batches(stream: Stream, rows: int) -> list[int]:
-    """Rows of the micro-batches that a query without an end makes, until it has so many."""
+    """Return the rows of the micro-batches that a query without an end makes until it has `rows` rows."""
     with stream.running() as query:
         query.processAllAvailable()
         found = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
@@ -40,12 +40,10 @@ def batches(stream: Stream, rows: int) -> list[int]:
     return found
 
 
-def test_a_query_that_goes_on_keeps_to_the_limit_and_takes_nothing_twice(
-    stream: Stream, publish: Publish, topic: str
-) -> None:
+def test_a_continued_query_keeps_to_the_limit_and_repeats_nothing(stream: Stream, publish: Publish, topic: str) -> None:
     sent = [b"%d" % number for number in range(1000)]
     publish(topic, sent[:250], batching_enabled=False)
-    assert batches(stream, 250) == [250], "what it has before it knows anything of a checkpoint is not limited"
+    assert batches(stream, 250) == [250], "the first batch, before a checkpoint is known, is not limited"
     assert stream.payloads() == sent[:250]
     for first in (250, 600):
         publish(topic, sent[first : first + 350], batching_enabled=False)
@@ -54,20 +52,18 @@ def test_a_query_that_goes_on_keeps_to_the_limit_and_takes_nothing_twice(
     assert batches(stream, 0) == []
 
 
-def test_available_now_is_one_micro_batch_and_begins_behind_the_checkpoint(
-    stream: Stream, publish: Publish, topic: str
-) -> None:
+def test_available_now_is_one_micro_batch_after_the_checkpoint(stream: Stream, publish: Publish, topic: str) -> None:
     sent = [b"%d" % number for number in range(600)]
     publish(topic, sent[:150], batching_enabled=False)
     assert stream.run() == [150]
     publish(topic, sent[150:], batching_enabled=False)
-    assert stream.run() == [100], "with a limit: that much"
+    assert stream.run() == [100], "the limit applies"
     assert stream.run(maxEntriesPerTrigger="0") == [350]
     assert stream.run() == []
     assert stream.payloads() == sent
 
 
-def test_a_micro_batch_that_was_not_committed_is_repeated_and_the_next_one_begins_behind_it(
+def test_an_uncommitted_micro_batch_is_repeated_and_the_next_one_follows_it(
     stream: Stream, publish: Publish, topic: str, tmp_path: Path
 ) -> None:
     sent = [b"%d" % number for number in range(400)]
@@ -78,25 +74,23 @@ def test_a_micro_batch_that_was_not_committed_is_repeated_and_the_next_one_begin
     (tmp_path / "checkpoint" / "commits" / "3").unlink()  # as after a crash between the write and its commit
     (tmp_path / "checkpoint" / "commits" / ".3.crc").unlink(missing_ok=True)
     publish(topic, sent[310:], batching_enabled=False)
-    batches(stream, 90)  # the sink knows what it has written of the other
+    batches(stream, 90)  # the sink has already written the repeated batch
     assert stream.payloads() == sent
 
 
-def test_a_query_that_begins_with_what_comes_reads_what_came_since(
-    stream: Stream, publish: Publish, topic: str
-) -> None:
+def test_a_query_from_latest_reads_entries_published_since(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"before"], batching_enabled=False)
     with stream.running(startPosition="latest") as query:
         query.processAllAvailable()
-        publish(topic, [b"behind"], batching_enabled=False)
+        publish(topic, [b"after"], batching_enabled=False)
         query.processAllAvailable()
-    assert stream.payloads() == [b"behind"]
+    assert stream.payloads() == [b"after"]
 
 
-# ---- the reader alone, asked in the order of Spark
+# ---- the reader alone, called in the order of Spark
 @pytest.fixture
 def reader(cluster: Cluster, topic: str) -> Iterator[Callable[..., PlannedStreamReader]]:
-    """`reader(option=value)`: one more run of the query."""
+    """`reader(option=value)`: return a reader for one more run of the query."""
     made: list[PlannedStreamReader] = []
 
     def make(**more: str) -> PlannedStreamReader:
@@ -113,11 +107,11 @@ Reader = Callable[..., PlannedStreamReader]
 
 
 def entries(splits: Sequence[InputPartition]) -> int:
-    """How many the tasks read."""
+    """Return the number of entries that the tasks read."""
     return sum(span.entries for split in splits if isinstance(split, Split) for span in split.spans)
 
 
-def test_what_comes_between_its_two_questions_is_in_the_second_micro_batch(
+def test_an_entry_between_the_first_two_calls_is_in_the_second_micro_batch(
     publish: Publish, topic: str, reader: Reader
 ) -> None:
     publish(topic, [b"before"], batching_enabled=False)
@@ -125,12 +119,12 @@ def test_what_comes_between_its_two_questions_is_in_the_second_micro_batch(
     end = one.latestOffset()
     publish(topic, [b"between"], batching_enabled=False)
     begin = one.initialOffset()
-    assert begin == end, "a beginning behind the end would be forgotten, and with it what came between"
+    assert begin == end, "Spark would ignore a start after the end and lose the entry in between"
     assert entries(one.partitions(begin, end)) == 0
     assert entries(one.partitions(end, one.latestOffset())) == 1
 
 
-def test_a_cursor_holds_the_first_micro_batch_before_it_is_planned(
+def test_a_cursor_keeps_the_first_micro_batch_before_it_is_planned(
     publish: Publish, cluster: Cluster, topic: str, reader: Reader
 ) -> None:
     path = "/admin/v2/persistent/" + topic.removeprefix("persistent://")
@@ -141,7 +135,7 @@ def test_a_cursor_holds_the_first_micro_batch_before_it_is_planned(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_cursor_that_is_gone_is_made_where_the_next_micro_batch_begins_or_the_loss_is_told(
+def test_a_removed_cursor_is_made_at_the_start_of_the_next_micro_batch(
     publish: Publish, cluster: Cluster, topic: str, reader: Reader, committed: bool
 ) -> None:
     ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
@@ -155,15 +149,15 @@ def test_a_cursor_that_is_gone_is_made_where_the_next_micro_batch_begins_or_the_
     assert entries(one.partitions(first, second)) == 100
     ask("DELETE", path + "/subscription/spark")
     again = reader(cursor="spark", maxEntriesPerTrigger="100")
-    assert again.partitions(second, second) == [], "so it is told of the checkpoint"
-    assert ask("GET", path + "/subscriptions") == [], "and the next micro-batch may begin before it"
+    assert again.partitions(second, second) == [], "the reader receives the checkpoint"
+    assert ask("GET", path + "/subscriptions") == [], "the next micro-batch may begin before the checkpoint"
     if not committed:
         assert entries(again.partitions(first, second)) == 100
     assert entries(again.partitions(second, again.latestOffset())) == 100
     assert ask("GET", path + "/stats")["subscriptions"]["spark"]["msgBacklog"] == (200 if committed else 300)
 
 
-def test_what_was_trimmed_behind_a_checkpoint_is_told_also_where_nothing_is_left(
+def test_trimming_after_a_checkpoint_is_reported_even_if_nothing_is_left(
     publish: Publish, cluster: Cluster, topic: str, reader: Reader
 ) -> None:
     ask, path = cluster.process.request, "/admin/v2/persistent/" + topic.removeprefix("persistent://")
@@ -175,19 +169,19 @@ def test_what_was_trimmed_behind_a_checkpoint_is_told_also_where_nothing_is_left
     available_now = reader(cursor="spark")
     end = available_now.latestOffset()
     (position,), (before,) = decode(end).values(), decode(checkpoint).values()
-    assert position > before, "never below a checkpoint, of which it knows nothing"
+    assert position > before, "the end is never below a checkpoint that the reader does not know"
     with pytest.raises(DataLossError, match="was trimmed"):
         available_now.partitions(checkpoint, end)
-    assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would say that it had held everything"
+    assert ask("GET", path + "/subscriptions") == ["reader"], "a cursor would imply that it had kept everything"
 
 
-def test_a_managed_ledger_that_is_no_topic_is_refused(cluster: Cluster) -> None:
+def test_a_managed_ledger_without_a_topic_is_refused(cluster: Cluster) -> None:
     given = {**cluster.options, "managedLedger": "some/ledger", "http": cluster.process.http}
     with pytest.raises(JobOptionsError, match="a stream needs a topic and http"):
         PlannedStreamReader(parse_options(given))
 
 
-def test_without_a_broker_it_says_what_it_needs(stream: Stream, publish: Publish, topic: str) -> None:
+def test_without_a_broker_the_error_names_the_missing_option(stream: Stream, publish: Publish, topic: str) -> None:
     publish(topic, [b"x"], batching_enabled=False)
     with pytest.raises(Exception, match="a stream needs a topic and http"):
         stream.run(http="")

@@ -1,4 +1,4 @@
-"""Tables written by real Spark: batches and streams, and streams whose driver or executors are killed."""
+"""Tables written by real Spark: batches and streams, also with killed drivers and executors."""
 
 import os
 import signal
@@ -37,18 +37,18 @@ Publish = Callable[..., None]
 
 @pytest.fixture(params=["parquet", "iceberg"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TableTarget]:
-    """A table that is not there yet; catalogs are found by Spark's tasks through their environment."""
+    """A table that does not exist yet; Spark's tasks find catalogs through their environment."""
     if request.param == "parquet":
         yield TableTarget.parse("parquet", f"file://{tmp_path}/tables/one")
         return
-    # What a process has opened it keeps: one catalog for all tests, a namespace each.
+    # A process caches its catalogs: one catalog for all tests, with a namespace each.
     assert request.getfixturevalue("catalog").is_dir()
     yield TableTarget.parse("iceberg", f"tests.n{abs(hash(str(tmp_path)))}.one")
 
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Path]:
-    """For this process, its drivers, and the Pythons that Spark starts, whose JVM is older than this."""
+    """A catalog for this process, its drivers, and the Pythons of Spark, whose JVM started before this fixture."""
     folder = tmp_path_factory.mktemp("catalog")
     given = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": f"file://{folder}/files"}
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +64,7 @@ def topic() -> str:
 
 
 def rows_by_others(target: TableTarget, spark: SparkSession) -> list[dict[str, object]]:
-    """What readers that are not ours find: PyIceberg's scan; Spark's own of the snapshot's Parquet files."""
+    """Return the rows that other readers find: PyIceberg's scan, or Spark's own Parquet reader."""
     if target.format is TableFormat.ICEBERG:
         table = iceberg_table._catalog(target.catalog).load_table(target.identifier)
         found: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
@@ -73,7 +73,7 @@ def rows_by_others(target: TableTarget, spark: SparkSession) -> list[dict[str, o
     return [row.asDict() for row in spark.read.parquet(*files).collect()]
 
 
-def test_rows_of_a_frame_are_in_the_table_once_and_small_files_become_one(
+def test_rows_of_a_frame_are_in_the_table_once_and_small_files_are_merged(
     spark: SparkSession, target: TableTarget
 ) -> None:
     ids = spark.range(1000).withColumn("key", functions.expr("if(id % 10 = 0, null, concat('k', id % 7))"))
@@ -98,15 +98,15 @@ def test_rows_of_a_frame_are_in_the_table_once_and_small_files_become_one(
         write_frame(frame.withColumn("id", functions.col("id").cast("string")), target, once_per_run("c"))
 
 
-def test_whoever_was_away_from_a_task_is_away_to_the_driver_and_the_table_is_as_it_was(
+def test_an_unavailable_source_in_a_task_reaches_the_driver_and_the_table_is_unchanged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def unread(number: int) -> int:
-        raise SourceUnavailableError("quire source: bookie b:3181 does not answer")
+        raise SourceUnavailableError("quire source: bookie b:3181 does not respond")
 
     target = TableTarget.parse("parquet", f"file://{tmp_path}/tables/one")
     frame = spark.range(3)
-    with pytest.raises(SourceUnavailableError, match=r"^quire source: bookie b:3181 does not answer$"):
+    with pytest.raises(SourceUnavailableError, match=r"^quire source: bookie b:3181 does not respond$"):
         write_frame(
             frame.select(functions.udf(unread, "long", useArrow=False)("id").alias("id")), target, once_per_run("a")
         )
@@ -114,7 +114,7 @@ def test_whoever_was_away_from_a_task_is_away_to_the_driver_and_the_table_is_as_
 
 
 @pytest.mark.timeout(1200)
-def test_a_driver_that_is_killed_leaves_every_message_once(
+def test_after_a_killed_driver_every_message_is_in_the_table_once(
     spark: SparkSession, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path, target: TableTarget
 ) -> None:
     payloads = [b"message %d" % number for number in range(1000)]
@@ -128,7 +128,7 @@ def test_a_driver_that_is_killed_leaves_every_message_once(
         with log.open("wb") as output:
             driver = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
         try:
-            # Right behind a commit of the table: Spark has not noted that batch as done yet, or has begun the next.
+            # Right after a commit of the table: Spark has not recorded that batch as done yet, or has begun the next.
             if kills < KILLS and _until_more(target, committed, driver):
                 kills += 1
                 continue
@@ -144,7 +144,7 @@ def test_a_driver_that_is_killed_leaves_every_message_once(
 
 
 @pytest.mark.parametrize("target", ["iceberg"], indirect=True)
-def test_executors_that_are_killed_while_they_write_leave_every_message_once(
+def test_after_executors_are_killed_during_writes_every_message_is_in_the_table_once(
     publish: Publish, cluster: Cluster, catalog: Path, topic: str, tmp_path: Path, target: TableTarget
 ) -> None:
     payloads = [b"message %d" % number for number in range(400)]
@@ -170,11 +170,11 @@ def test_executors_that_are_killed_while_they_write_leave_every_message_once(
     assert [row["payload"] for row in rows] == payloads
     listed = {file.path for file in open_table(target).files()}
     written = {path.as_uri() for path in Path(table.location().removeprefix("file://")).rglob("*.parquet")}
-    assert written - listed, "what a killed executor had written is nothing to readers"
+    assert written - listed, "readers ignore files of the killed executors"
 
 
 def _committed(target: TableTarget) -> int:
-    """Which micro-batch the table has last."""
+    """Return the last micro-batch in the table."""
     return max(
         [int(value) for key, value in open_table(target).marks().items() if key.startswith("query.")], default=-1
     )

@@ -19,34 +19,34 @@ class Parameters(JobParameters):
         return value
 
 
-def test_parameters_are_taken_in_both_spellings() -> None:
+def test_parameters_are_accepted_in_both_spellings() -> None:
     snake = parse_parameters(Parameters, {"bucket_hours": 2, "topic": "a"})
     assert snake == parse_parameters(Parameters, {"bucketHours": 2, "topic": "a"})
     assert snake.bucket_hours == 2
 
 
-def test_everything_that_is_wrong_is_said_at_once_with_its_value() -> None:
+def test_all_wrong_parameters_are_reported_at_once_with_their_values() -> None:
     with pytest.raises(JobOptionsError) as raised:
         parse_parameters(Parameters, {"bucketHours": 0, "buckets": 3})
     said = str(raised.value)
     assert "bucketHours = 0: " in said and "greater than or equal to 1" in said
     assert "the parameter 'topic' is missing" in said
-    assert "there is no parameter 'buckets'; there are: bucketHours, config, http, metadata, topic" in said
+    assert "unknown parameter 'buckets'; known parameters: bucketHours, config, http, metadata, topic" in said
 
 
-def test_what_a_validator_says_is_shown_without_its_machinery() -> None:
+def test_the_text_of_a_validator_is_shown_without_a_prefix() -> None:
     with pytest.raises(JobOptionsError, match=r"^topic = '': name a topic$"):
         parse_parameters(Parameters, {"topic": ""})
 
 
-def test_a_slot_gives_one_run_and_every_parameter_counts() -> None:
+def test_the_run_id_depends_on_the_slot_and_every_parameter() -> None:
     one = parse_parameters(Parameters, {"topic": "a"})
     other = parse_parameters(Parameters, {"topic": "b"})
     slot = "2026-01-01T00:00:00Z"
     assert run_id_of("count", one, slot) == run_id_of("count", one.model_copy(update={"run_id": "x"}), slot)
     assert job_name("count", one) != job_name("count", other)
     assert run_id_of("count", one, slot) != run_id_of("count", one, "2026-01-01T01:00:00Z")
-    # What is written out and is the default anyway changes nothing: a release that adds a default keeps the names.
+    # A given value that equals the default changes nothing, so a release that adds a default keeps the names.
     assert job_name("count", one) == job_name("count", parse_parameters(Parameters, {"topic": "a", "bucketHours": 1}))
 
 

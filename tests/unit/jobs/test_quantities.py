@@ -21,17 +21,17 @@ def test_sizes_are_bytes(text: str, size: int) -> None:
     assert SIZE.validate_python(text) == size
 
 
-def test_numbers_stay_as_they_are() -> None:
+def test_numbers_are_unchanged() -> None:
     assert (DURATION.validate_python(5), SIZE.validate_python(7)) == (5.0, 7)
 
 
 @pytest.mark.parametrize("text", ["", "d", "7 days", "-1h", "1Mi"])
-def test_what_is_no_duration_is_told_how_one_looks(text: str) -> None:
+def test_the_error_for_an_invalid_duration_shows_the_form(text: str) -> None:
     with pytest.raises(ValidationError, match=r"expected a number, alone or with s, m, h, d, w; e\.g\. 7d"):
         DURATION.validate_python(text)
 
 
 @pytest.mark.parametrize("text", ["lots", "1MB", "1h", "1m"])
-def test_what_is_no_size_is_told_how_one_looks(text: str) -> None:
+def test_the_error_for_an_invalid_size_shows_the_form(text: str) -> None:
     with pytest.raises(ValidationError, match=r"alone or with k, M, G, T, Ki, Mi, Gi, Ti; e\.g\. 64Mi"):
         SIZE.validate_python(text)

@@ -27,9 +27,9 @@ from quire_jobs.analytics.parameters import AnalysisParameters, MessageParameter
 from quire_jobs.errors import DataLossError, JobOptionsError, NotFoundError, QuireJobError
 from quire_jobs.job import job_name
 from quire_jobs.source import held, register
-from quire_jobs.source.cluster import Cluster, ClusterAddress, SourceConfig, open_cluster, told
+from quire_jobs.source.cluster import Cluster, ClusterAddress, SourceConfig, as_job_errors, open_cluster
 from quire_jobs.source.loop_thread import shared_loop
-from quire_jobs.source.subjects import Named, subject_option, topics_named, wanted
+from quire_jobs.source.subjects import Subjects, find_topics, subject_option, wanted
 from quire_jobs.source.task_cluster import SharedAddress, task_cluster
 from quire_jobs.tables import TableFormat, TableTarget, read_frame
 
@@ -70,14 +70,14 @@ def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Coroutine
         async with open_cluster(parameters) as cluster, _ways(cluster, parameters) as ways:
             return await work(ways)
 
-    with told():
+    with as_job_errors():
         return shared_loop().run(opened)
 
 
 @asynccontextmanager
 async def task_ways(where: SharedAddress) -> AsyncIterator[Ways]:
     """In a task of Spark: the same, by the cluster that the tasks of a process share. Errors as `told` makes them."""
-    with told():
+    with as_job_errors():
         async with task_cluster(where) as cluster, _ways(cluster, where) as ways:
             yield ways
 
@@ -123,7 +123,7 @@ def read_messages(
     start, end = parameters.bounds
     bounded = start is not None or end is not None
     needed = (*names, _PUBLISHED) if bounded and _PUBLISHED not in names else names
-    named = Named({}) if parameters.messages else _named(parameters)
+    named = Subjects({}) if parameters.messages else _named(parameters)
     with ExitStack() as holding:
         if parameters.messages:
             found = _from_table(spark, parameters, needed)
@@ -142,15 +142,15 @@ def read_messages(
             raise QuireJobError(f"{error}; the next run lists anew and reads what is left") from error
 
 
-def _named(parameters: MessageParameters) -> Named:
+def _named(parameters: MessageParameters) -> Subjects:
     """The topics that are meant. NotFoundError: one that was named is not there."""
     asked = wanted(parameters.metadata, parameters.topics)
 
-    async def work() -> Named:
+    async def work() -> Subjects:
         async with open_cluster(parameters) as cluster:
-            return await topics_named(cluster, asked)
+            return await find_topics(cluster, asked)
 
-    with told():
+    with as_job_errors():
         return shared_loop().run(work)
 
 

@@ -1,1 +1,1 @@
-"""Entries to messages to typed rows. Pure: bytes and Arrow in, Arrow out; no network, no Spark."""
+"""Decodes entries to messages and typed rows. Pure: bytes and Arrow in, Arrow out; no network, no Spark."""

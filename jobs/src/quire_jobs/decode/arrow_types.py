@@ -1,4 +1,4 @@
-"""Arrow types of several versions of a schema as one: the superset that takes all of their values. Pure.
+"""Merges the Arrow types of several schema versions: the narrowest type that can hold values of all of them. Pure.
 
 equal types              that type
 null and another         the other
@@ -17,14 +17,14 @@ _FLOATS = (pa.float32(), pa.float64())
 
 
 class TypeConflictError(ValueError):
-    """No column takes both. `path` names the field, dotted."""
+    """No column type can hold both types. `path`: the field, with dots."""
 
     def __init__(self, path: str, one: pa.DataType, other: pa.DataType) -> None:
         super().__init__(f"field {path} is {one} in one version and {other} in another")
 
 
 def merged(one: pa.DataType, other: pa.DataType, path: str) -> pa.DataType:
-    """The type that takes values of both. TypeConflictError."""
+    """Return the type that can hold values of both. TypeConflictError."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -47,7 +47,7 @@ def merged(one: pa.DataType, other: pa.DataType, path: str) -> pa.DataType:
 
 
 def merged_fields(one: list[pa.Field], other: list[pa.Field], prefix: str = "") -> list[pa.Field]:
-    """Fields of both, in the order of their first appearance, all nullable. TypeConflictError."""
+    """Return the fields of both, in the order of first appearance, all nullable. TypeConflictError."""
     found = {field.name: field.type for field in one}
     for field in other:
         known = found.get(field.name)

@@ -1,4 +1,4 @@
-"""Payloads of Avro and JSON schemas (both are defined by an Avro schema) to Python values that Arrow takes. Pure.
+"""Decodes payloads of Avro and JSON schemas (an Avro schema defines both) to Python values for Arrow. Pure.
 
     Avro                                 Arrow
     boolean, int, long, float, double    bool, int32, int64, float32, float64
@@ -10,9 +10,9 @@
     long local-timestamp-*               timestamp[us]
     union with null                      the other branch, nullable
     union of other types                 the wider number, else the value's JSON as a string
-    other logical types                  as without
+        other logical types                  the underlying type
 
-Times of day stay numbers, as Spark has no type for them.
+Times of day remain numbers, because Spark has no type for them.
 """
 
 import io
@@ -30,7 +30,7 @@ from quire_jobs.decode.arrow_types import TypeConflictError, merged
 
 Avro: TypeAlias = Any
 Fix = Callable[[Any], Any]
-"""Turns a value as the parser gave it into one that Arrow takes; None stands for a value that is right already."""
+"""Turns a value of the parser into one that Arrow accepts; None if no change is needed."""
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -57,7 +57,8 @@ _DECIMAL_DIGITS_MAX = 38
 
 
 class AvroRecord:
-    """A parsed Avro schema: `type` in Arrow, and how payloads become values of it. ValueError: it has none."""
+    """A parsed Avro schema with its Arrow `type`; decodes payloads. ValueError: the schema is invalid or has no
+    type."""
 
     def __init__(self, definition: bytes, *, as_json: bool) -> None:
         try:
@@ -75,18 +76,18 @@ class AvroRecord:
         self._fix = self._fixed(self._written)
 
     def value(self, payload: bytes) -> Any:
-        """The value of a payload. Any exception: it is not one of this schema."""
+        """Return the value of a payload. Any exception: the payload does not match the schema."""
         if self._as_json:
             value = json.loads(payload)
         else:
             stream = io.BytesIO(payload)
             value = fastavro.schemaless_reader(stream, self._reader, None)
             if stream.tell() != len(payload):
-                raise ValueError(f"{len(payload) - stream.tell()} bytes are left behind the record")
+                raise ValueError(f"{len(payload) - stream.tell()} bytes remain after the record")
         return value if self._fix is None else self._fix(value)
 
     def _plain(self, schema: Avro, namespace: str) -> Avro:
-        """The schema without logical types that have no column type; named types are remembered by full name."""
+        """Return the schema without logical types that have no column type; record named types by full name."""
         if isinstance(schema, list):
             return [self._plain(each, namespace) for each in schema]
         if isinstance(schema, str):
@@ -149,7 +150,7 @@ class AvroRecord:
     def _arrow_of_record(self, body: Mapping[str, Avro]) -> pa.DataType:
         name = body["name"]
         if name in self._open:
-            raise ValueError(f"record {name} contains itself, which no column type can")
+            raise ValueError(f"record {name} contains itself, which no column type supports")
         self._open.append(name)
         made = pa.struct([pa.field(field["name"], self._arrow(field["type"])) for field in body["fields"]])
         self._open.pop()
@@ -183,7 +184,7 @@ class AvroRecord:
         return self._fixed_leaf(kind, body) if self._as_json else None
 
     def _fixed_leaf(self, kind: str, body: Mapping[str, Avro]) -> Fix | None:
-        """JSON has neither bytes nor times."""
+        """Return the conversion of a JSON value, since JSON has neither bytes nor times."""
         logical = str(body.get("logicalType"))
         if logical == "decimal":
             return lambda value: Decimal(str(value))
@@ -215,7 +216,7 @@ def _of_items(fix: Fix | None) -> Fix | None:
 
 
 def _of_map(fix: Fix | None) -> Fix:
-    """Arrow takes the pairs of a map, not a dict."""
+    """Return the conversion of a map to the pairs that Arrow accepts."""
     if fix is None:
         return lambda value: list(value.items())
     return lambda value: [(key, fix(each)) for key, each in value.items()]
@@ -228,7 +229,7 @@ def _unless_null(fix: Fix | None) -> Fix | None:
 def _of_record(fixes: Mapping[str, Fix]) -> Fix:
     def fix(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise TypeError(f"expected an object and found {type(value).__name__}")
+            raise TypeError(f"expected an object, found {type(value).__name__}")
         for name, change in fixes.items():
             found = value.get(name)
             if found is not None:
@@ -250,23 +251,23 @@ def _as_text(value: Any) -> str | None:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected text and found {value!r}")
+        raise TypeError(f"expected text, found {value!r}")
     return value
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected true or false and found {value!r}")
+        raise TypeError(f"expected true or false, found {value!r}")
     return value
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"expected a whole number and found {value!r}")
+        raise TypeError(f"expected an integer, found {value!r}")
     return value
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"expected a number and found {value!r}")
+        raise TypeError(f"expected a number, found {value!r}")
     return value

@@ -1,6 +1,6 @@
-"""Entries that hold nothing unusual, to messages in Arrow, many at a time. What it leaves, others decode and judge.
+"""Decodes common entries to messages in Arrow, many at a time. Leaves unusual and invalid entries to `messages`.
 
-The step itself is `quire_bookie.bulk.message_columns`. Where that is plain Python it takes nothing.
+The work is done by `quire_bookie.bulk.message_columns`. Its plain Python version takes no entries.
 """
 
 from base64 import b64decode
@@ -18,8 +18,9 @@ _MS = pa.timestamp("ms", tz="UTC")
 _Column = tuple[bytes | None, ...]
 
 
-class Taken(NamedTuple):
-    """`stop`: the first entry that was not taken. `rows`: None where there is none. `size_bytes`: theirs, about."""
+class BulkResult(NamedTuple):
+    """`stop`: the first entry that was not taken. `rows`: None without any. `size_bytes`: approximate size of the
+    rows."""
 
     stop: int
     rows: pa.RecordBatch | None
@@ -27,26 +28,26 @@ class Taken(NamedTuple):
 
 
 class BulkMessages:
-    """At work in a task, on these columns of MESSAGE_SCHEMA."""
+    """Decodes entries of a task to these columns of MESSAGE_SCHEMA."""
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         names = MESSAGE_SCHEMA.names if columns is None else columns
         self._schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
         self._wants_payload = "payload" in names
 
-    def take(self, entries: pa.RecordBatch, data: Buffer, offsets: Buffer, first: int, bytes_max: int) -> Taken:
-        """The messages of `entries` from number `first` on, whose payloads are `data` at `offsets`.
+    def take(self, entries: pa.RecordBatch, data: Buffer, offsets: Buffer, first: int, bytes_max: int) -> BulkResult:
+        """Decode `entries` from number `first` on, whose payloads are `data` at `offsets`.
 
-        Up to an entry that is not for this, or to one with which the rows come to `bytes_max`.
+        Stops at an entry that this class does not handle, or after the entry with which the rows reach `bytes_max`.
         """
         stop, count, size_bytes, columns, base64_rows = message_columns(
             data, offsets, first, bytes_max, self._wants_payload, _inflated
         )
         if not count:
-            return Taken(stop, None, 0)
-        made = _Made(entries, count, columns, base64_rows)
+            return BulkResult(stop, None, 0)
+        made = _Columns(entries, count, columns, base64_rows)
         arrays = [made.column(field.name, field.type) for field in self._schema]
-        return Taken(stop, pa.RecordBatch.from_arrays(arrays, schema=self._schema), size_bytes)
+        return BulkResult(stop, pa.RecordBatch.from_arrays(arrays, schema=self._schema), size_bytes)
 
 
 def _inflated(body: bytes, codec: int, size: int) -> bytes | None:
@@ -56,8 +57,8 @@ def _inflated(body: bytes, codec: int, size: int) -> bytes | None:
         return None
 
 
-class _Made:
-    """Columns out of buffers."""
+class _Columns:
+    """Builds columns from buffers."""
 
     def __init__(
         self, entries: pa.RecordBatch, count: int, columns: dict[str, _Column], base64_rows: list[int]
@@ -71,7 +72,7 @@ class _Made:
         self._decode_keys(base64_rows)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
-        """One of MESSAGE_SCHEMA."""
+        """Return one column of MESSAGE_SCHEMA."""
         if name in OF_ENTRY:
             return self._entries.column(name).take(self._source)
         if name == "key_bytes":
@@ -92,7 +93,7 @@ class _Made:
         return pa.Array.from_buffers(kind, self._count if count is None else count, wrapped)
 
     def _properties(self) -> pa.Array:
-        # Without a bitmap there may be none: a message has no property, or some.
+        # Map arrays have no validity bitmap here: a message without properties has an empty map, not null.
         offsets, *parts = self._columns.get("properties") or (
             bytes(4 * (self._count + 1)),
             bytes(4),
@@ -119,7 +120,7 @@ class _Made:
 
 
 def key_bytes(key: str) -> bytes | None:
-    """The bytes of a key that is said to be base64; None: it is not."""
+    """Return the bytes of a base64 key; None if it is not valid base64."""
     try:
         return b64decode(key, validate=True)
     except ValueError:
@@ -127,5 +128,5 @@ def key_bytes(key: str) -> bytes | None:
 
 
 def not_base64(key: str) -> str:
-    """What the row of such a message says."""
-    return f"the key {key[:40]!r} is said to be base64 and is not"
+    """Return the `_error` of a message with such a key."""
+    return f"the key {key[:40]!r} is marked as base64 but is not valid base64"

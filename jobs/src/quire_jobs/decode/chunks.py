@@ -1,9 +1,9 @@
-"""Chunked messages that are not complete yet. Bounded: what would be too much makes the oldest give way.
+"""Collects the chunks of incomplete messages. Bounded: above the limit the oldest message is dropped.
 
-A message belongs to the entry of its *last* chunk, as its id does in Pulsar. Whoever reads a range of entries therefore
-has every message whose last chunk is in the range; its earlier chunks may lie before the range. They are fetched by
-looking back, if the reader can do that. Chunks at the end of the range whose message ends behind it make no row: they
-are part of a message of the next range. So no two ranges have the same message, and none falls between two.
+A message belongs to the entry of its *last* chunk, like its id in Pulsar. A reader of a range of entries therefore
+returns every message whose last chunk is in the range; earlier chunks may be before the range, and are fetched by
+looking back if the reader supports that. Chunks at the end of the range whose message ends after it make no row: they
+belong to a message of the next range. So no two ranges return the same message, and no message is lost between two.
 """
 
 from collections import OrderedDict
@@ -15,12 +15,12 @@ from quire_bookie.model import Buffer
 CHUNK_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of incomplete messages that a decoder keeps."""
 MESSAGES_MAX = 1000
-"""Incomplete messages that it keeps, and complete ones whose repeated ends it knows."""
+"""Number of incomplete messages that it keeps, and of complete ones whose repeated last chunk it recognizes."""
 LOOK_BACK_ENTRIES_MAX = 10_000
-"""Entries before the range that are searched for the first chunks of one message."""
+"""Number of entries before the range that are searched for the first chunks of one message."""
 
 Chunk = tuple[int, Buffer]
-"""Index of the chunk, and its bytes."""
+"""Index and bytes of a chunk."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Pending:
 
 
 class Chunks:
-    """What was seen of messages that are not complete, by producer and uuid."""
+    """The chunks of incomplete messages, by producer and uuid."""
 
     def __init__(self, bytes_max: int = CHUNK_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -49,14 +49,14 @@ class Chunks:
         data: Buffer,
         look_back: Callable[[], Iterable[Chunk]],
     ) -> bytes | str | None:
-        """The whole message when this was its last chunk, None when it was not; text: what it lacks.
+        """Return the whole message if this was its last chunk, None otherwise; an error text if a chunk is missing.
 
-        `message` is (producer, uuid). `look_back` gives the chunks of this message that come before what was added,
-        latest first; it is called at the last chunk, when others are not known. Chunks that a client sent again after
-        it reconnected change nothing.
+        `message` is (producer, uuid). `look_back` yields the chunks of this message before the present one, latest
+        first; it is called at the last chunk if others are missing. Chunks that a client repeated after a reconnect
+        have no effect.
         """
         if chunk_id == 0:
-            self._drop(message)  # a producer that came back without its sequence ids uses the same uuids again
+            self._drop(message)  # a producer that reconnects without its sequence ids reuses uuids
         pending = self._pending.get(message)
         if pending is None:
             pending = self._pending[message] = _Pending()
@@ -80,16 +80,16 @@ class Chunks:
     ) -> bytes | str | None:
         if len(parts) < count:
             if message in self._completed:
-                return None  # its end was sent again
+                return None  # its last chunk was repeated
             for chunk_id, data in look_back():
                 if chunk_id == count - 1:
-                    return None  # so it was here: complete before the range
+                    return None  # the message was already complete before the range
                 parts.setdefault(chunk_id, bytes(data))
                 if len(parts) == count:
                     break
             else:
                 lacking = next(index for index in range(count) if index not in parts)
-                return f"chunk {lacking} of {count} of this message is not in the log"
+                return f"the log does not contain chunk {lacking} of {count} of this message"
         self._completed[message] = None
         if len(self._completed) > MESSAGES_MAX:
             self._completed.popitem(last=False)
@@ -102,5 +102,5 @@ class Chunks:
 
 
 def nothing_earlier() -> Iterator[Chunk]:
-    """A look back where there is nothing to look at."""
+    """Return no chunks, for a range without earlier entries."""
     return iter(())

@@ -1,7 +1,7 @@
-"""The columns of decoded messages, and the rows as they are gathered before they become Arrow. Knows no format.
+"""The columns of decoded messages, and the rows collected before they become Arrow. Knows no wire format.
 
-What most messages lack (properties, ordering key, event time, an error) is kept by row number, so that a message costs
-only the columns that it fills.
+Values that most messages lack (properties, ordering key, event time, an error) are stored by row number, so that a
+message costs only the columns that it has.
 """
 
 from array import array
@@ -23,7 +23,7 @@ ENTRY_SCHEMA = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-"""Mode `entries`: stored entries as they are. `partition`: -1 for a plain topic, null for a bare ledger."""
+"""Mode `entries`: stored entries, unchanged. `partition`: -1 for a plain topic, null for a bare ledger."""
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -46,18 +46,18 @@ MESSAGE_SCHEMA = pa.schema(
         ("_error", pa.string()),
     ]
 )
-"""Mode `messages`. `batch_index`: -1 outside a batch; `key_bytes`: set when the producer's key is bytes, `key` then
+"""Mode `messages`. `batch_index`: -1 outside a batch; `key_bytes`: set if the producer's key is bytes, `key` then
 holds its base64 text; `size`: bytes of the payload; `payload`: null for a null value (a tombstone); `_error`: why
-this row is not a message, its payload then holds the bytes as stored."""
+this row is not a message, its payload then holds the stored bytes."""
 
 TIME_MS_MAX = 253_402_300_799_999
-"""End of the year 9999, beyond which neither Spark nor Python has times."""
+"""End of the year 9999: Spark and Python support no later times."""
 OF_ENTRY = ("topic", "partition", "ledger", "entry")
-"""Columns that a message has from its entry."""
+"""Columns that a message takes from its entry."""
 
 
 class Rows:
-    """Messages gathered from one batch of entries. `take` turns them into Arrow and starts anew."""
+    """Messages collected from one batch of entries. `take` turns them into Arrow and clears them."""
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         self._schema = (
@@ -67,7 +67,7 @@ class Rows:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.payload_bytes = 0
         self.source = array("q")  # the row's entry: its number in the batch of entries
         self.batch_index = array("i")
@@ -90,7 +90,7 @@ class Rows:
         return len(self.size)
 
     def take(self, entries: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as Arrow; `entries` are those that `source` numbers."""
+        """Return the rows as Arrow. `entries`: the batch to which the numbers in `source` refer."""
         built = pa.RecordBatch.from_arrays(
             [self._column(field.name, field.type, entries) for field in self._schema], schema=self._schema
         )
@@ -147,7 +147,7 @@ class Rows:
 
 
 def sparse(values: dict[int, Any], count: int, kind: pa.DataType) -> pa.Array:
-    """`count` rows, null where there is no value."""
+    """Return `count` rows, null where there is no value."""
     if not values:
         return pa.nulls(count, kind)
     if len(values) == count:

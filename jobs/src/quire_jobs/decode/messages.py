@@ -1,12 +1,12 @@
-"""Stored entries of a managed ledger to messages: unpacked, decompressed, chunks joined. Source: spec pulsar-wire, 4.
+"""Decodes stored entries of a managed ledger to messages: unpacks, decompresses, joins chunks (spec pulsar-wire, 4).
 
     entry = [0x0e02 size(4) BrokerEntryMetadata] [0x0e01 crc32c(4)] metadataSize(4) MessageMetadata payload
     payload of a batch = { singleMetadataSize(4) SingleMessageMetadata payload(payload_size) } ...
 
-Nothing that an entry holds makes it fail: what cannot be decoded becomes a row whose `_error` says why and whose
-payload is what is stored. Left out are the broker's own markers and what compaction took out of a batch: nobody is
-delivered those. Encrypted payloads stay as they are, and `_error` says so. Entries of transactions are rows like all
-others, whether the transaction was committed or not: the outcome is not in the entry.
+No content of an entry raises an error: an entry that cannot be decoded becomes a row with the reason in `_error` and
+the stored bytes as its payload. Skipped are the broker's own markers and messages that compaction removed from a batch,
+because brokers do not deliver those. Encrypted payloads remain encrypted, with an `_error`. Entries of transactions are
+rows like all others, whether the transaction was committed or not: the outcome is not in the entry.
 """
 
 import struct
@@ -25,21 +25,21 @@ from quire_jobs.decode.chunks import CHUNK_BYTES_MAX, LOOK_BACK_ENTRIES_MAX, Chu
 from quire_jobs.decode.columns import TIME_MS_MAX, Rows
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Payload bytes after which a batch of messages is given out; one message may exceed it."""
+"""Payload bytes after which a batch of messages is yielded; one message may exceed it."""
 _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
 _HEAD_MAGIC = 0x0E01
 _U32 = struct.Struct(">I")
 _SIGN = 1 << 63
-_BULK_WORTH = 16
-"""Entries that must be taken at once for it to be worth the batch of its own that they make."""
-_ALONE_MAX = 64
+_BULK_ENTRIES_MIN = 16
+"""Number of entries that one bulk step must take to justify a batch of its own."""
+_SINGLY_MAX = 64
 
 
 class MessageDecoder:
     """Decodes the entries of one managed ledger, in order. Keeps incomplete chunked messages between calls.
 
-    `columns`: those of MESSAGE_SCHEMA to make, all by default. `before`: yields the entries that come before the first
-    batch that is decoded, latest first; for chunked messages that begin there.
+    `columns`: of MESSAGE_SCHEMA, all by default. `before`: yields the entries before the first decoded batch, latest
+    first, for chunked messages that begin there.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MessageDecoder:
         batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
         self._bulk = BulkMessages(columns)
-        self._alone = 1  # entries that are looked at one by one before many at a time are tried again
+        self._singly = 1  # number of entries to decode singly before the next bulk step
         self._rows = Rows(columns)
         self._before = before
         self._chunks = Chunks(chunk_bytes_max)
@@ -60,7 +60,8 @@ class MessageDecoder:
         self._batch_bytes_max = batch_bytes_max
 
     def messages(self, entries: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The messages of these entries (columns of ENTRY_SCHEMA, payloads not null), in order; mostly one batch."""
+        """Yield the messages of these entries (columns of ENTRY_SCHEMA, payloads not null), in order; mostly one
+        batch."""
         payloads = entries.column("payload")
         _, offsets_buffer, data_buffer = payloads.buffers()
         offsets = memoryview(offsets_buffer).cast("i")[payloads.offset : payloads.offset + len(payloads) + 1]
@@ -77,32 +78,32 @@ class MessageDecoder:
                     ready.append(rows.take(entries))
                 ready.append(taken.rows)
                 ready_bytes += taken.size_bytes
-            self._alone = 1 if taken.stop - number >= _BULK_WORTH else min(2 * self._alone, _ALONE_MAX)
+            self._singly = 1 if taken.stop - number >= _BULK_ENTRIES_MIN else min(2 * self._singly, _SINGLY_MAX)
             number = taken.stop
-            end = min(number + self._alone, len(payloads))
+            end = min(number + self._singly, len(payloads))
             while number < end and ready_bytes + rows.payload_bytes < bytes_max:
                 self._entry(number, data[offsets[number] : offsets[number + 1]])
                 number += 1
             if ready_bytes + rows.payload_bytes >= bytes_max:
-                yield _together([*ready, rows.take(entries)] if len(rows) else ready)
+                yield _combined([*ready, rows.take(entries)] if len(rows) else ready)
                 ready, ready_bytes = [], 0
         if len(rows):
             ready.append(rows.take(entries))
         if ready:
-            yield _together(ready)
+            yield _combined(ready)
 
     def _entry(self, number: int, entry: memoryview) -> None:
-        """One entry's messages to the rows."""
+        """Add the messages of one entry to the rows."""
         try:
             metadata, start = _metadata_of(entry)
         except PeerProtocolError as error:
-            self._flaw(number, None, entry, str(error))
+            self._undecodable(number, None, entry, str(error))
             return
         if metadata.HasField("marker_type"):
             return
         payload = entry[start:]
         if len(metadata.encryption_keys):
-            self._flaw(number, metadata, payload, "encrypted: only the owner of the key can read it")
+            self._undecodable(number, metadata, payload, "encrypted: only the owner of the key can read it")
             return
         body: memoryview | bytes = payload
         if metadata.num_chunks_from_msg > 1:
@@ -110,14 +111,14 @@ class MessageDecoder:
             if joined is None:
                 return
             if isinstance(joined, str):
-                self._flaw(number, metadata, payload, joined)
+                self._undecodable(number, metadata, payload, joined)
                 return
             body = joined
         if metadata.compression:
             try:
                 body = decompress(bytes(body), metadata.compression, metadata.uncompressed_size)
             except CompressionError as error:
-                self._flaw(number, metadata, body, f"cannot be decompressed: {error}")
+                self._undecodable(number, metadata, body, f"cannot be decompressed: {error}")
                 return
         if metadata.HasField("num_messages_in_batch"):
             self._batch(number, metadata, body if isinstance(body, bytes) else bytes(body))
@@ -132,7 +133,7 @@ class MessageDecoder:
         return self._chunks.add(message, chunk_id, count, payload, lambda: self._look_back(message))
 
     def _look_back(self, message: tuple[str, str]) -> Iterator[Chunk]:
-        """Chunks of a message that lie before the range, latest first."""
+        """Yield the chunks of a message before the range, latest first."""
         if self._before is None:
             return
         for looked, entry in enumerate(self._before()):
@@ -141,7 +142,7 @@ class MessageDecoder:
             try:
                 metadata, start = _metadata_of(memoryview(entry))
             except PeerProtocolError:
-                continue  # it has no part in the message; its own range says what is wrong with it
+                continue  # not a chunk of the message; the range that contains it reports the error
             if (metadata.producer_name, metadata.uuid) == message and metadata.num_chunks_from_msg > 1:
                 yield metadata.chunk_id, memoryview(entry)[start:]
                 if metadata.chunk_id == 0:
@@ -174,15 +175,17 @@ class MessageDecoder:
                 end = start + unpack(body, position)[0]
                 single = parse(body[start:end])
             except (struct.error, DecodeError):
-                self._flaw(
+                self._undecodable(
                     number, metadata, body[position:], f"message {index} of a batch of {count} is unreadable", index
                 )
                 return
             length = single.payload_size
             behind = end + length
             if length < 0 or behind > size_bytes:
-                text = f"message {index} of a batch of {count} ends {behind - size_bytes} bytes behind the batch"
-                self._flaw(number, metadata, body[position:], text, index)
+                text = (
+                    f"message {index} of a batch of {count} ends {behind - size_bytes} bytes after the end of the batch"
+                )
+                self._undecodable(number, metadata, body[position:], text, index)
                 return
             position = behind
             if not single.compacted_out:
@@ -243,11 +246,11 @@ class MessageDecoder:
             rows.payload.append(payload)
             rows.payload_bytes += size
         else:
-            rows.payload_bytes += 64  # what a row costs without: the bound still holds
+            rows.payload_bytes += 64  # approximate cost of a row without payload, for the bound
 
     def _key(self, row: int, key: str, is_base64: bool) -> None:
         if not isinstance(key, str):
-            self._rows.key_bytes[row] = key  # not UTF-8: the parser hands out bytes
+            self._rows.key_bytes[row] = key  # not UTF-8: the parser returns bytes
             return
         self._rows.key[row] = key
         if is_base64:
@@ -261,10 +264,10 @@ class MessageDecoder:
         if event_ms <= TIME_MS_MAX:
             self._rows.event_ms[row] = event_ms
 
-    def _flaw(
+    def _undecodable(
         self, number: int, metadata: MessageMetadata | None, payload: memoryview | bytes, error: str, index: int = -1
     ) -> None:
-        """A row for what cannot be decoded."""
+        """Add a row for data that cannot be decoded."""
         rows = self._rows
         row = len(rows.size)
         rows.error[row] = error
@@ -280,37 +283,37 @@ class MessageDecoder:
         self._payload(payload)
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _metadata_of(entry: memoryview) -> tuple[MessageMetadata, int]:
-    """The metadata of an entry and where its payload starts; PeerProtocolError when it cannot be believed."""
+    """Return the metadata of an entry and the offset of its payload. PeerProtocolError if the entry is invalid."""
     if len(entry) >= _HEAD.size:
         magic, checksum, size = _HEAD.unpack_from(entry)
         if magic == _HEAD_MAGIC:
             if crc32c(entry[6:]) != checksum:
-                raise PeerProtocolError("checksum mismatch: the entry is not what its producer sent")
+                raise PeerProtocolError("checksum mismatch: the entry differs from the bytes that its producer sent")
             end = 10 + size
             if end <= len(entry):
                 try:
                     metadata = MessageMetadata.FromString(entry[10:end].tobytes())
                 except DecodeError as error:
                     raise PeerProtocolError(f"entry without readable metadata: {error}") from error
-                # Asking whether it is complete takes as long as parsing it; what is not zero is there.
+                # `IsInitialized` takes as long as the parsing; a required field that is not zero is certainly present.
                 whole = (metadata.publish_time and metadata.sequence_id) or metadata.IsInitialized()
                 if whole and metadata.producer_name and isinstance(metadata.producer_name, str):
                     return metadata, end
     if not checksum_matches(entry):
-        raise PeerProtocolError("checksum mismatch: the entry is not what its producer sent")
+        raise PeerProtocolError("checksum mismatch: the entry differs from the bytes that its producer sent")
     summary = peek(entry)
     return summary.metadata, summary.payload_offset
 
 
 def _pairs(properties: Iterable[object]) -> list[tuple[str, str]]:
-    """Text that is not UTF-8, which the parser hands out as bytes, is shown with backslashes."""
+    """Return properties as text. Bytes that are not UTF-8, which the parser returns as such, get backslash escapes."""
     return [(_text(each.key), _text(each.value)) for each in properties]  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,7 @@
-"""One version of a schema at work: which fields its rows have, and a payload's values of them. Pure.
+"""Decodes payloads of one schema version: its fields, and the values of a payload. Pure.
 
-A record gives its fields, a primitive one field `value`, a KeyValue schema the two fields `key` and `value`, records
-as structs.
+A record gives its fields, a primitive type one field `value`, a KeyValue schema two fields `key` and `value`, with
+records as structs.
 """
 
 import struct
@@ -18,12 +18,12 @@ _I32 = struct.Struct(">i")
 
 
 class _Reader(Protocol):
-    """`type` of its values in Arrow, and how a payload becomes one."""
+    """Decodes payloads to values of the Arrow type `type`."""
 
     type: pa.DataType
 
     def value(self, payload: bytes) -> Any:
-        """Any exception: the payload is none of this schema."""
+        """Return the value of a payload. Any exception: the payload does not match the schema."""
         ...
 
 
@@ -33,20 +33,22 @@ class _Primitive:
 
 
 def _reader(schema: Schema) -> _Reader:
-    """ValueError when the definition is none, or has no column type."""
+    """Return the reader of a schema. ValueError if the definition is invalid or has no column type."""
     if schema.type in (SchemaType.AVRO, SchemaType.JSON):
         return AvroRecord(schema.data, as_json=schema.type is SchemaType.JSON)
     if schema.type is SchemaType.PROTOBUF_NATIVE:
         return ProtobufMessage(schema.data)
     if schema.type is SchemaType.PROTOBUF:
-        raise ValueError("a schema of type PROTOBUF lacks the descriptors; producers give them with ProtobufNative")
+        raise ValueError(
+            "a schema of type PROTOBUF has no descriptors; let producers use ProtobufNative, which includes them"
+        )
     if schema.type not in PRIMITIVES:
         raise ValueError(f"payloads of a schema of type {schema.type.name} cannot be decoded")
     return _Primitive(schema.type)
 
 
 class PayloadDecoder:
-    """ValueError when the schema's payloads cannot be decoded at all."""
+    """Decodes payloads of one schema version. ValueError if its payloads cannot be decoded at all."""
 
     def __init__(self, schema: Schema) -> None:
         self._key: _Reader | None = None
@@ -62,13 +64,14 @@ class PayloadDecoder:
         self.fields = list(self._value.type) if self._is_record else [pa.field("value", self._value.type)]
 
     def row(self, payload: bytes, key: bytes | None) -> dict[str, Any]:
-        """The fields' values; what is left out is null. Any exception: the payload is none of this schema."""
+        """Return the values of the fields; missing ones are null. Any exception: the payload does not match the
+        schema."""
         if self._key is None:
             value = self._value.value(payload)
             if not self._is_record:
                 return {"value": value}
             if not isinstance(value, dict):
-                raise TypeError(f"expected a record and found {type(value).__name__}")
+                raise TypeError(f"expected a record, found {type(value).__name__}")
             return value
         inline: bytes | None = payload
         if not self._separated:
@@ -80,7 +83,7 @@ class PayloadDecoder:
 
 
 def _split(payload: bytes) -> tuple[bytes | None, bytes | None]:
-    """Key and value of `keyLength(4) key valueLength(4) value`; a length of -1 is null."""
+    """Return key and value of `keyLength(4) key valueLength(4) value`; a length of -1 means null."""
     parts: list[bytes | None] = []
     position = 0
     for _ in range(2):
@@ -91,5 +94,5 @@ def _split(payload: bytes) -> tuple[bytes | None, bytes | None]:
         parts.append(None if length < 0 else payload[position : position + length])
         position += max(0, length)
     if position != len(payload):
-        raise ValueError(f"{len(payload) - position} bytes are left behind key and value")
+        raise ValueError(f"{len(payload) - position} bytes remain after key and value")
     return parts[0], parts[1]

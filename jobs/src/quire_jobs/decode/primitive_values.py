@@ -1,6 +1,6 @@
-"""Payloads of primitive schemas, in Java's big-endian notation, to Python values. Source: Pulsar's schema classes.
+"""Decodes payloads of primitive schemas, which are big-endian like in Java. Source: Pulsar's schema classes.
 
-Times of day are numbers (TIME: ms, LOCAL_TIME: ns since midnight): Spark has no type for them.
+Times of day are numbers (TIME: ms, LOCAL_TIME: ns since midnight), because Spark has no type for them.
 """
 
 import struct
@@ -65,4 +65,4 @@ PRIMITIVES: dict[SchemaType, tuple[pa.DataType, Callable[[bytes], Any]]] = {
     SchemaType.LOCAL_TIME: (pa.int64(), _packed(">q")),
     SchemaType.LOCAL_DATE_TIME: (pa.timestamp("us"), _local_date_time),
 }
-"""Arrow type and reader of each."""
+"""Arrow type and reader of each primitive type."""

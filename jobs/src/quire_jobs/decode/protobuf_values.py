@@ -1,10 +1,10 @@
-"""Payloads of native Protobuf schemas, whose definition carries its descriptors, to Python values. Pure.
+"""Decodes payloads of native Protobuf schemas, whose definition contains its descriptors. Pure.
 
     schema data = {"fileDescriptorSet": base64, "rootMessageTypeName": "pkg.Message", "rootFileDescriptorName": "..."}
 
-Enums become their names (a number that has none stays its digits), unsigned 64-bit integers int64 like in Java; unset
-fields with presence are null, others have Protobuf's default. Every schema has a descriptor pool of its own: versions
-define the same names.
+Enums become their names (an unknown number becomes its digits), unsigned 64-bit integers become int64 as in Java. Unset
+fields with presence are null, others have Protobuf's default. Every schema has its own descriptor pool, because
+versions define the same names.
 """
 
 import json
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 class ProtobufMessage:
-    """A root message: `type` in Arrow, and how payloads become values of it. ValueError: the schema is none."""
+    """A root message with its Arrow `type`; decodes payloads. ValueError if the schema is invalid."""
 
     def __init__(self, definition: bytes) -> None:
         try:
@@ -49,12 +49,12 @@ class ProtobufMessage:
         self._class = GetMessageClass(root)
 
     def value(self, payload: bytes) -> Any:
-        """The value of a payload. Any exception: it is not one of this schema."""
+        """Return the value of a payload. Any exception: the payload does not match the schema."""
         return _shown(self._class.FromString(payload))
 
     def _struct(self, message: Descriptor) -> pa.DataType:
         if message.full_name in self._open:
-            raise ValueError(f"message {message.full_name} contains itself, which no column type can")
+            raise ValueError(f"message {message.full_name} contains itself, which no column type supports")
         self._open.append(message.full_name)
         made = pa.struct([pa.field(field.name, self._arrow(field)) for field in message.fields])
         self._open.pop()
@@ -75,7 +75,7 @@ class ProtobufMessage:
 
 
 def _add_all(pool: DescriptorPool, files: list[FileDescriptorProto]) -> None:
-    """Add files after what they import. ValueError when an import is not among them."""
+    """Add each file after its imports. ValueError if the imports are circular."""
     names = {each.name for each in files}
     added: set[str] = set()
     while files:

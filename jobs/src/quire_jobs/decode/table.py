@@ -1,11 +1,11 @@
-"""Messages to typed rows: each payload by the schema version that its message carries, in one superset of all versions.
+"""Decodes messages to typed rows, each payload by its own schema version, in one superset of all versions.
 
-A row that cannot be decoded keeps its metadata, has null in every field, `_error` says why and `_payload` holds the
-bytes: filter by `_error IS NOT NULL` for a dead-letter table. What a version did not write is null; defaults that
-readers may have are not invented.
+A row that cannot be decoded keeps its metadata and has null in every field; `_error` contains the reason and `_payload`
+the bytes. Filter by `_error IS NOT NULL` for a dead-letter table. Fields that a version does not have are null;
+defaults of readers' schemas are not applied.
 
-Schemas come from the metadata store and the schema ledgers on the bookies, as the messages do: a table can be read
-while no broker runs, and no broker is asked once per task. Source: spec pulsar-wire, section 12.
+Schemas come from the metadata store and from schema ledgers on the bookies, like the messages. So a table can be read
+while no broker runs, and tasks send no requests to brokers. Source: spec pulsar-wire, section 12.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,22 +29,22 @@ Versions = Mapping[int, Schema]
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What the driver found out, for the tasks: the schemas by topic (its key in the registry) and version."""
+    """The driver's plan for the tasks: the schemas by topic (its key in the registry) and version."""
 
     schemas: Mapping[str, Versions]
     fields: tuple[pa.Field, ...]
     unusable: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Versions that no payload can be decoded with, and why."""
+    """Versions with which no payload can be decoded, and the reason."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the table: metadata with `_` in front, the fields, `_payload` and `_error`."""
+        """Columns of the table: metadata with the prefix `_`, the fields, `_payload` and `_error`."""
         meta = [pa.field(f"_{each.name}", each.type) for each in _META]
         return pa.schema([*meta, *self.fields, pa.field("_payload", pa.binary()), pa.field("_error", pa.string())])
 
 
 def plan_table(schemas: Mapping[str, Versions]) -> TablePlan:
-    """The superset of all versions of all topics. TableSchemaError names what does not go together."""
+    """Return the superset of all versions of all topics. TableSchemaError names versions that do not fit together."""
     fields: list[pa.Field] = []
     unusable: dict[tuple[str, int], str] = {}
     seen = ""
@@ -59,20 +59,20 @@ def plan_table(schemas: Mapping[str, Versions]) -> TablePlan:
                 fields = merged_fields(fields, found)
             except TypeConflictError as error:
                 raise TableSchemaError(
-                    f"schema version {version} of {topic} does not go with {seen}: {error}; "
-                    "read the versions apart, in mode messages with a filter on schema_version"
+                    f"schema version {version} of {topic} does not fit {seen}: {error}; "
+                    "read the versions separately, in mode messages with a filter on schema_version"
                 ) from error
             seen = f"the versions up to {version} of {topic}"
     if not seen:
         named = ", ".join(schemas)
         why = "; ".join(f"version {version} of {topic}: {text}" for (topic, version), text in unusable.items())
-        raise TableSchemaError(f"{named}: no schema to decode messages with ({why or 'none is registered'})")
+        raise TableSchemaError(f"{named}: no usable schema for decoding messages ({why or 'none is registered'})")
     _check_names(fields)
     return TablePlan(schemas, tuple(fields), unusable)
 
 
 def _check_names(fields: list[pa.Field]) -> None:
-    """Spark does not tell upper from lower case."""
+    """Raise TableSchemaError for two columns whose names differ only in case, which Spark ignores."""
     taken = {f"_{each.name}": "a column of metadata" for each in _META} | {
         "_payload": "the column of undecodable payloads",
         "_error": "the column of errors",
@@ -80,12 +80,12 @@ def _check_names(fields: list[pa.Field]) -> None:
     for each in fields:
         other = taken.get(each.name.lower())
         if other is not None:
-            raise TableSchemaError(f"field {each.name} has the name of {other}; read the topic in mode messages")
+            raise TableSchemaError(f"field {each.name} has the same name as {other}; read the topic in mode messages")
         taken[each.name.lower()] = f"field {each.name}"
 
 
 async def fetch_schemas(registry: SchemaRegistry, topics: list[TopicName]) -> dict[str, dict[int, Schema]]:
-    """All versions of the topics' schemas, those before a deletion too. Errors of metadata and ledgers."""
+    """Return all versions of the topics' schemas, including those before a deletion. Errors of metadata and ledgers."""
     identities = dict.fromkeys(map(schema_id, topics))
     return {
         identity: {each.version: each.schema for each in await registry.history(identity)} for identity in identities
@@ -93,7 +93,8 @@ async def fetch_schemas(registry: SchemaRegistry, topics: list[TopicName]) -> di
 
 
 class TableDecoder:
-    """At work in a task. `fail`: raise UndecodableError at the first payload that is none of its schema."""
+    """Decodes the messages of a task. `fail`: raise UndecodableError at the first payload that does not match its
+    schema."""
 
     def __init__(self, plan: TablePlan, *, fail: bool = False) -> None:
         self._plan = plan
@@ -103,7 +104,7 @@ class TableDecoder:
         self._decoders: dict[tuple[str, bytes | None], Callable[[bytes, bytes | None], dict[str, Any]] | str] = {}
 
     def rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """Typed rows, in the columns of the plan, of a batch with all columns of MESSAGE_SCHEMA."""
+        """Return typed rows with the columns of the plan. `messages`: a batch with all columns of MESSAGE_SCHEMA."""
         errors: list[str | None] = messages.column("_error").to_pylist()
         payloads: list[bytes | None] = messages.column("payload").to_pylist()
         values: list[dict[str, Any] | None] = [None] * len(payloads)
@@ -119,14 +120,16 @@ class TableDecoder:
                 continue
             try:
                 values[number] = decode(payload, keys[number])
-            except Exception as error:  # noqa: BLE001  whatever a decoder makes of bytes that are not its schema's
-                errors[number] = f"not of schema version {_number(versions[number])}: {type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001  a decoder may raise anything for bytes of another schema
+                errors[number] = (
+                    f"does not match schema version {_number(versions[number])}: {type(error).__name__}: {error}"
+                )
         columns = self._columns(values, errors)
         self._raise_if_asked(messages, errors)
         return self._assembled(messages, columns, payloads, errors)
 
     def _decoder(self, topic: str, version: bytes | None) -> Callable[[bytes, bytes | None], dict[str, Any]] | str:
-        """What decodes messages of this version; text: why nothing does."""
+        """Return the decoder for messages of this version, or the reason why there is none."""
         found = self._decoders.get((topic, version))
         if found is None:
             found = self._decoders[topic, version] = self._made(topic, version)
@@ -134,16 +137,16 @@ class TableDecoder:
 
     def _made(self, topic: str, version: bytes | None) -> Callable[[bytes, bytes | None], dict[str, Any]] | str:
         if version is None:
-            return "the message carries no schema version"
+            return "the message has no schema version"
         identity = schema_id(parse_topic(topic))
         schema = self._plan.schemas.get(identity, {}).get(_number(version))
         if schema is None:
-            return f"schema version {_number(version)} of {identity} was not there when the read was planned"
+            return f"schema version {_number(version)} of {identity} did not exist when the read was planned"
         unusable = self._plan.unusable.get((identity, _number(version)))
         return f"schema version {_number(version)}: {unusable}" if unusable else PayloadDecoder(schema).row
 
     def _columns(self, values: list[dict[str, Any] | None], errors: list[str | None]) -> list[pa.Array]:
-        """The fields; a row that Arrow does not take gets an error."""
+        """Return the fields as arrays; a row that Arrow rejects gets an error."""
         try:
             return _flat(pa.array(values, self._struct))
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
@@ -161,7 +164,7 @@ class TableDecoder:
             where = messages.slice(bad, 1).select(["topic", "ledger", "entry", "batch_index"]).to_pylist()[0]
             raise UndecodableError(
                 f"{where['topic']}, entry {where['ledger']}:{where['entry']}, batch index {where['batch_index']}: "
-                f"{errors[bad]}; without failOnUndecodable such rows come with _error and _payload"
+                f"{errors[bad]}; without failOnUndecodable such rows are returned with _error and _payload"
             )
 
     def _assembled(
@@ -182,5 +185,5 @@ def _flat(rows: pa.StructArray) -> list[pa.Array]:
 
 
 def _number(version: bytes | None) -> int:
-    """Version bytes are a big-endian integer."""
+    """Return the version number: its bytes are a big-endian integer."""
     return -1 if version is None else int.from_bytes(version, "big", signed=True)

@@ -1,4 +1,4 @@
-"""`quire jobs`: finds kinds of jobs, starts Spark, shows how far a job is, and says what it did."""
+"""`quire jobs`: loads kinds of jobs, starts Spark, shows progress, reports the result."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def register(commands: "Commands") -> None:
-    """Entry point of the group `quire.commands`."""
+    """Add `quire jobs`; entry point of the group `quire.commands`."""
     from quire_jobs.main import jobs
 
     jobs.register(commands)

@@ -1,7 +1,7 @@
-"""`quire jobs list` and `quire jobs run`. Owns arguments, output and exit codes; what a kind does is in its module.
+"""`quire jobs list` and `quire jobs run`: arguments, output and exit codes. Each kind's module does the work.
 
-Exit codes of a run are for people and for what starts it again: 0 all is done; 1 something is not, and a retry may
-help; 2 wrong usage, parameters among it; 3 something is not done and a retry would not help.
+Exit codes of a run, for users and for schedulers that may restart it: 0 all done; 1 something failed and a retry may
+help; 2 wrong usage, wrong parameters included; 3 something failed and a retry would not help.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from quire_jobs.main.kinds import Kind
 
 EXIT_RETRY_USELESS = 3
-IN_ENVIRONMENT = "rather set it in the environment (AWS_SECRET_ACCESS_KEY, ...) or in spark-defaults.conf"
+IN_ENVIRONMENT = "set it in the environment (AWS_SECRET_ACCESS_KEY, ...) or in spark-defaults.conf instead"
 T = TypeVar("T")
 P = TypeVar("P", bound="JobParameters")
-AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON on standard output, also of a failure.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for a failure too.")]
 
 
 def register(commands: Commands) -> None:
     """Add `quire jobs`."""
-    app = new_app("Run jobs on Spark: offload to object storage, analytics.")
+    app = new_app("Run jobs on Spark: offload to object storage, and analytics.")
     commands.app.add_typer(app, name="jobs")
 
     @app.command("list")
     def list_(
-        kind: Annotated[str | None, typer.Argument(help="Only this kind, with all its parameters.")] = None,
+        kind: Annotated[str | None, typer.Argument(help="Show only this kind, with all its parameters.")] = None,
         as_json: AsJson = False,
     ) -> None:
         """List the kinds of jobs, or the parameters of one."""
@@ -48,43 +48,45 @@ def register(commands: Commands) -> None:
     def run(
         kind: Annotated[str, typer.Argument(help="See `quire jobs list`.")],
         parameters: Annotated[
-            list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Parameters; several values: A,B.")
+            list[str] | None,
+            typer.Argument(metavar="[NAME=VALUE]...", help="Parameters; separate several values by commas."),
         ] = None,
-        local: Annotated[bool, typer.Option("--local", help="On this machine, on all its cores.")] = False,
+        local: Annotated[bool, typer.Option("--local", help="Run on this machine, on all its cores.")] = False,
         master: Annotated[
             str | None,
-            typer.Option(help="This Spark: local[2], spark://host:port, k8s://...", envvar="QUIRE_SPARK_MASTER"),
+            typer.Option(help="Run on this Spark: local[2], spark://host:port, k8s://...", envvar="QUIRE_SPARK_MASTER"),
         ] = None,
         file: Annotated[
-            Path | None, typer.Option("--params", help="Parameters from a JSON or YAML file; arguments count more.")
+            Path | None, typer.Option("--params", help="JSON or YAML file of parameters; arguments override it.")
         ] = None,
         metadata: Annotated[
-            str | None, typer.Option(help="The cluster's etcd: etcd://host:port,...", envvar="QUIRE_METADATA")
+            str | None,
+            typer.Option(help="Metadata store of the cluster: etcd://host:port,...", envvar="QUIRE_METADATA"),
         ] = None,
         http: Annotated[str | None, typer.Option(help="HTTP address of a broker.", envvar="QUIRE_HTTP")] = None,
         slot: Annotated[
             str | None,
-            typer.Option(help="Time of the schedule, RFC 3339: one slot is one run. [now]"),
+            typer.Option(help="Scheduled time, RFC 3339; one slot is one run. [now]"),
         ] = None,
-        conf: Annotated[list[str] | None, typer.Option(help="Setting of Spark, KEY=VALUE. May be repeated.")] = None,
+        conf: Annotated[list[str] | None, typer.Option(help="Spark setting KEY=VALUE; may be repeated.")] = None,
         as_json: AsJson = False,
         termination_log: Annotated[
             Path | None,
-            typer.Option(help="File that gets the outcome, as JSON of at most 4096 bytes."),
+            typer.Option(help="Write the outcome to this file, as JSON of at most 4096 bytes."),
         ] = None,
     ) -> int:
-        """Run a job to its end. Exit code 0: all is done; 1: not all, a retry may help; 2: wrong usage; 3: not all,
-        and a retry would not help."""
+        """Run a job to its end. Exit codes: 0 all done; 1 something failed, a retry may help; 2 wrong usage; 3
+        something failed, a retry would not help."""
 
         def work() -> tuple[int, dict[str, Any]]:
-            chosen = _asked(lambda: _kind(kind))
+            chosen = _as_cli_errors(lambda: _kind(kind))
             given = {} if file is None else read_file(file)
             given |= {name: value for name, value in (("metadata", metadata), ("http", http)) if value is not None}
             given |= assigned(chosen.parameters, parameters or [])
             moment, settings = moment_of(slot), pairs(conf or [], "--conf")
             return _run(chosen, given, _master(local, master), moment, settings, as_json)
 
-        return _told(kind, as_json, termination_log, work)
+        return _report(kind, as_json, termination_log, work)
 
 
 def _kind(name: str) -> "Kind":
@@ -94,11 +96,12 @@ def _kind(name: str) -> "Kind":
 
 
 class _FinalError(QuireError):
-    """Nothing was done, and the same again ends the same way."""
+    """The run did nothing, and a retry would end in the same way."""
 
 
-def _asked(ask: Callable[[], T]) -> T:
-    """Do something; errors of jobs become those that `quire` shows in one line, with its exit codes."""
+def _as_cli_errors(ask: Callable[[], T]) -> T:
+    """Return the result of `ask`. Turn errors of jobs into errors that `quire` prints in one line with its exit
+    codes."""
     from quire_jobs.errors import JobOptionsError, QuireJobError, retry_helps
 
     try:
@@ -109,9 +112,10 @@ def _asked(ask: Callable[[], T]) -> T:
         raise (QuireError if retry_helps(error) else _FinalError)(str(error)) from error
 
 
-def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[int, dict[str, Any]]]) -> int:
-    """Run. The outcome, of a failure too, is left in `log`; a failure is told on standard output with `--json`."""
-    from quire_jobs.main.termination_log import leave
+def _report(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[int, dict[str, Any]]]) -> int:
+    """Run `work` and return the exit code. Write the outcome, also a failure, to `log`; with `--json` print a
+    failure."""
+    from quire_jobs.main.termination_log import write_outcome
 
     def failed(reason: str, retry_helps: bool) -> dict[str, Any]:
         row = {"kind": kind, "outcome": "failed", "error": reason, "retry_helps": retry_helps}
@@ -130,17 +134,17 @@ def _told(kind: str, as_json: bool, log: Path | None, work: Callable[[], tuple[i
         row = failed(str(error), retry_helps=not isinstance(error, ConfigError))
         raise
     except (SystemExit, KeyboardInterrupt):
-        row = failed("it was ended from outside, by a signal", retry_helps=True)
+        row = failed("stopped by a signal", retry_helps=True)
         raise
     finally:
-        if log is not None and row and (fault := leave(log, row)):
+        if log is not None and row and (fault := write_outcome(log, row)):
             say(f"quire: {fault}", err=True)
     return code
 
 
-# ---- what a person gave
+# ---- user input
 def read_file(path: Path) -> dict[str, Any]:
-    """Parameters out of a JSON or YAML file (`-`: standard input). ConfigError."""
+    """Return the parameters in a JSON or YAML file (`-`: standard input). Raises ConfigError."""
     import yaml
 
     try:
@@ -151,24 +155,24 @@ def read_file(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"--params {path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ConfigError(f"--params {path}: expected an object of parameters by name")
+        raise ConfigError(f"--params {path}: not a mapping; give parameters by name")
     return value
 
 
 def pairs(given: list[str], where: str) -> dict[str, str]:
-    """KEY=VALUE texts. ConfigError."""
+    """Return KEY=VALUE texts as a dict. Raises ConfigError."""
     found: dict[str, str] = {}
     for text in given:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            shown = re.split(r"[\s:=]", text, maxsplit=1)[0]  # what stands behind may be a secret
+            shown = re.split(r"[\s:=]", text, maxsplit=1)[0]  # the rest may be a secret
             raise ConfigError(f"{where} {shown}: expected {'KEY' if where.startswith('-') else 'NAME'}=VALUE")
         found[key.strip()] = value.strip()
     return found
 
 
 def assigned(model: "type[JobParameters]", given: list[str]) -> dict[str, Any]:
-    """NAME=VALUE arguments as parameters; what takes several values is cut at commas. ConfigError."""
+    """Return NAME=VALUE arguments as parameters; a value of a list parameter is split at commas. Raises ConfigError."""
     from quire_jobs.main.kinds import is_list
 
     return {
@@ -178,27 +182,28 @@ def assigned(model: "type[JobParameters]", given: list[str]) -> dict[str, Any]:
 
 
 def moment_of(slot: str | None) -> datetime | None:
-    """Of `--slot`, in UTC. ConfigError."""
+    """Return the time of `--slot`, in UTC. Raises ConfigError."""
     if slot is None:
         return None
     try:
         moment = datetime.fromisoformat(slot)
     except ValueError as error:
-        raise ConfigError(f"--slot {slot}: expected a time, e.g. 2026-01-31T04:00:00Z") from error
+        raise ConfigError(f"--slot {slot}: not a time; give one such as 2026-01-31T04:00:00Z") from error
     if moment.tzinfo is None:
-        raise ConfigError(f"--slot {slot}: say the time zone, e.g. {slot}Z")
+        raise ConfigError(f"--slot {slot}: the time zone is missing; give one, e.g. {slot}Z")
     return moment.astimezone(UTC)
 
 
 def slot_of(moment: datetime | None) -> str:
-    """A slot as it stands in names of runs, in UTC to the second; now where none was given."""
+    """Return the slot as it appears in run ids, in UTC to the second; None means the current time."""
     return (moment or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
 
 
-def of_slot(parameters: P, kind: str, moment: datetime | None) -> P:
-    """With the run's name, and judging as of the slot: whoever repeats it an hour later judges by the same time.
+def with_slot(parameters: P, kind: str, moment: datetime | None) -> P:
+    """Return the parameters with a run id and with `asOf` set to the slot, so that a later repetition has the same
+    result.
 
-    The name follows from what was given alone: with the slot's time in it no two slots would be of one job.
+    The run id is computed from the given parameters only: with the slot's time in them, no two slots would share a job.
     """
     from quire_jobs.job import run_id_of
 
@@ -214,14 +219,14 @@ def _master(local: bool, master: str | None) -> str | None:
     import os
 
     if local and master:
-        raise ConfigError(f"--local and --master {master}: one of the two says where the job runs")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which knows where
+        raise ConfigError(f"--local and --master {master}: give only one of them")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which has chosen the master
     if not (local or master or submitted):
-        raise ConfigError("say where the job runs: --local, or --master with the address of a Spark")
+        raise ConfigError("no Spark chosen: give --local, or --master with the address of a Spark")
     return "local[*]" if local else master
 
 
-# ---- doing
+# ---- running
 def _run(
     kind: "Kind",
     given: Mapping[str, Any],
@@ -230,18 +235,18 @@ def _run(
     conf: Mapping[str, str],
     as_json: bool,
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code, and the outcome for programs. Neither shows a secret out of `conf`."""
+    """Return the exit code and the outcome as JSON. Neither contains a secret of `conf`."""
     from quire_jobs.job import parse_parameters
     from quire_jobs.main.secret_settings import holds_secret, secrets_of
     from quire_jobs.main.shown_progress import progress_on
     from quire_jobs.main.spark_session import spark_faults, spark_reason, start_spark
 
     def work() -> "Summary":
-        parameters = of_slot(parse_parameters(kind.parameters, given), kind.name, slot)
+        parameters = with_slot(parse_parameters(kind.parameters, given), kind.name, slot)
         with _terminable(), progress_on(sys.stderr) as progress:
             progress.note(f"run {parameters.run_id}")
             for key in sorted(filter(holds_secret, conf)):
-                progress.note(f"--conf {key}: its value stands in the list of processes; {IN_ENVIRONMENT}")
+                progress.note(f"--conf {key}: its value is visible in the process list; {IN_ENVIRONMENT}")
             spark = start_spark(parameters.run_id, master, conf)
             try:
                 return kind.run(spark, parameters, progress).model_copy(update={"run_id": parameters.run_id})
@@ -251,16 +256,16 @@ def _run(
                 spark.stop()
 
     began = datetime.now(UTC)
-    summary = _hidden(lambda: _asked(work), secrets_of(conf))
+    summary = _without_secrets(lambda: _as_cli_errors(work), secrets_of(conf))
     seconds = (datetime.now(UTC) - began).total_seconds()
     row = {"outcome": summary.outcome.value, "seconds": round(seconds, 3)} | summary.model_dump(mode="json")
     _show(summary, seconds, row if as_json else None)
     return exit_code(summary), row
 
 
-def _hidden(ask: Callable[[], "Summary"], secrets: Sequence[str]) -> "Summary":
-    """A summary, or an error, without these. Spark quotes a setting that it does not like."""
-    from quire_jobs.main.secret_settings import without
+def _without_secrets(ask: Callable[[], "Summary"], secrets: Sequence[str]) -> "Summary":
+    """Return the summary of `ask`, or raise its error, without the secrets: Spark quotes settings that it rejects."""
+    from quire_jobs.main.secret_settings import redacted
 
     if not secrets:
         return ask()
@@ -268,13 +273,13 @@ def _hidden(ask: Callable[[], "Summary"], secrets: Sequence[str]) -> "Summary":
         summary = ask()
     except QuireError as error:
         kind = next(each for each in (ConfigError, _FinalError, QuireError) if isinstance(error, each))
-        raise kind(without(str(error), secrets)) from None  # the cause would be shown with it
-    shown: dict[str, Any] = without(summary.model_dump(mode="json"), secrets)
+        raise kind(redacted(str(error), secrets)) from None  # a chained cause would show the secret
+    shown: dict[str, Any] = redacted(summary.model_dump(mode="json"), secrets)
     return type(summary).model_validate(shown | {"done": summary.done})
 
 
 def exit_code(summary: "Summary") -> int:
-    """Of a run that came to its end."""
+    """Return the exit code of a finished run."""
     from quire_jobs.job import Outcome
 
     if summary.outcome is Outcome.SUCCEEDED:
@@ -284,7 +289,10 @@ def exit_code(summary: "Summary") -> int:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM unwinds as an interrupt does: Spark stops, a bar ends. A container's first process would ignore it."""
+    """Make SIGTERM unwind like an interrupt, so that Spark stops and the progress bar ends.
+
+    Without a handler, the first process of a container ignores the signal.
+    """
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -315,7 +323,7 @@ def _show(summary: "Summary", seconds: float, row: Mapping[str, Any] | None) -> 
 def _list(name: str | None, as_json: bool) -> None:
     from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
 
-    kinds = _asked(lambda: [load_kind(each) for each in ([name] if name else sorted(MODULES))])
+    kinds = _as_cli_errors(lambda: [load_kind(each) for each in ([name] if name else sorted(MODULES))])
     if as_json:
         rows = [
             {

@@ -1,4 +1,4 @@
-"""The kinds of jobs that there are. A new kind is one line here and one module (see `quire_jobs.job`)."""
+"""The kinds of jobs. A new kind needs one line here and one module (see `quire_jobs.job`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MODULES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind, loaded. `run(spark, parameters, progress)`."""
+    """One loaded kind, with its `run(spark, parameters, progress)`."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class ShownParameter:
-    """A parameter for people. `default`: as text; None when it must be given."""
+    """A parameter as `quire jobs list` shows it. `default`: as text; None for a required parameter."""
 
     name: str
     type: str
@@ -41,17 +41,17 @@ class ShownParameter:
 
 
 def load_kind(name: str) -> Kind:
-    """The kind of that name. JobOptionsError names those that there are."""
+    """Return the kind of this name. JobOptionsError lists the known kinds."""
     if name not in MODULES:
-        raise JobOptionsError(f"no kind of job is called '{name}'; there are: {', '.join(sorted(MODULES))}")
+        raise JobOptionsError(f"unknown kind of job '{name}'; known kinds: {', '.join(sorted(MODULES))}")
     module = import_module(MODULES[name])
-    assert name == module.KIND, f"{MODULES[name]} calls itself {module.KIND}"
+    assert name == module.KIND, f"{MODULES[name]} declares the kind {module.KIND}"
     model: type[JobParameters] = module.Parameters
     return Kind(name, (model.__doc__ or "").strip().partition("\n")[0], model, module.run)
 
 
 def shown_parameters(model: type[JobParameters]) -> list[ShownParameter]:
-    """All parameters of a kind but the name of the run, those that must be given first."""
+    """Return all parameters of a kind except the run id, required ones first."""
     fields = [(model.model_config["alias_generator"], name, field) for name, field in model.model_fields.items()]
     shown = [
         ShownParameter(
@@ -67,7 +67,7 @@ def shown_parameters(model: type[JobParameters]) -> list[ShownParameter]:
 
 
 def is_list(model: type[JobParameters], key: str) -> bool:
-    """Whether a parameter, by either spelling, takes several values."""
+    """Return whether a parameter, in either spelling, takes several values."""
     for name, field in model.model_fields.items():
         if key in (name, field.alias):
             return getattr(field.annotation, "__origin__", None) in (list, tuple, frozenset, set)

@@ -1,4 +1,4 @@
-"""How far a job is, on standard error: a bar on a terminal, else a line for each stage and now and then one between."""
+"""Shows the progress of a job on standard error: a bar on a terminal, otherwise a line per stage and per interval."""
 
 import time
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _BYTES = "bytes"
 
 
 class BarProgress:
-    """One bar, of the present stage; stages that ended stay above it."""
+    """Shows one bar, for the current stage; bars of finished stages stay above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class BarProgress:
         self._end()
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Begin a stage; see `quire_jobs.job.Progress`."""
         self._end()
         amounts: list[ProgressColumn] = (
             [DownloadColumn(), TransferSpeedColumn()]
@@ -63,12 +63,12 @@ class BarProgress:
         self._task = self._bars.add_task(stage, total=total, unit=unit)
 
     def advance(self, units: int) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Count finished units; see `quire_jobs.job.Progress`."""
         if self._bars is not None and self._task is not None:
             self._bars.advance(self._task, units)
 
     def note(self, line: str) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Print a line; see `quire_jobs.job.Progress`."""
         self._console.print(for_terminal(line), markup=False, highlight=False)
 
     def _end(self) -> None:
@@ -78,7 +78,7 @@ class BarProgress:
 
 
 class LineProgress:
-    """For logs."""
+    """Prints progress as lines, for logs."""
 
     def __init__(self, stream: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -86,7 +86,7 @@ class LineProgress:
         self._stage, self._unit = "", ""
         self._total: int | None = None
         self._done = 0
-        self._told_s = 0.0
+        self._shown_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -97,27 +97,27 @@ class LineProgress:
         return
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Begin a stage; see `quire_jobs.job.Progress`."""
         self._stage, self._total, self._unit, self._done = stage, total, unit, 0
-        self._tell()
+        self._show()
 
     def advance(self, units: int) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Count finished units; see `quire_jobs.job.Progress`."""
         self._done += units
-        if self._now_s() - self._told_s >= LINE_INTERVAL_S or self._done == self._total:
-            self._tell()
+        if self._now_s() - self._shown_s >= LINE_INTERVAL_S or self._done == self._total:
+            self._show()
 
     def note(self, line: str) -> None:
-        """See `quire_jobs.job.Progress`."""
+        """Print a line; see `quire_jobs.job.Progress`."""
         print(for_terminal(line), file=self._stream, flush=True)
 
-    def _tell(self) -> None:
-        self._told_s = self._now_s()
+    def _show(self) -> None:
+        self._shown_s = self._now_s()
         of = "" if self._total is None else f" of {self._total}"
         print(f"{self._stage}: {self._done}{of} {self._unit}", file=self._stream, flush=True)
 
 
 def progress_on(stream: TextIO) -> BarProgress | LineProgress:
-    """What suits the stream."""
+    """Return a bar if the stream is a terminal, otherwise lines."""
     console = Console(file=stream)
     return BarProgress(console) if console.is_terminal else LineProgress(stream)

@@ -1,4 +1,4 @@
-"""Starts the Spark that a job runs on, and turns what Spark raises into one line for a person."""
+"""Starts the Spark session of a job, and reduces errors of Spark to one line for the user."""
 
 import os
 import re
@@ -22,11 +22,11 @@ _WRONG_SETTING = re.compile(
     re.MULTILINE,
 )
 _ALWAYS = {
-    "spark.sql.session.timeZone": "UTC",  # hours of tables and reports mean the same on every machine
+    "spark.sql.session.timeZone": "UTC",  # so that hours in tables and reports do not depend on the machine
     "spark.log.level": "ERROR",
-    "spark.ui.showConsoleProgress": "false",  # the job shows its own
+    "spark.ui.showConsoleProgress": "false",  # the job shows its own progress
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Over TCP each task waits 40 ms for an acknowledgement that the kernel delays. Older Sparks do not know it.
+    # Over TCP each task waits 40 ms for an acknowledgement that the kernel delays. Older Spark versions ignore this.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _DRIVER_PORT, _BLOCKS_PORT = 7078, 7079
@@ -38,10 +38,11 @@ _LOCAL = {
 
 _KUBERNETES = {
     "spark.ui.enabled": "false",
-    # Known ones, as network policies and whoever looks at a pod want them.
+    # Fixed ports, for network policies and for users who inspect a pod.
     "spark.driver.port": str(_DRIVER_PORT),
     "spark.driver.blockManager.port": str(_BLOCKS_PORT),
-    # With these the driver needs no right to ConfigMaps and Services: executors are told everything in their variables.
+    # Without ConfigMaps and Services the driver needs no permission for them: executors get their settings as
+    # variables.
     "spark.kubernetes.executor.disableConfigMap": "true",
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
 }
@@ -50,11 +51,12 @@ _OF_POD = {
     "POD_NAMESPACE": ("spark.kubernetes.namespace",),
     "POD_NAME": ("spark.kubernetes.driver.pod.name",),
 }
-"""What the driver's own pod says, by variables of the downward API. Executors belong to that pod and go with it."""
+"""Settings from the driver's own pod, by variables of the downward API. The pod owns the executors: they end with
+it."""
 
 
 def settings_of(master: str | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for the place where it runs; what a person gives counts more."""
+    """Return the Spark settings for this master. Settings of the user take precedence over them."""
     given = dict(_ALWAYS)
     if master is not None and master.startswith("local"):
         given |= _LOCAL
@@ -66,11 +68,14 @@ def settings_of(master: str | None, environment: Mapping[str, str]) -> dict[str,
 
 
 def start_spark(name: str, master: str | None, settings: Mapping[str, str]) -> "SparkSession":
-    """A session; `master` None: what started this process has set it. JobOptionsError, QuireJobError: no Java."""
+    """Return a session. `master` None: the process that started this one has set it.
+
+    Raises JobOptionsError for wrong settings, QuireJobError if Spark does not start, for example without Java.
+    """
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    # The Python that runs us has our packages; the one that is first in the path may not.
+    # This interpreter has the packages of Quire; the first `python3` in PATH may not have them.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:
@@ -83,24 +88,24 @@ def start_spark(name: str, master: str | None, settings: Mapping[str, str]) -> "
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         reason = spark_reason(str(error))
-        raise QuireJobError(f"Spark did not start; has this machine Java 17 or 21? {reason}") from error
+        raise QuireJobError(f"Spark did not start; install Java 17 or 21 if this machine has none: {reason}") from error
     except spark_faults() as error:
         raise _start_error(str(error)) from error
     return spark
 
 
 def _start_error(text: str) -> QuireJobError:
-    """Settings that are wrong are the user's; all else may be better the next time."""
+    """Return JobOptionsError for a wrong setting, and QuireJobError, which is retryable, for all other failures."""
     reason = spark_reason(text)
     if _BACKEND_GONE in text:
-        reason += "; no executor came up: the lines above say why, or the events of the executors' pods"
+        reason += "; no executor started: see the lines above, or the events of the executors' pods"
     kind = JobOptionsError if _WRONG_SETTING.search(text) else QuireJobError
     return kind(f"Spark did not start: {reason}")
 
 
 def spark_reason(text: str) -> str:
-    """The line that matters in what Spark tells: our own error if a task raised one, the end of another traceback of
-    Python's, else the first line."""
+    """Return the most useful line of an error text of Spark: the error of Quire that a task raised, else the last line
+    of a Python traceback, else the first line."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1][1]).strip()
@@ -110,12 +115,12 @@ def spark_reason(text: str) -> str:
         return f"{before.strip().rpartition(chr(10))[2]} {raised[-1]}".strip()[:1000]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
-        lines = [lines[1].removeprefix(": ")]  # the exception itself is in the second line
+        lines = [lines[1].removeprefix(": ")]  # the second line is the exception
     return lines[0][:500] if lines else "no reason given"
 
 
 def spark_faults() -> tuple[type[Exception], ...]:
-    """What Spark raises on the driver; `spark_reason` has the line that matters of it."""
+    """Return the exceptions that Spark raises on the driver; `spark_reason` extracts the useful line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,8 +1,8 @@
-"""What a driver leaves behind for whoever started its container: one JSON object of bounded size.
+"""Writes the outcome of a run for Kubernetes: one JSON object of bounded size.
 
-Kubernetes shows it as the termination message of the pod, of which it keeps 4096 bytes; half an object would be worth
-nothing. It is what `--json` prints without `details`; the last notes, problems and outputs are left out as far as there
-is no room: `left_out` says how many of each.
+Kubernetes shows it as the termination message of the pod and keeps 4096 bytes of it; a truncated object could not be
+parsed. The object is the one that `--json` prints, without `details`. If it is too large, the last notes, problems and
+outputs are dropped, and `left_out` counts the dropped ones of each.
 """
 
 import json
@@ -17,7 +17,7 @@ _GIVEN_UP_IN_ORDER = ("notes", "problems", "outputs")
 
 
 def message_of(row: Mapping[str, Any], limit_bytes: int = MESSAGE_BYTES_MAX) -> bytes:
-    """The object, cut so that it fits. `row`: as `quire jobs run --json` prints it."""
+    """Return the encoded object, shortened to `limit_bytes`. `row`: the object that `quire jobs run --json` prints."""
     kept: dict[str, Any] = {name: _short(value) for name, value in row.items() if name != "details"}
     left_out: dict[str, int] = {}
     for name in _GIVEN_UP_IN_ORDER:
@@ -34,7 +34,7 @@ def message_of(row: Mapping[str, Any], limit_bytes: int = MESSAGE_BYTES_MAX) -> 
 
 
 def _encoded(kept: Mapping[str, Any], left_out: Mapping[str, int]) -> bytes:
-    """What UTF-8 does not have, half a pair of surrogates out of a file's name, stays as JSON escapes it."""
+    """Encode the object. Lone surrogates, for example of a file name, are escaped because UTF-8 cannot encode them."""
     whole = dict(kept) | ({"left_out": left_out} if left_out else {})
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
 
@@ -49,8 +49,8 @@ def _short(value: Any) -> Any:
     return value
 
 
-def leave(path: Path, row: Mapping[str, Any]) -> str | None:
-    """Write it. What went wrong, or None: a run is not worse for a message that nobody could be left."""
+def write_outcome(path: Path, row: Mapping[str, Any]) -> str | None:
+    """Write the outcome. Return the error text if that fails, else None: the run's own result does not depend on it."""
     try:
         path.write_bytes(message_of(row))
     except OSError as error:

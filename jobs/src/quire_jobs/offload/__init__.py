@@ -1,1 +1,1 @@
-"""The offload job: closed ledgers go from bookies into a bucket, as objects that brokers serve reads from."""
+"""The offload job: copies closed ledgers from bookies into a bucket, as objects from which brokers serve reads."""

@@ -1,11 +1,11 @@
-"""Notes in the bucket of attempts that were begun, and the sweep of what attempts that came to nothing left there.
+"""Keeps notes of begun attempts in the bucket, and sweeps objects that failed attempts left there.
 
     .quire/attempts/<uuid>-ledger-<ledger id>    JSON {"cluster", "topic", "ledgerId", "owner", "begunMs", "asked"}
 
-A note is written before the first byte of an attempt and goes when the attempt is complete, or its objects are gone.
-Before the owner is asked to believe an attempt its note says so, `asked`: from then on it may be complete, whatever the
-metadata say later, and no sweep touches its objects. So even metadata that were restored to an earlier day lead to no
-deletion of the only copy of a ledger: a sweep removes only what no metadata, of whichever day, can ever have believed.
+A note is written before the first byte of an attempt, and removed when the attempt is complete or its objects are gone.
+Before the owner is asked to complete an attempt, its note is marked `asked`. From then on the attempt may be complete,
+whatever the metadata say later, and no sweep touches its objects. So even metadata restored to an earlier day never
+cause the deletion of a ledger's only copy: a sweep removes only objects that no metadata, of any day, can refer to.
 """
 
 import json
@@ -19,13 +19,14 @@ from quire_broker.offload.segment_writer import delete_segment
 
 FOLDER = ".quire/attempts"
 NOTE_KEPT_MS = 24 * 3600 * 1000
-"""How long a note outlives its attempt: a task that was given up may still write."""
+"""Time for which a note is kept after its attempt: a task that was abandoned may still write."""
 log = logging.getLogger("quire.jobs.offload")
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptNote:
-    """One attempt. `cluster`: the instance id of the cluster's metadata. `asked`: it may be complete, or have been."""
+    """One attempt. `cluster`: the instance id of the metadata. `asked`: its completion was requested, so may have
+    happened."""
 
     cluster: str
     topic: str
@@ -37,42 +38,47 @@ class AttemptNote:
 
     @property
     def name(self) -> str:
-        """Of the object."""
+        """Name of the object."""
         return f"{FOLDER}/{data_key(self.uuid, self.ledger_id)}"
 
     def encode(self) -> bytes:
-        """The object."""
+        """Return the content of the object."""
         value = {"cluster": self.cluster, "topic": self.topic, "ledgerId": self.ledger_id}
         return json.dumps(value | {"owner": self.owner, "begunMs": self.begun_ms, "asked": self.asked}).encode()
 
 
 def decode_note(name: str, value: bytes) -> AttemptNote | None:
-    """The note in an object; None when it is none of ours."""
+    """Return the note in an object; None if the object is not a valid note."""
     found = parse_key(name.removeprefix(f"{FOLDER}/"))
     try:
         fields = json.loads(value)
         if found is None or found.is_index or fields["ledgerId"] != found.ledger_id:
             return None
         texts = [str(fields[key]) for key in ("cluster", "topic", "owner")]
-        begun_ms, asked = int(fields["begunMs"]), fields.get("asked") is not False  # in doubt it was
+        begun_ms, asked = (
+            int(fields["begunMs"]),
+            fields.get("asked") is not False,
+        )  # without the field, assume that it was
         return AttemptNote(texts[0], texts[1], found.ledger_id, found.uuid, texts[2], begun_ms, asked)
     except (ValueError, KeyError, TypeError):
         return None
 
 
 async def write_note(place: Place, note: AttemptNote) -> None:
-    """Durable before the attempt writes anything, and again before its completion is asked for. PlaceError."""
+    """Write the note durably: before the attempt writes data, and again before its completion is requested.
+    PlaceError."""
     await place.put(note.name, note.encode(), overwrite=True)
 
 
 async def drop_note(place: Place, note: AttemptNote) -> None:
-    """The attempt is settled. PlaceError."""
+    """Remove the note of a finished attempt. PlaceError."""
     await place.delete(note.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """`segments`: attempts whose objects were removed; `under_way`: attempts that a broker still holds."""
+    """Result of a sweep. `segments`: attempts whose objects were removed; `under_way`: attempts that a broker still
+    lists."""
 
     segments: int = 0
     under_way: int = 0
@@ -82,11 +88,12 @@ class Swept:
 async def sweep(
     place: Place, cluster: str, is_noted: Callable[[AttemptNote], Awaitable[bool | None]], now_ms: int
 ) -> Swept:
-    """Remove the objects of attempts that can never count any more.
+    """Remove the objects of attempts that can never become complete.
 
-    `is_noted`: what the managed ledger's metadata say of the attempt by now: True complete, False begun, None unknown
-    to them. Unknown is final: metadata name the uuid before its note is written. Objects of one whose completion was
-    asked for are left to the broker, which removes those of attempts that it drops. PlaceError, MetadataError.
+    `is_noted`: the state of the attempt in the managed ledger's metadata: True complete, False begun, None unknown.
+    Unknown is final, because the metadata contain the uuid before the note is written. If the completion of such an
+    attempt was requested, its objects are left to the broker, which removes objects of attempts that it drops.
+    PlaceError, MetadataError.
     """
     segments = under_way = settled = 0
     for name in await place.names(FOLDER):
@@ -101,7 +108,7 @@ async def sweep(
             if not note.asked:
                 await delete_segment(place, note.ledger_id, note.uuid)
                 segments += 1
-                log.info("removed what attempt %s of ledger %d left", note.uuid, note.ledger_id)
+                log.info("removed the objects of attempt %s of ledger %d", note.uuid, note.ledger_id)
             if now_ms - note.begun_ms < NOTE_KEPT_MS:
                 continue
         await drop_note(place, note)

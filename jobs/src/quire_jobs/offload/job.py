@@ -1,7 +1,7 @@
-"""The kind `offload`: plans on the driver, has Spark run one task per ledger, sweeps, and sums up.
+"""The kind `offload`: plans on the driver, lets Spark run one task per ledger, sweeps, and summarizes.
 
-A ledger is the unit: its objects are one upload. Each task is whole in itself (`ledger_copy`), so Spark may repeat it:
-what is offloaded by then is left. The driver holds no state that a crash could lose.
+The unit is a ledger, whose objects are one upload. Each task is complete in itself (`ledger_copy`), so Spark may repeat
+it: a repeated task skips ledgers that are already offloaded. The driver holds no state that a crash could lose.
 """
 
 import os
@@ -34,7 +34,7 @@ from quire_jobs.quantities import Duration, Size
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
-from quire_jobs.source.subjects import topics_named, wanted
+from quire_jobs.source.subjects import find_topics, wanted
 from quire_jobs.tables import TableTarget, open_table
 
 if TYPE_CHECKING:
@@ -46,38 +46,40 @@ PROBE = ".quire/writable"
 
 
 class Parameters(JobParameters):
-    """Copy closed ledgers into a bucket, from where brokers go on serving them."""
+    """Copy closed ledgers into a bucket; brokers then serve reads from there."""
 
-    target: str = Field(description="Where to: s3://bucket, gs://bucket, az://container or file:///folder.")
-    region: str = Field(default="", description="Region of the bucket, if the environment does not say it.")
-    endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's; brokers take it too.")
+    target: str = Field(description="Target: s3://bucket, gs://bucket, az://container or file:///folder.")
+    region: str = Field(default="", description="Region of the bucket, if the environment does not set it.")
+    endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's; brokers use it too.")
     topics: tuple[str, ...] = Field(
-        min_length=1, description="Topics with all partitions, and patterns tenant/namespace/orders-*."
+        min_length=1, description="Topics with all partitions, and patterns such as tenant/namespace/orders-*."
     )
-    ledgers: tuple[int, ...] = Field(default=(), description="Only these ledgers, whatever their age and size.")
+    ledgers: tuple[int, ...] = Field(default=(), description="Offload only these ledgers, of any age and size.")
     after_time: Duration | None = Field(
-        default=None, ge=0, description="A ledger goes so long after it was closed: 4h, 7d."
+        default=None, ge=0, description="Offload a ledger this long after it was closed: 4h, 7d."
     )
     after_size: Size | None = Field(
         default=None,
         ge=0,
-        description="What bookies keep of a topic; older ledgers go: 10Gi. Either rule is enough.",
+        description="Keep this much of a topic on bookies, offload older ledgers: 10Gi. Either rule suffices.",
     )
-    ledger_size_min: Size = Field(default=0, ge=0, description="Smaller ledgers stay.")
-    rate: Size | None = Field(default=None, gt=0, description="Bytes a second from bookies, by all tasks together.")
+    ledger_size_min: Size = Field(default=0, ge=0, description="Skip smaller ledgers.")
+    rate: Size | None = Field(
+        default=None, gt=0, description="Bytes per second that all tasks together read from bookies."
+    )
     block_size: Size = Field(default=BLOCK_BYTES_MAX_DEFAULT, gt=0, description="Largest block of a data object.")
-    read_back: bool = Field(default=True, description="Read all of it back from the bucket before it counts.")
-    sweep: bool = Field(default=True, description="Remove what earlier runs that ended half-way left in the bucket.")
+    read_back: bool = Field(default=True, description="Read each copy back from the bucket before brokers use it.")
+    sweep: bool = Field(default=True, description="Remove objects that unfinished earlier runs left in the bucket.")
     format: Literal["segment", "parquet", "iceberg"] = Field(
         default="segment",
-        description="segment: objects that brokers serve; parquet, iceberg: those, and the messages as a table.",
+        description="segment: objects for brokers; parquet, iceberg: these, and the messages as a table.",
     )
     table: str = Field(
         default="",
-        description="The table: s3://bucket/folder, file:///folder and so on, or catalog.namespace.table of Iceberg.",
+        description="The table: a URL such as s3://bucket/folder, or catalog.namespace.table of Iceberg.",
     )
-    key_buckets: int = Field(default=16, ge=1, le=10_000, description="Partitions of an hour of the table, by key.")
-    file_size: Size = Field(default=128 * MIB, ge=MIB, description="A file of the table ends when it has so much.")
+    key_buckets: int = Field(default=16, ge=1, le=10_000, description="Number of key buckets per hour of the table.")
+    file_size: Size = Field(default=128 * MIB, ge=MIB, description="Size at which a file of the table is closed.")
     compact: bool = Field(default=True, description="Merge the table's small files afterwards.")
 
     @field_validator("format", mode="before")
@@ -91,12 +93,14 @@ class Parameters(JobParameters):
             if not getattr(self, name):
                 raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
         if (self.format == "segment") == bool(self.table):
-            raise ValueError("format = parquet or iceberg and a table belong together: give both, or neither")
+            raise ValueError(
+                "format = parquet or iceberg needs a table, and a table needs such a format: give both or neither"
+            )
         return self
 
     @property
     def table_target(self) -> TableTarget | None:
-        """The table; None: segments alone. JobOptionsError."""
+        """The table; None to write segments only. JobOptionsError."""
         if not self.table:
             return None
         return TableTarget.parse(self.format, self.table, region=self.region, endpoint=self.endpoint)
@@ -104,7 +108,7 @@ class Parameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What an executor needs besides the ledger. Pickled; without credentials."""
+    """Settings that an executor needs besides the ledger. Picklable; contains no credentials."""
 
     metadata: str
     config: str
@@ -114,11 +118,11 @@ class _Task:
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`. JobOptionsError, NotFoundError: nothing was begun."""
+    """Run the job; see `quire_jobs.job`. After JobOptionsError or NotFoundError nothing was begun."""
     target, write = _checked(parameters)
     table = parameters.table_target
     if table is not None:
-        open_table(table).marks()  # a table that cannot be used is told before anything begins
+        open_table(table).marks()  # report an unusable table before anything begins
     planned, cluster_id = shared_loop().run(lambda: _planned(parameters, target))
     progress.note(f"{len(planned.ledgers)} ledgers of {len(planned.topics)} topics, {planned.size_bytes} bytes")
     slots = max(1, min(len(planned.ledgers), spark.sparkContext.defaultParallelism))
@@ -154,7 +158,8 @@ def _policy(parameters: Parameters) -> OffloadPolicy:
 
 
 async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan, str]:
-    """The plan, and the id of the cluster. The bucket is tried: no task begins with one that takes nothing."""
+    """Return the plan and the cluster's id. Writes a test object first, so that no task begins with an unusable
+    bucket."""
     asked = wanted(parameters.metadata, parameters.topics)
     try:
         place = open_target(target, os.environ)
@@ -166,16 +171,17 @@ async def _planned(parameters: Parameters, target: OffloadTarget) -> tuple[Plan,
         raise QuireJobError(f"the target cannot be written: {error}") from error
     async with open_cluster(parameters) as cluster:
         cluster_id = await read_instance_id(cluster.metadata)
-        if cluster_id is None:  # notes of clusters without a name could not be told apart
+        if cluster_id is None:  # notes of clusters without an id could not be distinguished
             raise JobOptionsError(
-                f"metadata = {parameters.metadata}: it holds no cluster yet, or one that is being restored"
+                f"metadata = {parameters.metadata}: it has no instance id: the cluster is not initialised yet, or is "
+                "being restored"
             )
-        named = await topics_named(cluster, asked)
+        named = await find_topics(cluster, asked)
         return await plan(cluster, named, _policy(parameters), SystemClock().now_ms()), cluster_id
 
 
 def _swept(parameters: Parameters, target: OffloadTarget, cluster_id: str) -> tuple[Swept, list[Problem]]:
-    """A sweep that fails is one problem of a run whose ledgers are offloaded already."""
+    """Sweep. A failure becomes one problem of the run, because the ledgers are already offloaded."""
     try:
         return shared_loop().run(lambda: _sweep(parameters, target, cluster_id)), []
     except (QuireError, QuireJobError) as error:
@@ -196,7 +202,7 @@ def _add_rows(
     table: TableTarget,
     progress: Progress,
 ) -> TableOutcome:
-    """The table, from what is offloaded by now, by this run or another."""
+    """Add rows of all ledgers that are offloaded by now, by this or another run, to the table."""
     where = {"metadata": parameters.metadata, "config": parameters.config, "http": parameters.http}
     return add_messages(
         spark,
@@ -219,7 +225,7 @@ async def _listed(parameters: Parameters, topics: Sequence[TopicName]) -> dict[T
 
 # ---- on executors
 def _on_spark(spark: "SparkSession", task: _Task, planned: Plan, progress: Progress) -> list[CopyResult]:
-    """One Spark task per ledger. Waits in small steps, so that the bar moves and an interrupt is heard."""
+    """Run one Spark task per ledger. Waits in small steps, so that the bar moves and interrupts are handled."""
     context = spark.sparkContext
     copied = context.accumulator(0)
 
@@ -235,18 +241,18 @@ def _on_spark(spark: "SparkSession", task: _Task, planned: Plan, progress: Progr
         return found
 
     progress.begin("offload", planned.size_bytes, "bytes")
-    told = 0
+    shown = 0
     with ThreadPoolExecutor(1, thread_name_prefix="offload") as threads:
         running = threads.submit(collect)
         try:
             while wait([running], POLL_S).not_done:
                 now = int(copied.value)
-                progress.advance(now - told)
-                told = now
-        except BaseException:  # interrupted or terminated: the thread ends with its job
+                progress.advance(now - shown)
+                shown = now
+        except BaseException:  # interrupted or terminated: the thread ends when its Spark job does
             context.cancelAllJobs()
             raise
-    progress.advance(int(copied.value) - told)
+    progress.advance(int(copied.value) - shown)
     return running.result()
 
 
@@ -257,7 +263,7 @@ async def _copy(task: _Task, ledgers: Sequence[PlannedLedger]) -> list[CopyResul
         return [await copy.offload(each.topic, each.ledger_id) for each in ledgers]
 
 
-# ---- summing up
+# ---- summary
 def _summary(
     planned: Plan,
     results: Sequence[CopyResult],
@@ -270,8 +276,8 @@ def _summary(
     failed = [each for each in results if each.state is CopyState.FAILED]
     refused = [each for each in results if each.state is CopyState.LEFT]
     notes = [f"no topic matches {pattern} yet" for pattern in planned.unmatched]
-    notes += [f"{count} ledgers left: {reason}" for reason, count in sorted(planned.left.items())]
-    notes += [f"ledger {each.ledger_id} of {each.topic} left: {each.reason}" for each in refused]
+    notes += [f"skipped {count} ledgers: {reason}" for reason, count in sorted(planned.left.items())]
+    notes += [f"skipped ledger {each.ledger_id} of {each.topic}: {each.reason}" for each in refused]
     rows = rows or TableOutcome()
     of_table = {
         "table_ledgers": rows.ledgers,

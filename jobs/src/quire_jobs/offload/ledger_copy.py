@@ -1,14 +1,14 @@
-"""Offloads one ledger, on an executor: begin, copy, read back, complete. Never leaves an attempt half-believed.
+"""Offloads one ledger, on an executor: begin, copy, read back, complete. An attempt counts completely or not at all.
 
-    begin     the owning broker notes a uuid and keeps the ledger; our note of it goes into the bucket
-    copy      entries from the bookies, without recovery, at the given rate, into data and index object
-    verify    everything is read back from the bucket: entries, bytes and CRC32C must be those that were copied
-    complete  our note says that it is asked for; the broker compares uuid, entries and bytes with what it has, looks at
-              the objects, and lists the ledger as offloaded
-    abort     after any failure before that; then the objects go
+    begin     the owning broker records a uuid and keeps the ledger; a note of the attempt is written to the bucket
+    copy      entries are copied from the bookies, without recovery, at the given rate, to data and index object
+    verify    all objects are read back from the bucket; entries, bytes and CRC32C must match the copied ones
+    complete  the note is marked as asked; the broker compares uuid, entries and bytes with its own, checks the objects,
+              and lists the ledger as offloaded
+    abort     after any failure before that; then the objects are removed
 
-A crash in between leaves an attempt that its broker does not believe, objects that no reader looks for, and a note by
-which a later run finds both. When the answer to `complete` is lost it may have happened: then nothing is removed here.
+A crash in between leaves an attempt that its broker does not use, objects that no reader opens, and a note by which a
+later run finds both. If the response to `complete` is lost, the outcome is unknown, and nothing is removed here.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ READ_BYTES_MIN = 64 << 10
 READ_BACK = WindowSettings(capacity_bytes=32 * MIB, window_bytes=4 * MIB, ahead=2)
 READ_BACK_PACED = WindowSettings(capacity_bytes=8 * MIB, window_bytes=MIB, ahead=1)
 READ_BACK_FACTOR = 4
-"""With a rate, so much faster is the bucket read back: it costs a fraction of the copy."""
+"""With a rate, the bucket is read back this many times faster: that costs a fraction of the copy."""
 COMPLETE_PAUSE_S = 1.0
 log = logging.getLogger("quire.jobs.offload")
 
 
 class CopyState(StrEnum):
-    """What became of one ledger. LEFT: the broker does not want it offloaded now, which is no failure."""
+    """Result for one ledger. LEFT: the broker refuses to offload it now, which is not a failure."""
 
     OFFLOADED = "offloaded"
     LEFT = "left"
@@ -54,7 +54,7 @@ class CopyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """One ledger's end. `data_bytes`: of both objects."""
+    """Result for one ledger. `data_bytes`: of both objects."""
 
     topic: str
     ledger_id: int
@@ -69,7 +69,8 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:
-    """The same for all ledgers of a run. `rate_bytes_s`: of this task. `owner`: whose abandoned attempts are ours."""
+    """Settings for all ledgers of a run. `rate_bytes_s`: of this task. `owner`: begin replaces this owner's
+    attempts."""
 
     owner: str
     cluster: str
@@ -81,7 +82,7 @@ class CopySettings:
 
 
 class LedgerCopy:
-    """Ledgers of one executor's task, one after the other."""
+    """Copies the ledgers of one task, one after the other."""
 
     def __init__(
         self, admin: BrokerAdmin, cluster: Cluster, place: Place, settings: CopySettings, clock: WallClock
@@ -95,12 +96,12 @@ class LedgerCopy:
         self._rate = ByteRate(rate)
         self._rate_back = ByteRate(None if rate is None else rate * READ_BACK_FACTOR)
         self._write = settings.write
-        if rate is not None:  # many small steps: publishers on the same bookies wait for one at a time
+        if rate is not None:  # small steps, so that publishers on the same bookies wait for one small read at a time
             read_bytes = min(settings.write.read_bytes, max(READ_BYTES_MIN, int(rate * BURST_S)))
             self._write = replace(settings.write, read_bytes=read_bytes)
 
     async def offload(self, topic: TopicName, ledger_id: LedgerId) -> CopyResult:
-        """Whatever happens is in the result; only what nobody foresaw is raised."""
+        """Offload a ledger. Expected failures are in the result; only unexpected ones are raised."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
@@ -133,10 +134,10 @@ class LedgerCopy:
                 await self._read_back(attempt, summary)
             await write_note(self._place, replace(note, asked=True))
         except BaseException:
-            await self._give_up(topic, attempt, note)
+            await self._abort(topic, attempt, note)
             raise
         await self._complete(topic, attempt, note)
-        with contextlib.suppress(QuireError):  # a note too many costs the next sweep a look
+        with contextlib.suppress(QuireError):  # the next sweep removes a remaining note
             await drop_note(self._place, note)
         return summary
 
@@ -146,12 +147,12 @@ class LedgerCopy:
                 summary = await write_segment(self._place, reader, attempt.uuid, self._write, pace=self._rate.take)
         except NoSuchLedgerError as error:
             raise OffloadError(
-                f"ledger {attempt.ledger_id} is listed by its topic, but its metadata is gone"
+                f"ledger {attempt.ledger_id} is listed by its topic, but its metadata no longer exist"
             ) from error
         if (summary.entries, summary.payload_bytes) != (attempt.entries, attempt.size_bytes):
             raise OffloadError(
-                f"ledger {attempt.ledger_id} has {summary.entries} entries of {summary.payload_bytes} bytes in all; "
-                f"its broker counts {attempt.entries} of {attempt.size_bytes}"
+                f"ledger {attempt.ledger_id} has {summary.entries} entries with {summary.payload_bytes} bytes in all; "
+                f"its broker counts {attempt.entries} with {attempt.size_bytes} bytes"
             )
         return summary
 
@@ -165,18 +166,19 @@ class LedgerCopy:
         written = (summary.entries, summary.payload_bytes, summary.crc)
         if (found.entries, found.payload_bytes, found.crc) != written:
             raise SegmentDamagedError(
-                f"ledger {attempt.ledger_id}: read back were {found.entries} entries of {found.payload_bytes} bytes "
-                f"with CRC32C {found.crc:08x}; written were {written[0]} of {written[1]} with {written[2]:08x}"
+                f"ledger {attempt.ledger_id}: the bucket returned {found.entries} entries with {found.payload_bytes} "
+                f"bytes and CRC32C {found.crc:08x}; the job wrote {written[0]} with {written[1]} and {written[2]:08x}"
             )
 
     async def _complete(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
-        """Ask until there is an answer: a second time changes nothing. What is refused is left to a sweep."""
+        """Request the completion until the broker responds; repetitions have no effect. A sweep handles a refused
+        attempt."""
         for tried in range(COMPLETE_TRIES):
             try:
                 return await self._admin.complete(topic, attempt)
             except AttemptRefusedError:
-                if tried == 0:  # else one that was not answered may have made it complete
-                    with contextlib.suppress(QuireError):  # the objects stay then
+                if tried == 0:  # otherwise an earlier request without a response may have completed it
+                    with contextlib.suppress(QuireError):  # the objects remain then
                         await write_note(self._place, note)
                 raise
             except SourceUnavailableError:
@@ -185,11 +187,17 @@ class LedgerCopy:
                 await asyncio.sleep(COMPLETE_PAUSE_S * 2**tried)
         raise AssertionError("not reached")
 
-    async def _give_up(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
-        """Before `complete`: have the broker forget the attempt, then its objects go. What fails is left to a sweep."""
+    async def _abort(self, topic: TopicName, attempt: Attempt, note: AttemptNote) -> None:
+        """Before `complete`: have the broker drop the attempt, then remove its objects. A sweep handles failures of
+        this."""
         try:
             if await self._admin.abort(topic, attempt):
                 await delete_segment(self._place, attempt.ledger_id, attempt.uuid)
                 await drop_note(self._place, note)
         except (QuireError, QuireJobError) as error:
-            log.warning("attempt %s of ledger %d is left to a sweep: %s", attempt.uuid, attempt.ledger_id, error)
+            log.warning(
+                "could not abort attempt %s of ledger %d; a later sweep removes its objects: %s",
+                attempt.uuid,
+                attempt.ledger_id,
+                error,
+            )

@@ -1,14 +1,13 @@
-"""The messages of offloaded ledgers as rows of a table: each ledger once, whatever crashed. On the driver, with Spark.
+"""Adds the messages of offloaded ledgers to a table: each ledger once, despite crashes. On the driver, with Spark.
 
-What is in the table says the table itself: its commits carry ranges of ledgers (`tables.marks`), and a ledger that is
-offloaded and in none of them is due. So a run that died in between is made up for by the next one, ledgers that were
-offloaded before there was a table come into it as well, and of two runs at once one sees that the other was first.
-Ledgers are closed, so what is read for a ledger is the same in each attempt.
+The table itself records its content: its commits carry ranges of ledgers (`tables.marks`), and a ledger that is
+offloaded and in none of these ranges is due. So the next run completes the work of a run that died, adds ledgers that
+were offloaded before the table existed, and of two simultaneous runs one finds that the other was first. Ledgers are
+closed, so each attempt reads the same entries.
 
-Rows are read through the data source, from the objects that brokers will serve, under a cursor that keeps the ledgers
-from being trimmed meanwhile. What is due is looked at once more under that cursor: a ledger that retention took before
-would be read as nothing, and be noted as one that is in the table. A message in chunks belongs to the ledger of its
-last one.
+Rows are read through the data source, from the objects that brokers serve, under a cursor that keeps the ledgers from
+being trimmed meanwhile. The due ledgers are listed again under that cursor: a ledger trimmed before it would yield no
+rows, and would be recorded as present in the table. A message in chunks belongs to the ledger of its last chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMIT_BYTES = 8192 * MIB
-"""Of ledgers in one commit: what a crash may have to be done again."""
-_LISTED_ANEW = "the next run lists the ledgers anew and goes on with what is left"
+"""Size of the ledgers in one commit: the work that a crash may repeat."""
+_LISTED_ANEW = "the next run lists the ledgers again and continues with the remaining ones"
 ORDER = ("topic", "partition", "ledger", "entry", "batch_index")
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Consecutive ledgers of a topic that come into the table by one commit."""
+    """Consecutive ledgers of a topic that one commit adds to the table."""
 
     topic: TopicName
     mark: LedgerRange
@@ -45,7 +44,7 @@ class Due:
 
 @dataclass(slots=True)
 class TableOutcome:
-    """What became of the table in a run. `repeated`: ledgers that somebody else wrote meanwhile."""
+    """Result of a run for the table. `repeated`: ledgers that another run wrote meanwhile."""
 
     ledgers: int = 0
     rows: int = 0
@@ -57,14 +56,15 @@ class TableOutcome:
 
 
 def message_layout(buckets: int, file_bytes: int) -> Layout:
-    """By hour of publishing and bucket of the key, in the order of the topics."""
+    """Return the layout: by hour of publishing and bucket of the key, sorted by topic and position."""
     return Layout("publish_time", "key", buckets, ORDER, file_bytes)
 
 
 def due(
     topic: TopicName, records: Sequence[LedgerRecord], marks: Mapping[str, str], ids: frozenset[int], commit_bytes: int
 ) -> list[Due]:
-    """The ledgers that are offloaded and not in the table, in runs of the topic's list. `ids`: only these, if any."""
+    """Return ledgers that are offloaded but not in the table, in runs of the topic's list. `ids`: only these, if
+    any."""
     name = topic.ledger_name
     ranges = decode_ranges(marks.get(ledgers_key(name)))
     found: list[Due] = []
@@ -91,10 +91,10 @@ def due(
 
 
 def bounds_of(each: Due) -> dict[str, str]:
-    """As options of the source.
+    """Return the ledgers as options of the source.
 
-    It begins at a position: a ledger that somebody trimmed in spite of the cursor ends the read with DataLossError
-    then, whereas a read from a ledger on would begin at what is left.
+    The read begins at a position: if a ledger was trimmed despite the cursor, it fails with DataLossError. A read from
+    a ledger on would silently begin at the remaining entries.
     """
     return {"startPosition": f"{each.mark.first}:0", "endLedger": str(each.mark.last)}
 
@@ -113,10 +113,10 @@ def add_messages(
     compacted: bool = True,
     commit_bytes: int = COMMIT_BYTES,
 ) -> TableOutcome:
-    """Bring the table up to what is offloaded. JobOptionsError.
+    """Add all offloaded messages that the table lacks. Raises JobOptionsError.
 
-    `where`: options of the source for the cluster. `listed`: the ledgers of topics as the metadata have them when it is
-    called. A topic that cannot be read is a problem of the outcome; the others go on.
+    `where`: options of the source for the cluster. `listed`: returns the present ledgers of topics from the metadata. A
+    topic that cannot be read becomes a problem of the outcome; the other topics are still added.
     """
     register(spark)
     marks = open_table(target).marks()
@@ -136,7 +136,7 @@ def add_messages(
     if compacted and not outcome.problems:
         try:
             outcome.files_merged = compact(spark, target, layout=layout).merged
-        except QuireJobError as error:  # the rows are there, in small files
+        except QuireJobError as error:  # the rows are in the table, in small files
             outcome.problems.append(_problem(f"small files of {target.shown}", error))
     return outcome
 
@@ -145,7 +145,7 @@ def _problem(subject: str, error: QuireJobError) -> Problem:
     reason = str(error)
     if isinstance(error, DataLossError):
         facts, _, advice = reason.rpartition("; ")
-        if "failOnDataLoss" in advice:  # options of the source, which this job does not have
+        if "failOnDataLoss" in advice:  # this job does not have these options of the source
             reason = facts
         return Problem(subject=subject, reason=f"{reason}; {_LISTED_ANEW}", retry_helps=True)
     return Problem(subject=subject, reason=reason, retry_helps=retry_helps(error))

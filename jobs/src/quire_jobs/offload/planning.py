@@ -1,4 +1,4 @@
-"""What a run has to do: topics by name or pattern, of each the ledgers that the policy picks. Only reads metadata."""
+"""Plans a run: resolves topics by name or pattern, and picks their ledgers by policy. Only reads metadata."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from quire_jobs.errors import NotFoundError
 from quire_jobs.offload.attempt_notes import AttemptNote
 from quire_jobs.offload.policy import Left, ListedLedger, OffloadPolicy, choose
 from quire_jobs.source.cluster import Cluster
-from quire_jobs.source.subjects import Named
+from quire_jobs.source.subjects import Subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PlannedLedger:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`ledgers`: the largest first, so that the last to end are small. `left`: how many are left, by reason.
+    """`ledgers`: largest first, so that small ones finish last. `left`: number of skipped ledgers by reason.
     `unmatched`: patterns that no topic matches yet."""
 
     topics: tuple[TopicName, ...]
@@ -36,12 +36,12 @@ class Plan:
 
     @property
     def size_bytes(self) -> int:
-        """Of all ledgers."""
+        """Size of all planned ledgers."""
         return sum(ledger.size_bytes for ledger in self.ledgers)
 
 
-async def plan(cluster: Cluster, named: Named, policy: OffloadPolicy, now_ms: int) -> Plan:
-    """The ledgers that are due. NotFoundError for ids that the policy names and no topic lists."""
+async def plan(cluster: Cluster, named: Subjects, policy: OffloadPolicy, now_ms: int) -> Plan:
+    """Return the due ledgers. NotFoundError for ids in the policy that no topic lists."""
     chosen: list[PlannedLedger] = []
     left: dict[Left, int] = {}
     listed: set[LedgerId] = set()
@@ -55,13 +55,15 @@ async def plan(cluster: Cluster, named: Named, policy: OffloadPolicy, now_ms: in
     missing = sorted(policy.ids - listed)
     if missing:
         names = ", ".join([*map(str, named.topics), *named.unmatched])
-        raise NotFoundError(f"ledgers {', '.join(map(str, missing))}: no ledger of this id is listed by {names}")
+        raise NotFoundError(
+            f"ledgers {', '.join(map(str, missing))}: none of these topics lists a ledger with this id: {names}"
+        )
     chosen.sort(key=lambda ledger: (-ledger.size_bytes, ledger.ledger_id))
     return Plan(named.topics, tuple(chosen), left, named.unmatched)
 
 
 async def is_noted(cluster: Cluster, note: AttemptNote) -> bool | None:
-    """What the metadata say of an attempt by now: True complete, False begun, None unknown to them."""
+    """Return the state of an attempt in the metadata: True complete, False begun, None unknown."""
     for record in await listed_ledgers(cluster, note.topic):
         if record.ledger_id == note.ledger_id:
             context = record.offload
@@ -70,7 +72,7 @@ async def is_noted(cluster: Cluster, note: AttemptNote) -> bool | None:
 
 
 async def listed_ledgers(cluster: Cluster, managed_ledger: str) -> tuple[LedgerRecord, ...]:
-    """The ledgers of a managed ledger, oldest first; none where there is no such managed ledger."""
+    """Return the ledgers of a managed ledger, oldest first; none if the managed ledger does not exist."""
     node = await cluster.metadata.get(node_path(managed_ledger))
     return () if node is None else decode_list(node.value).ledgers
 

@@ -1,8 +1,8 @@
-"""Which ledgers of a topic an offload takes. Pure: decides over what a broker listed, and does nothing.
+"""Decides which ledgers of a topic an offload takes. Pure: decides on the broker's list and changes nothing.
 
-As brokers do it (spec managed-ledger, section 8.1): walking from the newest closed ledger to the oldest, a ledger goes
-when it is old enough, or when it and all that are newer hold more than what bookies are to keep. Without either rule
-everything closed goes. Ids that are named go whatever their age.
+The rule is that of brokers (spec managed-ledger, section 8.1): from the newest closed ledger to the oldest, a ledger is
+offloaded if it is old enough, or if it and all newer ones hold more bytes than bookies should keep. Without either rule
+all closed ledgers are offloaded. Ledgers that are named by id are offloaded at any age.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from quire_bookie.model import LedgerId
 
 @dataclass(frozen=True, slots=True)
 class ListedLedger:
-    """One ledger of a topic as its broker lists it. `closed_ms` 0: it is (or may be) still written."""
+    """One ledger of a topic as its broker lists it. `closed_ms` 0: it is, or may be, still written."""
 
     ledger_id: LedgerId
     entries: int
@@ -25,7 +25,7 @@ class ListedLedger:
 
 @dataclass(frozen=True, slots=True)
 class OffloadPolicy:
-    """None: no such rule. `ids`: only these."""
+    """The rules. None: no such rule. `ids`: only these ledgers."""
 
     age_s: float | None = None
     keep_bytes: int | None = None
@@ -34,32 +34,32 @@ class OffloadPolicy:
 
 
 class Left(StrEnum):
-    """Why a ledger is left where it is; a text for people."""
+    """Why a ledger is skipped; values are user-visible."""
 
     OFFLOADED = "offloaded already"
     OPEN = "still being written"
     EMPTY = "has no entries"
     YOUNG = "not due yet"
-    SMALL = "smaller than the least size"
+    SMALL = "smaller than ledgerSizeMin"
     NOT_NAMED = "not named"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`chosen`, oldest first, and why each of the others was left."""
+    """`chosen`: oldest first. `left`: the others, with the reason."""
 
     chosen: tuple[ListedLedger, ...]
     left: tuple[tuple[LedgerId, Left], ...]
 
 
 def choose(ledgers: Sequence[ListedLedger], policy: OffloadPolicy, now_ms: int) -> Choice:
-    """Split a topic's ledgers, given oldest first. The newest one is never taken: its broker may write it."""
+    """Divide a topic's ledgers, given oldest first. Never takes the newest one: its broker may be writing it."""
     chosen: list[ListedLedger] = []
     left: list[tuple[LedgerId, Left]] = []
     newer_bytes = 0
     for ledger in reversed(ledgers):
         newer_bytes += ledger.size_bytes
-        reason = _reason_to_leave(ledger, policy, newer_bytes, now_ms, newest=ledger is ledgers[-1])
+        reason = _reason_to_skip(ledger, policy, newer_bytes, now_ms, newest=ledger is ledgers[-1])
         if reason is None:
             chosen.append(ledger)
         else:
@@ -67,10 +67,11 @@ def choose(ledgers: Sequence[ListedLedger], policy: OffloadPolicy, now_ms: int) 
     return Choice(tuple(reversed(chosen)), tuple(reversed(left)))
 
 
-def _reason_to_leave(
+def _reason_to_skip(
     ledger: ListedLedger, policy: OffloadPolicy, newer_bytes: int, now_ms: int, *, newest: bool
 ) -> Left | None:
-    """`newer_bytes`: of this ledger and all newer ones, offloaded or not, as brokers count them."""
+    """Return why a ledger is skipped, or None. `newer_bytes`: size of it and all newer ones, offloaded or not, as
+    brokers do."""
     if policy.ids and ledger.ledger_id not in policy.ids:
         return Left.NOT_NAMED
     if ledger.offloaded:

@@ -1,1 +1,1 @@
-"""Rows of Spark to topics, through the brokers and the stock Pulsar client. Knows nothing of the source."""
+"""Writes rows of Spark to topics, through the brokers and the stock Pulsar client. Does not use the source."""

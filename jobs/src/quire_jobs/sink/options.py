@@ -1,6 +1,6 @@
-"""The options of `write.format("quire")`, checked before anything is asked of anybody. Owns every default.
+"""The options of `write.format("quire")`, checked before any request is sent. Owns every default.
 
-Credentials are no options: they come from the environment (QUIRE_TOKEN, QUIRE_TLS_*), of driver and executors.
+Credentials are not options: they come from the environment (QUIRE_TOKEN, QUIRE_TLS_*) of driver and executors.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from quire_jobs.errors import JobOptionsError
 
 
 class Deduplication(StrEnum):
-    """Whether brokers drop what a retried task sends again."""
+    """Requirement that brokers drop duplicates, which a retried task sends."""
 
     REQUIRE = "require"
     ENABLE = "enable"
@@ -25,7 +25,7 @@ class Deduplication(StrEnum):
 
 
 class PayloadSchema(StrEnum):
-    """What a payload is: the bytes of one column, or a record of all columns that are no metadata."""
+    """Content of a payload: the bytes of one column, or a record of all columns that are not metadata."""
 
     NONE = "none"
     AVRO = "avro"
@@ -38,19 +38,22 @@ class SinkOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     service_url: str = Field(description="a broker: pulsar://host:6650 or pulsar+ssl://host:6651")
-    topic: str = Field(description="the topic, with all its partitions, or one partition; also the path of save()")
-    http: str = Field("", description="HTTP of a broker, http://host:8080: to see and set deduplication")
+    topic: str = Field(description="a topic with all its partitions, or one partition; also the path of save()")
+    http: str = Field("", description="HTTP address of a broker, http://host:8080, to check and enable deduplication")
     schema_type: PayloadSchema = Field(
-        PayloadSchema.NONE, alias="schema", description="none, or avro or json: registered from the columns"
+        PayloadSchema.NONE,
+        alias="schema",
+        description="none; or avro or json, to register a schema made from the columns",
     )
     deduplication: Deduplication = Field(
-        Deduplication.REQUIRE, description="require: refuse a topic without it; enable: turn it on; off: do without"
+        Deduplication.REQUIRE,
+        description="require: reject topics without deduplication; enable: turn it on; off: do not check",
     )
-    producer_name: str = Field("", description="begin of the producers' names; of the run or the query when left out")
-    batch_rows: int = Field(1000, ge=1, le=10_000, description="messages of one batch at most")
-    batch_bytes: int = Field(128 << 10, ge=1, le=4 << 20, description="bytes of one batch at most")
+    producer_name: str = Field("", description="prefix of producer names; default: the id of the run or query")
+    batch_rows: int = Field(1000, ge=1, le=10_000, description="maximum of messages in one batch")
+    batch_bytes: int = Field(128 << 10, ge=1, le=4 << 20, description="maximum of bytes in one batch")
     compression: str = Field("none", description="none, lz4, zlib, zstd or snappy")
-    timeout_s: int = Field(120, ge=1, description="what a send, or a broker that is away, may take")
+    timeout_s: int = Field(120, ge=1, description="seconds for a send, and to wait for an unavailable broker")
 
     @field_validator("topic")
     @classmethod
@@ -64,28 +67,28 @@ class SinkOptions(BaseModel):
     @classmethod
     def _url(cls, value: str) -> str:
         if not value.startswith(("pulsar://", "pulsar+ssl://")):
-            raise ValueError("expected pulsar://host:6650 or pulsar+ssl://host:6651")
+            raise ValueError("not a broker address; give pulsar://host:6650 or pulsar+ssl://host:6651")
         return value
 
     @field_validator("compression")
     @classmethod
     def _codec(cls, value: str) -> str:
         if value.lower() not in ("none", "lz4", "zlib", "zstd", "snappy"):
-            raise ValueError("expected none, lz4, zlib, zstd or snappy")
+            raise ValueError("unknown codec; give none, lz4, zlib, zstd or snappy")
         return value.lower()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "SinkOptions":
         if self.deduplication is not Deduplication.OFF and not self.http:
             raise ValueError(
-                "deduplication needs http, the address of a broker, to see that the topic has it; "
-                "or set deduplication to off and have duplicates after a retried task"
+                "deduplication needs http, the address of a broker, to check the topic; "
+                "or set deduplication to off and accept duplicates after a retried task"
             )
         return self
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options as Spark gives them. JobOptionsError names the option, its value, and what it should be."""
+    """Return the options that Spark passes. JobOptionsError names the option, its value and the expected form."""
     names = {(field.alias or name).lower(): field.alias or name for name, field in SinkOptions.model_fields.items()}
     values: dict[str, str] = {}
     for key, value in given.items():
@@ -94,8 +97,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             continue
         if lower not in names:
             near = get_close_matches(lower, names, 1)
-            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-            raise JobOptionsError(f"quire sink: there is no option {key}; {hint}")
+            hint = f"did you mean {names[near[0]]}?" if near else f"known options: {', '.join(sorted(names.values()))}"
+            raise JobOptionsError(f"quire sink: unknown option {key}; {hint}")
         values[names[lower]] = value
     try:
         return SinkOptions.model_validate(values)
@@ -108,4 +111,4 @@ def _explained(problem: Mapping[str, Any]) -> str:
     if not problem["loc"]:
         return text
     name = str(problem["loc"][0])
-    return f"{name} is missing" if problem["type"] == "missing" else f"{name} = {problem['input']!r}: {text}"
+    return f"option {name} is missing" if problem["type"] == "missing" else f"{name} = {problem['input']!r}: {text}"

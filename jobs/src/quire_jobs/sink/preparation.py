@@ -1,4 +1,4 @@
-"""Before the first row: is the topic there, how many partitions has it, do its brokers drop duplicates?"""
+"""Checks the topic before the first row: its partitions, and whether its brokers drop duplicates."""
 
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -11,32 +11,36 @@ _ENABLED = "Enabled"
 
 
 class BrokerRequests(Protocol):
-    """HTTP to whichever broker is responsible."""
+    """Sends HTTP requests to the responsible broker."""
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and decoded body."""
+        """Return the status and the decoded body."""
         ...
 
 
 async def prepare(http: BrokerRequests, options: SinkOptions) -> None:
-    """See to deduplication as the options want it. JobOptionsError: it is off and was to be on."""
+    """Ensure deduplication as the options require it. JobOptionsError: the options require it and it is off."""
     topic = parse_topic(options.topic)
     namespace = f"/admin/v2/namespaces/{topic.namespace}"
     if await _deduplicates(http, topic):
         return
     if options.deduplication is Deduplication.REQUIRE:
         raise JobOptionsError(
-            f"quire sink: {topic} does not drop duplicates: a retried task would write its rows twice. Turn it on "
-            f"with deduplication = enable (for all of {topic.namespace}), or accept them with deduplication = off"
+            f"quire sink: {topic} does not drop duplicates, so a retried task would write its rows twice: turn it on "
+            f"with deduplication = enable (for all of {topic.namespace}), or accept duplicates with deduplication = off"
         )
-    await _good(http, "POST", f"{namespace}/deduplication", True)
-    await _good(http, "PUT", f"{namespace}/unload")  # topics that are loaded look at it when they are loaded again
+    await _require_success(http, "POST", f"{namespace}/deduplication", True)
+    await _require_success(
+        http, "PUT", f"{namespace}/unload"
+    )  # a loaded topic reads the setting when it is loaded again
     if not await _deduplicates(http, topic):
-        raise QuireJobError(f"quire sink: {topic} does not drop duplicates although {topic.namespace} now says so")
+        raise QuireJobError(
+            f"quire sink: {topic} does not drop duplicates, although deduplication of {topic.namespace} is on"
+        )
 
 
 async def _deduplicates(http: BrokerRequests, topic: TopicName) -> bool:
-    """Whether it does, in every partition. A topic that is not there yet will do as its namespace says."""
+    """Return whether all partitions drop duplicates. The namespace decides for a topic that does not exist yet."""
     status, found = await http.ask("GET", f"{_path(topic)}/partitions")
     count = int(found.get("partitions", 0)) if status == 200 and isinstance(found, dict) else 0
     seen = []
@@ -52,10 +56,10 @@ async def _deduplicates(http: BrokerRequests, topic: TopicName) -> bool:
 
 
 async def _namespace_says(http: BrokerRequests, topic: TopicName) -> bool:
-    return await _good(http, "GET", f"/admin/v2/namespaces/{topic.namespace}/deduplication") is True
+    return await _require_success(http, "GET", f"/admin/v2/namespaces/{topic.namespace}/deduplication") is True
 
 
-async def _good(http: BrokerRequests, method: str, path: str, body: Any = None) -> Any:
+async def _require_success(http: BrokerRequests, method: str, path: str, body: Any = None) -> Any:
     status, found = await http.ask(method, path, body)
     if status >= 300:
         raise _refusal(method, path, status, found)

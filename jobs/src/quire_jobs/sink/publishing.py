@@ -1,8 +1,9 @@
-"""Messages of one task to a topic's partitions by the stock client: pipelined, in order, each acknowledged.
+"""Publishes the messages of one task to a topic's partitions with the stock client: pipelined, in order, acknowledged.
 
-A retried task sends the same rows under the same producer name and sequence ids, and brokers drop what they have. They
-know a batch of this client by its first sequence id alone. So batches must be cut at the same rows in every attempt:
-the client cuts by count and bytes, never by time (its delay is set to a day), and a flush follows each Arrow batch.
+A retried task sends the same rows under the same producer name and sequence ids, and brokers drop duplicates. Brokers
+identify a batch of this client only by its first sequence id, so every attempt must cut batches at the same rows. The
+client therefore cuts by count and bytes, never by time (its delay is set to a day), and a flush follows each Arrow
+batch.
 """
 
 import json
@@ -27,7 +28,7 @@ _COMPRESSIONS = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD", "
 
 
 class _Encoded(Schema):  # type: ignore[misc]  # the client has no types
-    """A schema to register, of payloads that are encoded already."""
+    """A schema that is registered for payloads that are already encoded."""
 
     def __init__(self, kind: PayloadSchema, definition: dict[str, Any]) -> None:
         super().__init__(bytes, getattr(pulsar._pulsar.SchemaType, kind.name), definition, kind.name)
@@ -40,7 +41,7 @@ class _Encoded(Schema):  # type: ignore[misc]  # the client has no types
 
 
 class Publisher:
-    """Use it with `with`. `send` and `flush` raise the first error of anything that was sent."""
+    """Sends messages. Use it with `with`. `send` and `flush` raise the first error of any message sent so far."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Publisher:
         definition: dict[str, Any] | None,
         access: ClientAccess | None = None,
     ) -> None:
-        """`name`: the producer's, the same in every attempt at the same rows."""
+        """`name`: of the producer, the same in every attempt at the same rows."""
         self._options = options
         self._name = name
         self._schema = BytesSchema() if definition is None else _Encoded(options.schema_type, definition)
@@ -71,7 +72,7 @@ class Publisher:
             url,
             operation_timeout_seconds=self._options.timeout_s,
             logger=logger,
-            tls_validate_hostname=True,  # off by default there: any certificate of the authority would get our token
+            tls_validate_hostname=True,  # off by default: any certificate of the CA would receive the token
             **more,
         )
         try:
@@ -95,7 +96,7 @@ class Publisher:
         self._producers = [self._producer(each) for each in sorted(found, key=lambda each: parse_topic(each).partition)]
 
     def _producer(self, topic: str) -> Any:
-        """Waits while a former attempt, which may still be dying, has the name."""
+        """Return a producer; wait while a former attempt that has not ended yet uses the name."""
         options = self._options
         deadline = time.monotonic() + options.timeout_s
         while True:
@@ -120,38 +121,41 @@ class Publisher:
                 time.sleep(_BUSY_PAUSE_S)
             except pulsar.IncompatibleSchema as error:
                 raise JobOptionsError(
-                    f"quire sink: the columns do not go with the schema of {topic}: {json.dumps(self._definition())}; "
-                    "see its versions with GET /admin/v2/schemas, and the namespace's schemaCompatibilityStrategy"
+                    f"quire sink: the columns are not compatible with the schema of {topic}: "
+                    f"{json.dumps(self._definition())}; list its versions with GET /admin/v2/schemas, and check the "
+                    "namespace's schemaCompatibilityStrategy"
                 ) from error
             except pulsar.PulsarException as error:
                 raise SourceUnavailableError(f"quire sink: {topic}: {error}") from error
 
     @property
     def last_sequence_id(self) -> int:
-        """The highest one that brokers have of this name, in any partition; -1: none, or they do not look at them."""
+        """Highest sequence id that brokers have for this name, in any partition; -1 if none, or without
+        deduplication."""
         return max(int(each.last_sequence_id()) for each in self._producers)
 
     def _definition(self) -> str:
         return str(self._schema.schema_info().schema())
 
     def send(self, messages: Iterable[Outgoing], first_sequence_id: int) -> int:
-        """Send them all and wait until they are stored; the sequence id after the last one.
+        """Send all messages and wait until they are stored. Return the sequence id after the last one.
 
-        The first is at least 1: this client takes a sequence id of 0 for none, and makes up its own.
+        The first id must be at least 1: this client treats a sequence id of 0 as unset and chooses its own.
         """
         assert first_sequence_id > 0
         sequence_id = first_sequence_id
         count = len(self._producers)
         for message in messages:
             self._raise_if_failed()
-            # Rows without a key go in turns of whole batches: the turn depends on the row alone, not on time.
+            # Rows without a key go to the partitions in turn, a batch each: the choice depends on the row only, not on
+            # time.
             turn = sequence_id // self._options.batch_rows if message.key is None else java_hash(message.key)
             with self._lock:
                 self._waiting += 1
             try:
                 self._producers[turn % count].send_async(
                     message.payload,
-                    self._answered,
+                    self._on_response,
                     properties=message.properties,
                     partition_key=message.key,
                     ordering_key=message.ordering_key,
@@ -165,7 +169,7 @@ class Publisher:
         return sequence_id
 
     def flush(self) -> None:
-        """Wait until everything sent is stored."""
+        """Wait until all sent messages are stored."""
         try:
             for producer in self._producers:
                 producer.flush()
@@ -179,8 +183,8 @@ class Publisher:
             text = f"{self._waiting} messages were not stored in {self._options.timeout_s} s"
             raise SourceUnavailableError(f"quire sink: {self._options.topic}: {text}")
 
-    def _answered(self, result: Any, message_id: Any) -> None:
-        """In a thread of the client: an exception here would end the process."""
+    def _on_response(self, result: Any, message_id: Any) -> None:
+        """Count a response. Runs in a thread of the client, where an exception would end the process."""
         with self._lock:
             self._waiting -= 1
             if result != pulsar.Result.Ok and self._failed is None:

@@ -1,7 +1,7 @@
-"""Columns of a DataFrame as an Avro definition, and rows as payloads of it, in Avro or JSON. Pure.
+"""Makes an Avro definition from the columns of a DataFrame, and payloads in Avro or JSON from its rows. Pure.
 
 Every field is nullable with the default null, so that columns can be added and removed under every compatibility
-strategy. Times are microseconds since the epoch, dates days; JSON has bytes in base64, decimals as text.
+strategy. Times are microseconds since the epoch, dates are days. In JSON, bytes are base64 and decimals are text.
 """
 
 import io
@@ -36,13 +36,13 @@ _SIMPLE = (
 
 
 def definition_of(fields: list[pa.Field], name: str = "Row") -> dict[str, Avro]:
-    """The record of these columns. TableSchemaError names one that Avro cannot have."""
+    """Return the Avro record of these columns. TableSchemaError names a column that Avro cannot represent."""
     listed = []
     for field in fields:
         plain = field.name.isascii() and field.name.isidentifier()
         if not plain:
             raise TableSchemaError(
-                f"column {field.name!r} cannot be a field of an Avro record: rename it to letters, digits and _"
+                f"column {field.name!r} is not a valid name in an Avro record: rename it, using letters, digits and _"
             )
         listed.append(
             {"name": field.name, "type": ["null", _avro(field.type, f"{name}_{field.name}")], "default": None}
@@ -66,11 +66,11 @@ def _avro(kind: pa.DataType, name: str) -> Avro:
         return {"type": "map", "values": ["null", _avro(kind.item_type, name)]}
     if pa.types.is_struct(kind):
         return definition_of(list(kind), name)
-    raise TableSchemaError(f"column {name.partition('_')[2]} of type {kind} has no Avro type: cast it, or leave it out")
+    raise TableSchemaError(f"column {name.partition('_')[2]} of type {kind} has no Avro type: cast or drop it")
 
 
 def avro_payloads(definition: dict[str, Avro]) -> Callable[[dict[str, Any]], bytes]:
-    """Encodes rows, as `to_pylist` gives them."""
+    """Return an Avro encoder of rows as `to_pylist` returns them."""
     parsed = fastavro.parse_schema(definition)
     maps = _has_maps(definition)
 
@@ -83,7 +83,7 @@ def avro_payloads(definition: dict[str, Avro]) -> Callable[[dict[str, Any]], byt
 
 
 def json_payloads(definition: dict[str, Avro]) -> Callable[[dict[str, Any]], bytes]:
-    """As `avro_payloads`, in JSON."""
+    """Return a JSON encoder of rows as `to_pylist` returns them."""
     maps = _has_maps(definition)
 
     def encode(row: dict[str, Any]) -> bytes:
@@ -98,7 +98,7 @@ def _has_maps(schema: Avro) -> bool:
 
 
 def _with_dicts(value: Any, schema: Avro) -> Any:
-    """Arrow gives the pairs of a map; both encoders want a dict."""
+    """Turn the pairs that Arrow returns for a map into the dict that both encoders need."""
     if isinstance(schema, list):
         return None if value is None else _with_dicts(value, schema[1])
     if not isinstance(schema, dict):
@@ -122,4 +122,4 @@ def _jsonable(value: Any) -> Any:
         return (value - _DAY_ZERO).days
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON representation")

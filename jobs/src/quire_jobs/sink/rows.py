@@ -1,8 +1,8 @@
-"""Rows to messages: which columns are metadata, which are the payload, and which partition a row goes to. Pure.
+"""Turns rows into messages: metadata columns, payload, and the partition of a key. Pure.
 
 key            string: partition key                        ordering_key   binary or string
 event_time     timestamp                                    properties     map<string, string>
-payload, or value where there is no payload: binary or string; with a schema: every other column is a field
+payload, or value if there is no payload: binary or string; with a schema: every other column is a field
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _IS_METADATA: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be."""
+    """A message to send."""
 
     payload: bytes
     key: str | None
@@ -37,7 +37,7 @@ class Outgoing:
 
 
 class RowEncoder:
-    """Rows of one schema. TableSchemaError when the columns make no messages."""
+    """Encodes rows of one schema. TableSchemaError if the columns do not form messages."""
 
     def __init__(self, schema: pa.Schema, kind: PayloadSchema) -> None:
         self._metadata = [name for name in _IS_METADATA if name in schema.names]
@@ -46,7 +46,7 @@ class RowEncoder:
             if not fits(schema.field(name).type):
                 found = schema.field(name).type
                 raise TableSchemaError(
-                    f"column {name} is {found}; the {name} of a message is {wanted}: cast or rename it"
+                    f"column {name} is {found}; the {name} of a message must be {wanted}: cast or rename it"
                 )
         others = [field for field in schema if field.name not in self._metadata]
         self.definition: dict[str, Any] | None = None
@@ -56,13 +56,15 @@ class RowEncoder:
             self._payload = _payload_column(others)
             return
         if not others:
-            raise TableSchemaError(f"schema = {kind}: there is no column besides {', '.join(self._metadata)}")
+            raise TableSchemaError(
+                f"schema = {kind}: no column for the payload besides the metadata {', '.join(self._metadata)}"
+            )
         self.definition = definition_of(others)
         make = avro_payloads if kind is PayloadSchema.AVRO else json_payloads
         self._encode = make(self.definition)
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
-        """In the order of the rows. QuireJobError for a row that is no message."""
+        """Yield the messages in the order of the rows. QuireJobError for a row that cannot be sent."""
         columns = {name: batch.column(name).to_pylist() for name in self._metadata}
         for number, payload in enumerate(self._payloads(batch)):
             given = {name: values[number] for name, values in columns.items()}
@@ -83,20 +85,20 @@ class RowEncoder:
         for value in batch.column(self._payload).to_pylist():
             if value is None:
                 raise QuireJobError(
-                    f"quire sink: a row has null in {self._payload}: the client sends no message without a payload; "
-                    "filter such rows out"
+                    f"quire sink: a row has null in {self._payload}, and the client sends no message without a "
+                    "payload: filter such rows out"
                 )
             yield value.encode() if isinstance(value, str) else value
 
 
 def _ordering_text(key: bytes) -> str:
-    """The client takes text alone, and sends its UTF-8: other bytes would arrive changed. QuireJobError."""
+    """Return the key as text. The client only accepts text and sends its UTF-8, so other bytes raise QuireJobError."""
     try:
         return key.decode()
     except UnicodeDecodeError as error:
         raise QuireJobError(
             f"quire sink: ordering_key {key[:40]!r} is not UTF-8, and the client sends only text: encode it, "
-            "as base64 for instance"
+            "e.g. as base64"
         ) from error
 
 
@@ -107,13 +109,13 @@ def _payload_column(others: list[pa.Field]) -> str:
     if kind is None or not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
         listed = ", ".join(f"{field.name} ({field.type})" for field in others) or "none"
         raise TableSchemaError(
-            "without a schema the payload comes from a column payload or value, binary or string; there are "
-            f"{listed}. For a record of all columns set schema to avro or json"
+            "without a schema the payload must be in a column payload or value, binary or string; the columns are "
+            f"{listed}. To send a record of all columns, set schema to avro or json"
         )
     extra = sorted(set(known) - {name})
     if extra:
         raise TableSchemaError(
-            f"columns {', '.join(extra)} would be left out: drop them, or set schema to avro or json for records"
+            f"columns {', '.join(extra)} would not be sent: drop them, or set schema to avro or json for records"
         )
     return name
 
@@ -124,7 +126,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def java_hash(key: str) -> int:
-    """Java's String.hashCode without its sign: by it stock Java producers choose the partition of a key."""
+    """Return Java's String.hashCode without its sign, by which Java producers choose the partition of a key."""
     state = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):

@@ -1,12 +1,12 @@
-"""What `write.format("quire")` and `writeStream` do in driver and tasks.
+"""The writers of `write.format("quire")` and `writeStream`, on the driver and in tasks.
 
-Messages are visible as soon as brokers have stored them: there is nothing to commit, and nothing that an abort could
-take back. A task that is tried again sends the same rows under the same producer name and sequence ids:
+Messages are visible as soon as brokers have stored them, so there is nothing to commit, and an abort cannot withdraw
+them. A retried task sends the same rows under the same producer name and sequence ids:
 
     batch write    <run>-<task>          row number in the task, from 1
     stream         <query>-<task>        (batch id << 32) + row number in the task, from 1
 
-so that brokers drop what they have, provided that the rows of a task come in the same order again (docs/spark.md).
+Brokers then drop duplicates, provided that the rows of a task come in the same order again (docs/spark.md).
 """
 
 import logging
@@ -26,28 +26,28 @@ from quire_jobs.sink.rows import RowEncoder
 from quire_jobs.spark_columns import arrow_columns
 
 ROWS_MAX = 1 << 32
-"""Rows of one task: what is left of a sequence id beside the batch id."""
+"""Maximum of rows in one task: the bits of a sequence id that the batch id does not use."""
 _log = logging.getLogger("quire.jobs.sink")
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """Number of rows that one task wrote."""
 
     rows: int
 
 
 class _Task:
-    """Pickled to the tasks. `run`: begin of the producers' names."""
+    """The work of a task. Spark pickles it to the tasks. `run`: prefix of the producers' names."""
 
     def __init__(self, options: SinkOptions, schema: StructType, run: str) -> None:
         self._options = options
         self._columns = arrow_columns(schema)
         self._run = run
-        RowEncoder(self._columns, options.schema_type)  # says on the driver what is wrong with the columns
+        RowEncoder(self._columns, options.schema_type)  # reports invalid columns on the driver
 
     def send(self, batches: Iterator[pa.RecordBatch], run: str, first: int) -> Written:
-        """Sequence ids from `first` to below `end` are of these rows."""
+        """Send the rows, with sequence ids from `first` to below `end`."""
         end = first + ROWS_MAX
         context = TaskContext.get()
         assert context is not None
@@ -60,9 +60,9 @@ class _Task:
         with Publisher(self._options, name, encoder.definition) as publisher:
             if publisher.last_sequence_id >= end:
                 raise JobOptionsError(
-                    f"quire sink: producer {name} has written later batches already, up to sequence id "
-                    f"{publisher.last_sequence_id}: brokers would drop this one, from {first} on. With a new or an "
-                    "older checkpoint give another producerName, or none"
+                    f"quire sink: producer {name} has already written later batches, up to sequence id "
+                    f"{publisher.last_sequence_id}: brokers would drop this batch, which begins at {first}. With a new "
+                    "or an older checkpoint, set another producerName, or none"
                 )
             while batch is not None:
                 sequence_id = publisher.send(encoder.messages(batch.cast(self._columns)), sequence_id)
@@ -73,45 +73,45 @@ class _Task:
 
 
 class QuireWriter(DataSourceArrowWriter, _Task):
-    """Of a batch write."""
+    """Writes one batch DataFrame."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _Task.__init__(self, options, schema, options.producer_name or f"spark-{uuid.uuid4().hex[:12]}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Send the rows of a task."""
         return self.send(iterator, self._run, 1)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done; brokers stored their messages long since."""
+        """Log the number of messages; brokers have stored them already."""
         rows = sum(each.rows for each in messages if isinstance(each, Written))
-        _log.info("%d messages are in %s", rows, self._options.topic)
+        _log.info("wrote %d messages to %s", rows, self._options.topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was stored stays."""
-        _log.warning("the write into %s failed; what its tasks sent before stays there", self._options.topic)
+        """Log the failure; stored messages remain."""
+        _log.warning("the write to %s failed; messages that its tasks have sent remain there", self._options.topic)
 
 
 class QuireStreamWriter(DataSourceStreamArrowWriter, _Task):
-    """Of a streaming query. A batch that is tried again after a restart is dropped like a retried task."""
+    """Writes a streaming query. Brokers drop a batch that is repeated after a restart, like a retried task."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _Task.__init__(self, options, schema, options.producer_name)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Send the rows of a task."""
         context = TaskContext.get()
         assert context is not None
         query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
         if batch is None or not (self._run or query):
-            raise JobOptionsError("quire sink: Spark tells no batch id or query id; it is needed for sequence ids")
+            raise JobOptionsError("quire sink: Spark passes no batch id or query id, which sequence ids need")
         return self.send(iterator, self._run or f"spark-{query}", int(batch) * ROWS_MAX + 1)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch is done."""
+        """Log the number of messages of the batch."""
         rows = sum(each.rows for each in messages if isinstance(each, Written))
-        _log.info("batch %d: %d messages are in %s", batchId, rows, self._options.topic)
+        _log.info("batch %d: wrote %d messages to %s", batchId, rows, self._options.topic)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was stored stays, and is dropped when the batch comes again."""
-        _log.warning("batch %d into %s failed; it is sent again", batchId, self._options.topic)
+        """Log the failure. Stored messages remain; brokers drop them when the batch is repeated."""
+        _log.warning("batch %d to %s failed; it will be repeated", batchId, self._options.topic)

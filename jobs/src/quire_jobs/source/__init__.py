@@ -14,24 +14,24 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("quire")` known to this session, and let Spark hand filters to it.
+    """Register `format("quire")` in this session and enable filter push-down to it.
 
-    The session becomes the active one of this thread: there Spark looks for sources that are written.
+    The session becomes the active session of this thread, because Spark looks there for sources of writes.
     """
     from quire_jobs.source.data_source import QuireDataSource
-    from quire_jobs.source.known_sources import make_known
+    from quire_jobs.source.known_sources import register_source
 
     spark.conf.set(_PUSH_DOWN, "true")
-    make_known(spark, QuireDataSource)
+    register_source(spark, QuireDataSource)
 
 
 @contextmanager
 def held(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Options of a read whose data stays from now until the block ends, by the cursor `quire.job.<id>` on each topic.
+    """Keep the data of a read from being trimmed until the block ends, by the cursor `quire.job.<id>` on each topic.
 
-    `options` are those of the read, `http` among them; `jobId` is made up where it is missing. What is given back are
-    the options for `spark.read`. JobOptionsError, NotFoundError, SourceUnavailableError: the cursor may be left behind,
-    its name is in the text.
+    `options` are the options of the read, with `http`; a missing `jobId` is generated. Yields the options for
+    `spark.read`. Raises JobOptionsError, NotFoundError and SourceUnavailableError. After an error the cursor may
+    remain; the error text contains its name.
     """
     from quire_jobs.source.loop_thread import shared_loop
     from quire_jobs.source.options import parse_options

@@ -1,4 +1,4 @@
-"""Runs of entries as Arrow record batches. Pure; copies each payload once."""
+"""Converts runs of entries to Arrow record batches. Pure; copies each payload once."""
 
 from array import array
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from quire_jobs.source.spans import LogName
 
 
 def entry_batch(log: LogName, run: Run, columns: Sequence[str] = tuple(ENTRY_SCHEMA.names)) -> pa.RecordBatch:
-    """One row an entry, with these columns of ENTRY_SCHEMA."""
+    """Return one row per entry, with these columns of ENTRY_SCHEMA."""
     schema = pa.schema([ENTRY_SCHEMA.field(name) for name in columns])
     payloads = _payloads(run) if "payload" in columns else None
     arrays = [_column(name, log, run, payloads) for name in columns]

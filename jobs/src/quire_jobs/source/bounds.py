@@ -1,4 +1,4 @@
-"""Applies the bounds of the options to snapshots. Says what of them cannot be, before any task starts."""
+"""Applies the bounds of the options to snapshots. Rejects impossible bounds before any task starts."""
 
 import logging
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ _log = logging.getLogger("quire.jobs.source")
 
 
 async def bounded(logs: Sequence[Log], options: SourceOptions, runs: EntryRuns) -> list[Log]:
-    """The parts that the options ask for. JobOptionsError: a bound outside the log. DataLossError: it was trimmed."""
+    """Return the requested part of each log. JobOptionsError: a bound is outside the log. DataLossError: it was
+    trimmed."""
     check_positions(logs, options)
     return [await _bounded(log, options, runs) for log in logs]
 
@@ -35,7 +36,10 @@ async def _bounded(log: Log, options: SourceOptions, runs: EntryRuns) -> Log:
 
 
 def start_of(log: Log, options: SourceOptions) -> Position:
-    """Where a position or a ledger makes it begin. DataLossError when that was trimmed."""
+    """Return the position at which `startPosition` or `startLedger` makes the read begin.
+
+    DataLossError when that position was trimmed.
+    """
     if options.start_ledger is not None:
         return Position(options.start_ledger, 0)
     start = options.start_position or EARLIEST
@@ -45,13 +49,13 @@ def start_of(log: Log, options: SourceOptions) -> Position:
 
 
 async def position_before(log: Log, time: datetime, runs: EntryRuns) -> Position:
-    """The last entry published before that time; EARLIEST when there is none."""
+    """Return the position of the last entry published before `time`; EARLIEST without such an entry."""
     count = await entries_before(runs, log, int(time.timestamp() * 1000))
     return log.at(count - 1) if count else EARLIEST
 
 
 def require_kept(log: Log, start: Position, options: SourceOptions) -> None:
-    """DataLossError when what follows `start` may be gone and that must not be."""
+    """Raise DataLossError if entries after `start` may be gone and `failOnDataLoss` is on; warn if it is off."""
     if not log.ledgers or start.ledger_id >= log.ledgers[0]:
         return
     begins = "is empty" if log.first is None else f"begins at {log.first.ledger_id}:{log.first.entry_id}"
@@ -62,25 +66,27 @@ def require_kept(log: Log, start: Position, options: SourceOptions) -> None:
 
 
 def report_loss(text: str, options: SourceOptions) -> None:
-    """DataLossError, or a warning where `failOnDataLoss` is off."""
+    """Raise DataLossError, or log a warning if `failOnDataLoss` is off."""
     if options.fail_on_data_loss:
-        raise DataLossError(f"quire source: {text}; begin later, or take what is there by failOnDataLoss=false")
-    _log.warning("%s; failOnDataLoss is off, so the job goes on without it", text)
+        raise DataLossError(
+            f"quire source: {text}; begin later, or read the remaining entries with failOnDataLoss=false"
+        )
+    _log.warning("%s; failOnDataLoss is off, so the job continues without it", text)
 
 
 def check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
-    """JobOptionsError: a bound outside of what is there, or one that means several managed ledgers."""
+    """Raise JobOptionsError for a bound outside the existing entries, or for one that needs a single managed ledger."""
     bounds = {"startPosition": options.start_position, "endPosition": options.end_position}
     for name, bound in bounds.items():
         if bound is None or bound in (EARLIEST, LATEST):
             continue
         if len(logs) != 1:
             raise JobOptionsError(
-                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} means one managed ledger and there are "
-                f"{len(logs)}: name one partition, or bound them by startTime and endTime"
+                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} needs one managed ledger, but the options "
+                f"select {len(logs)}: name one partition, or use startTime and endTime"
             )
         if logs[0].ledgers and bound.ledger_id < logs[0].ledgers[0]:
-            continue  # trimmed, which `require_kept` judges, also where nothing is left
+            continue  # trimmed: `require_kept` decides, also for an empty log
         last = logs[0].last
         if last is None or bound > last:
             ends = "is empty" if last is None else f"ends at {last.ledger_id}:{last.entry_id}"
@@ -97,11 +103,14 @@ def check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
             or (name == "endLedger" and ledger < min(known))
         ):
             has = f"ledgers {min(known)} to {max(known)}" if known else "no ledgers"
-            raise JobOptionsError(f"quire source: {name} = {ledger} is outside of what is there: {has}")
+            raise JobOptionsError(f"quire source: {name} = {ledger} is outside the existing ledgers: {has}")
 
 
 def beyond(log: Log, after: Position, through: Position) -> Log:
-    """What comes after `after`, up to and with `through`, which was confirmed once: it counts if bookies forgot it."""
+    """Return the part after `after` up to and including `through`.
+
+    An offset of a checkpoint was confirmed once, so it counts even if the bookies now report a lower last entry.
+    """
     spans = []
     for span in log.spans:
         if span.ledger_id == through.ledger_id and span.last < through.entry_id and not span.closed_ms:

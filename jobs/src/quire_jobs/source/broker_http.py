@@ -1,7 +1,7 @@
-"""Requests to the brokers' HTTP, sent on to whoever is responsible. Owns redirects and what answers mean.
+"""Requests to the HTTP endpoints of brokers. Follows redirects to the owner and classifies error responses.
 
-The token goes along, but never from TLS to a port in clear. Credentials are those of `quire_bookie.cli.client_access`.
-The HTTP client is imported where it is used: Spark starts many Pythons, and most of them ask no broker.
+The token is sent after a redirect too, but never from TLS to plaintext. `quire_bookie.cli.client_access` supplies the
+credentials. The HTTP client is imported on use: Spark starts many Python processes, and most of them need no broker.
 """
 
 import json
@@ -24,10 +24,10 @@ _WORTH_A_RETRY = (429, 500, 502, 503, 504)
 
 
 class BrokerHttp:
-    """Brokers of one cluster, found from the address of one. Use it with `async with`."""
+    """Sends requests to the brokers of one cluster, starting at the address of one. Use it with `async with`."""
 
     def __init__(self, http: str, access: ClientAccess | None = None) -> None:
-        """`http`: JobOptionsError unless it is http://host:port or https://host:port."""
+        """Raise JobOptionsError unless `http` is http://host:port or https://host:port."""
         if not http.startswith(("http://", "https://")):
             raise JobOptionsError(f"http = {http!r}: expected http://host:port or https://host:port of a broker")
         self._base = http.rstrip("/")
@@ -52,7 +52,10 @@ class BrokerHttp:
         await self._session.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and decoded body (text where it is no JSON) of the broker that is responsible."""
+        """Return the status and the decoded body (text if it is not JSON) of the responsible broker.
+
+        Raises SourceUnavailableError if no broker responds or the redirects do not end.
+        """
         import aiohttp
 
         assert self._session is not None
@@ -70,27 +73,27 @@ class BrokerHttp:
                 raise SourceUnavailableError(f"{url} did not answer within {TIMEOUT_S:.0f} s") from error
             except aiohttp.ClientError as error:
                 raise SourceUnavailableError(f"{url} does not answer: {error}") from error
-        raise SourceUnavailableError(f"{path}: sent on {REDIRECTS_MAX} times; the brokers do not agree who owns it")
+        raise SourceUnavailableError(f"{path}: redirected {REDIRECTS_MAX} times; the brokers do not agree on the owner")
 
 
 def topic_path(topic: TopicName) -> str:
-    """Of a topic's admin requests, percent-encoded as brokers decode it: a `+` in a path is a plus."""
+    """Return the path of a topic's admin requests, percent-encoded as brokers decode it: `+` in a path stays a plus."""
     parts = (topic.namespace.tenant, topic.namespace.namespace, topic.local)
     return f"/admin/v2/{topic.domain}/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def reason_of(value: Any) -> str:
-    """What a refusal says."""
+    """Return the reason of an error response."""
     return str(value.get("reason", value)) if isinstance(value, dict) else str(value)
 
 
-def good(status: int, value: Any, what: str) -> Any:
-    """The answer of a request that went well. NotFoundError, SourceUnavailableError, else QuireJobError."""
+def require_success(status: int, value: Any, what: str) -> Any:
+    """Return the value of a successful response. Raises NotFoundError, SourceUnavailableError, else QuireJobError."""
     if status < 300:
         return value
     text = f"{what}: HTTP {status}: {reason_of(value)}"
     if status in (401, 403):
-        raise QuireJobError(f"{text}; set QUIRE_TOKEN to a token with the right to this")
+        raise QuireJobError(f"{text}; set QUIRE_TOKEN to a token with the permission for it")
     if status == 404:
         raise NotFoundError(text)
     raise SourceUnavailableError(text) if status in _WORTH_A_RETRY else QuireJobError(text)
@@ -99,9 +102,9 @@ def good(status: int, value: Any, what: str) -> Any:
 def _next(url: str, location: str) -> str:
     following = urljoin(url, location)
     if not following.startswith(("http://", "https://")):
-        raise SourceUnavailableError(f"{url} sends us on to {location!r}")
+        raise SourceUnavailableError(f"{url} redirects to {location!r}, which is not an HTTP address")
     if url.startswith("https:") and not following.startswith("https:"):
-        raise QuireJobError(f"{url} sends us on to {following}, in clear: our token would go there")
+        raise QuireJobError(f"{url} redirects to {following}, which is plaintext: the token would be sent unencrypted")
     return following
 
 

@@ -1,4 +1,4 @@
-"""Whether what lies in buckets alone can be had: asked while planning, where there is one place to say so."""
+"""Checks while planning whether ledgers that exist only in buckets can be read, so that one clear error is reported."""
 
 import logging
 from collections.abc import Iterable
@@ -16,14 +16,15 @@ _log = logging.getLogger("quire.jobs.source")
 
 
 class BucketCheck:
-    """Asks each bucket once. Not those whose ledgers the bookies have as well: a task reads on from there."""
+    """Checks each bucket once. Skips ledgers that the bookies still have: a task can read those from the bookies."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self._asked: set[OffloadTarget] = set()
 
     async def of(self, logs: Iterable[Log]) -> None:
-        """SourceUnavailableError: the index of a ledger cannot be read. JobOptionsError: it is in no place we know."""
+        """Raise SourceUnavailableError if a ledger's index cannot be read, JobOptionsError for an unsupported
+        location."""
         for log in logs:
             for span in log.spans:
                 context = None if span.record is None else span.record.offload
@@ -43,9 +44,9 @@ class BucketCheck:
         except PlaceError as error:
             raise SourceUnavailableError(
                 f"quire source: ledger {ledger_id} is in {target.url} alone, which cannot be read: {error}; "
-                "credentials come from the usual chain of the cloud, for the driver and for the executors"
+                "credentials come from the usual chain of the cloud provider, on the driver and on the executors"
             ) from error
         except OffloadError as error:
-            # So says a bucket that can be read. What it means a task judges, by `failOnDataLoss`.
+            # The bucket was readable, but the ledger is not in it. The task decides by `failOnDataLoss`.
             _log.warning("%s", error)
         self._asked.add(target)

@@ -1,7 +1,8 @@
-"""From names to what is there: the managed ledgers that options mean, and a snapshot of each. Reads metadata only.
+"""Resolves the topics, managed ledgers and ledgers that options name, and takes a snapshot of each. Reads metadata.
 
-How far the ledger that is being written can be read is asked of its bookies, without recovery; they hear of an entry
-with the next one, so the last entries of a writer that pauses are not seen yet, unless the topic's broker is asked too.
+The last readable entry of an open ledger comes from its bookies, without recovery. Bookies receive the confirmation of
+an entry with the next entry, so the last entries of a pausing writer are not visible yet, unless the topic's broker is
+asked too.
 """
 
 import asyncio
@@ -33,24 +34,24 @@ from quire_jobs.source.spans import Log, LogName, Span
 from quire_jobs.source.topic_cursors import last_confirmed
 
 AT_ONCE = 16
-"""Snapshots that are taken side by side."""
+"""Number of snapshots taken concurrently."""
 _log = logging.getLogger("quire.jobs.source")
 
 
 def log_of_topic(name: TopicName) -> LogName:
-    """The managed ledger of a plain topic or of one partition."""
+    """Return the managed ledger of a plain topic or of one partition."""
     return LogName(name.ledger_name, str(name.partitioned), name.partition)
 
 
 def topic_of_log(log: LogName) -> TopicName | None:
-    """The topic whose managed ledger this is; None where it is none."""
+    """Return the topic of this managed ledger; None if it belongs to no topic."""
     if log.name.count("/") < 3 or log.name.split("/")[2] != PERSISTENT:
         return None
     return topic_of_ledger(log.name)
 
 
 async def logs_named(cluster: Cluster, options: SourceOptions) -> list[LogName]:
-    """The managed ledgers that the options mean, partitions by their index. NotFoundError names what is not there."""
+    """Return the managed ledgers that the options select, partitions by index. NotFoundError if none of them exists."""
     if options.ledgers:
         return [LogName("", None, None)]
     if options.managed_ledger:
@@ -62,7 +63,9 @@ async def logs_named(cluster: Cluster, options: SourceOptions) -> list[LogName]:
     elif options.topic:
         topic = parse_topic(options.topic)
         if not topic.persistent:
-            raise JobOptionsError(f"quire source: topic = {topic}: messages of such topics are not stored anywhere")
+            raise JobOptionsError(
+                f"quire source: topic = {topic}: it is non-persistent, so its messages are not stored"
+            )
         found = [log_of_topic(part) for part in await _partitions(cluster, topic)]
         what = f"there is no topic {topic}"
     else:
@@ -70,7 +73,7 @@ async def logs_named(cluster: Cluster, options: SourceOptions) -> list[LogName]:
         what = f"no topic matches {options.topics}"
     present = [log for log in found if await cluster.metadata.get(node_path(log.name)) is not None]
     if not present and not (len(found) > 1 and options.topic):
-        raise NotFoundError(f"quire source: {what}; topics are tenant/namespace/name, and are made by their first use")
+        raise NotFoundError(f"quire source: {what}; a topic is tenant/namespace/name, and its first use creates it")
     return present
 
 
@@ -94,11 +97,11 @@ async def _matching(cluster: Cluster, wanted: str) -> AsyncIterator[TopicName]:
 async def snapshots(
     cluster: Cluster, names: Sequence[LogName], options: SourceOptions, brokers: BrokerHttp | None
 ) -> list[Log]:
-    """What each holds now, in the order of `names`. Errors of the ledger client and of the metadata store."""
-    places = asyncio.Semaphore(AT_ONCE)
+    """Return a snapshot of each log, in the order of `names`. Errors of the ledger client and of the metadata store."""
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: LogName) -> Log:
-        async with places:
+        async with slots:
             if not name.name:
                 return await _of_ledgers(cluster, name, options.ledgers)
             return await snapshot(cluster, name, brokers)
@@ -107,42 +110,43 @@ async def snapshots(
 
 
 async def snapshot(cluster: Cluster, name: LogName, brokers: BrokerHttp | None) -> Log:
-    """What one managed ledger holds now. NotFoundError."""
+    """Return the present state of one managed ledger. Raises NotFoundError."""
     topic = topic_of_log(name)
-    # First: what it has confirmed is listed by the time the list is read.
-    said = None if brokers is None or topic is None else await last_confirmed(brokers, topic)
+    # Ask the broker first: the list that is read afterwards then contains the ledger of the confirmed entry.
+    reported = None if brokers is None or topic is None else await last_confirmed(brokers, topic)
     node = await cluster.metadata.get(node_path(name.name))
     if node is None:
         raise NotFoundError(f"quire source: there is no managed ledger {name.name}")
     records = decode_list(node.value).ledgers
-    spans = [span for record in records if (span := await _span(cluster, record, said)) is not None]
+    spans = [span for record in records if (span := await _span(cluster, record, reported)) is not None]
     return Log(name, tuple(spans), tuple(record.ledger_id for record in records))
 
 
-async def _span(cluster: Cluster, record: LedgerRecord, said: Position | None) -> Span | None:
+async def _span(cluster: Cluster, record: LedgerRecord, reported: Position | None) -> Span | None:
     if record.closed_ms:
         if not record.entries:
             return None
         last, size_bytes = record.entries - 1, record.size_bytes
         return Span(record.ledger_id, 0, last, size_bytes, record.closed_ms, record if record.offloaded else None)
     try:
-        confirmed = said.entry_id if said is not None and said.ledger_id == record.ledger_id else None
+        confirmed = reported.entry_id if reported is not None and reported.ledger_id == record.ledger_id else None
         found = await _open_span(cluster, record.ledger_id, confirmed)
     except NoSuchLedgerError:
-        _log.info("ledger %d is listed and does not exist: it is being made or removed", record.ledger_id)
+        _log.info("ledger %d is listed but does not exist: it is being created or deleted", record.ledger_id)
         return None
     return found if found.entries else None
 
 
 async def _open_span(cluster: Cluster, ledger_id: int, confirmed: int | None = None) -> Span:
-    """What of a ledger can be read; one without entries ends at -1. `confirmed`: what its writer says is its last."""
+    """Return the readable part of a ledger; without entries its end is -1. `confirmed`: last entry that its broker
+    reports."""
     reader = await cluster.open_ledger(ledger_id)
     async with reader:
         last = await reader.read_explicit_lac()
         if confirmed is None or confirmed <= last:
             return Span(ledger_id, 0, last, reader.length)
         reader.take_confirmed(EntryId(confirmed))
-        # The bookies have not heard of it: how much it is stands in the entry itself.
+        # The bookies do not know this entry as confirmed yet; the entry itself contains the length of the ledger.
         (entry,) = await reader.read(EntryId(confirmed), EntryId(confirmed))
         return Span(ledger_id, 0, confirmed, entry.length)
 

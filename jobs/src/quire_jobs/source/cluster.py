@@ -1,6 +1,6 @@
-"""What a driver or a task needs of the cluster: its metadata, a ledger client, the buckets. Opens and closes them.
+"""Opens and closes the clients of a driver or task: metadata store, ledger client, buckets.
 
-Ledgers are opened without recovery only: a recovery would fence their writer.
+Ledgers are only opened without recovery: a recovery would fence their writer.
 """
 
 import contextlib
@@ -44,7 +44,8 @@ from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, Sou
 
 
 class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig):
-    """What is no option of the source: who we are, whom we trust, how the ledger client behaves."""
+    """Settings that are not options of the source: credentials, trusted certificates, behaviour of the ledger
+    client."""
 
     managed_ledger_password: str = Field(
         "",
@@ -55,31 +56,31 @@ class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfi
 
 
 class ClusterAddress(Protocol):
-    """Where a cluster is: options of the source, or parameters of a job."""
+    """Address of a cluster, from options of the source or parameters of a job."""
 
     @property
     def metadata(self) -> str:
-        """etcd://host:port,host:port."""
+        """URL of the metadata store, etcd://host:port,host:port."""
         ...
 
     @property
     def config(self) -> str:
-        """A file with further settings and credentials; empty: none."""
+        """A file with more settings and credentials; empty for none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """All of it, open. Made by `open_cluster`."""
+    """The open clients of one cluster. Made by `open_cluster`."""
 
     metadata: MetadataStore
     client: LedgerClient
     tier: Tier
     password: bytes = field(repr=False)
-    """Where a ledger's metadata name none, as very old ones do."""
+    """Password of ledgers whose metadata contain none, as the oldest ledgers' do."""
 
     async def open_ledger(self, ledger_id: int) -> LedgerReader:
-        """A reader that leaves the ledger alone. Errors of the ledger client."""
+        """Return a reader that does not fence the ledger. Errors of the ledger client."""
         return await self.client.open_ledger(
             LedgerId(ledger_id), password=self.password, recover=False, accept_stored=to_read
         )
@@ -87,14 +88,14 @@ class Cluster:
 
 @asynccontextmanager
 async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Cluster]:
-    """The cluster that options or parameters name. Errors as `told` makes them."""
-    with told():
+    """Open the cluster at this address. Raises the errors that `as_job_errors` makes."""
+    with as_job_errors():
         if not isinstance(parse_metadata_url(where.metadata), EtcdLocation):
             raise JobOptionsError(
-                f"quire source: metadata = {where.metadata!r}: only one process can use the embedded store, and "
-                "Spark is several; keep the cluster's metadata in etcd, etcd://host:2379"
+                f"quire source: metadata = {where.metadata!r}: only one process can use the embedded store, and Spark "
+                "runs several; keep the cluster's metadata in etcd, etcd://host:2379"
             )
-        # One file may carry the settings of several kinds of process.
+        # One file may contain the settings of several kinds of processes.
         file = Path(where.config) if where.config else None
         config = load(SourceConfig, flags={}, environment=environment, file=file).config
         password = await secret_text(config.managed_ledger_password, config.key_of("managed_ledger_password"))
@@ -115,8 +116,8 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Errors of Quire as those that a job shows its user."""
+def as_job_errors() -> Iterator[None]:
+    """Turn errors of Quire into errors that a job reports to its user."""
     try:
         yield
     except QuireJobError:

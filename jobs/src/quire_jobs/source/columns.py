@@ -1,4 +1,4 @@
-"""Which columns a row has, by mode, in Arrow's words and in Spark's. Pure."""
+"""The columns of a row in each mode, as Arrow and Spark schemas. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(options: SourceOptions, table: "TablePlan | None" = None) -> pa.Schema:
-    """The columns asked for, in the order asked for; `table` in mode table. JobOptionsError for an unknown one."""
+    """Return the requested columns in the requested order. `table`: for mode table. JobOptionsError for unknown
+    columns."""
     schema = ENTRY_SCHEMA if options.mode is Mode.ENTRIES else MESSAGE_SCHEMA
     if options.mode is Mode.TABLE:
         assert table is not None
@@ -28,10 +29,12 @@ def arrow_schema(options: SourceOptions, table: "TablePlan | None" = None) -> pa
                 f"quire source: columns: mode {options.mode} has no column {name!r}; it has {', '.join(schema.names)}"
             )
     if len(set(options.columns)) != len(options.columns):
-        raise JobOptionsError(f"quire source: columns = {','.join(options.columns)}: each may be there once")
+        raise JobOptionsError(
+            f"quire source: columns = {','.join(options.columns)}: a column is named twice; name each once"
+        )
     return pa.schema([schema.field(name) for name in options.columns])
 
 
 def spark_schema(options: SourceOptions, table: "TablePlan | None" = None) -> StructType:
-    """The same as Spark knows it."""
+    """Return the same columns as a Spark schema."""
     return from_arrow_schema(arrow_schema(options, table))

@@ -1,7 +1,7 @@
-"""`format("quire")`: hands options to the readers. Does nothing itself.
+"""`format("quire")`: passes options to the readers and writers. Does no work itself.
 
-Spark starts a Python anew for each step of planning, and each of them, and each worker of an executor, imports this
-module: what a single step needs is imported there.
+Spark starts a new Python for each step of planning, and each of these and each worker of an executor imports this
+module. Imports that a single step needs are therefore inside that step.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 
 class QuireDataSource(DataSource):
-    """See docs/spark.md. Spark pickles it after it was asked for its columns: what they are is found out once."""
+    """The Spark data source; see docs/spark.md. Spark pickles it after asking for the schema, so that is found out
+    once."""
 
     _columns: "tuple[TablePlan | None] | None" = None
 
     @classmethod
     def name(cls) -> str:
-        """As given to `format`."""
+        """Return the name for `format`."""
         return "quire"
 
     def _planned(self) -> "tuple[SourceOptions, TablePlan | None]":
@@ -40,15 +41,16 @@ class QuireDataSource(DataSource):
         return options, self._columns[0]
 
     def schema(self) -> StructType:
-        """The columns, in mode table by the topics' schemas. JobOptionsError, TableSchemaError, those of planning."""
+        """Return the columns; in mode table from the topics' schemas. JobOptionsError, TableSchemaError, errors of
+        planning."""
         return spark_schema(*self._planned())
 
     def reader(self, schema: StructType) -> "QuireReader":
-        """For `spark.read`."""
+        """Return the reader of `spark.read`."""
         return QuireReader(*self._planned())
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        """For `spark.readStream`. JobOptionsError."""
+        """Return the reader of `spark.readStream`. Raises JobOptionsError."""
         try:
             from quire_jobs.source.stream_limited import LimitedStreamReader
         except ModuleNotFoundError as error:
@@ -60,13 +62,13 @@ class QuireDataSource(DataSource):
         return LimitedStreamReader(*self._planned())
 
     def writer(self, schema: StructType, overwrite: bool) -> "QuireWriter":
-        """For `df.write`."""
+        """Return the writer of `df.write`."""
         from quire_jobs.source.writing import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "QuireStreamWriter":
-        """For `df.writeStream`."""
+        """Return the writer of `df.writeStream`."""
         from quire_jobs.source.writing import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
@@ -80,7 +82,7 @@ def _table_plan(options: SourceOptions) -> "TablePlan | None":
 
 
 class QuireReader(DataSourceReader):
-    """One batch read. Pickled with its filters to the tasks."""
+    """Reads one batch. Spark pickles it with its filters and sends it to the tasks."""
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
         self._options = options
@@ -88,19 +90,19 @@ class QuireReader(DataSourceReader):
         self._filters = Filters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep what is understood; Spark applies all of them once more."""
+        """Keep the supported filters. Return all of them, so that Spark applies them again."""
         self._filters.take(filters, prefix="_" if self._options.mode is Mode.TABLE else "")
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """On the driver, once."""
+        """Plan the tasks. Runs on the driver, once."""
         from quire_jobs.source.loop_thread import shared_loop
         from quire_jobs.source.planning import plan
 
         return shared_loop().run(lambda: plan(self._options, self._filters))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task. Spark asks with an empty partition where there is nothing to read."""
+        """Read a partition, in a task. Spark passes an empty partition if there is nothing to read."""
         if isinstance(partition, Split):
             from quire_jobs.source.reading import read_split
 

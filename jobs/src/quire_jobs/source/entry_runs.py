@@ -1,6 +1,6 @@
-"""Entries of a split, in order, from bookies or from offloaded objects. Owns which of the two, and what then.
+"""Reads the entries of a split, in order, from bookies or from offloaded objects. Owns the choice and the fallback.
 
-Bounded: one run of `batch_bytes` is given out while the next one is read. A ledger is never opened with recovery.
+Memory is bounded: the caller processes one run of `batch_bytes` while the next is read. Never opens with recovery.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ _log = logging.getLogger("quire.jobs.source")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive entries of one ledger, at least one: `stored`, whose payloads begin behind `head_bytes`.
+    """Consecutive entries of one ledger, at least one. The payload of each entry of `stored` begins after `head_bytes`.
 
-    They may be views that pin a larger buffer.
+    The entries may be views that keep a larger buffer in memory.
     """
 
     ledger_id: int
@@ -45,56 +45,57 @@ class Run:
         return len(self.stored)
 
     def joined(self) -> tuple[Buffer, bytes]:
-        """The payloads behind one another: offsets of 32 bits, and bytes."""
+        """Return the concatenated payloads: offsets of 32 bits, and the bytes."""
         if isinstance(self.stored, PackedEntries):
             return self.stored.payloads(self.head_bytes)
         return join_payloads(self.stored, self.head_bytes)
 
     @property
     def payloads(self) -> list[memoryview]:
-        """What was appended."""
+        """The payloads without the heads, as the writer appended them."""
         return [memoryview(entry)[self.head_bytes :] for entry in self.stored]
 
 
 def _is_gone(error: LedgerError) -> bool:
-    """Whether it says for certain that the entries are nowhere, rather than that somebody does not answer."""
+    """Return whether the error proves that the entries exist nowhere, as opposed to an unavailable server."""
     return isinstance(error, _GONE) or isinstance(error.__cause__, SegmentMissingError)
 
 
 class StoredEntries(Protocol):
-    """Something with `payload`s, in order."""
+    """A stored entry with its payload."""
 
     @property
     def payload(self) -> Buffer:
-        """What was appended."""
+        """The bytes that the writer appended."""
         ...
 
 
 class EntrySource(Protocol):
-    """A ledger opened for reads, wherever it is."""
+    """A ledger opened for reads, from bookies or from a bucket."""
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[StoredEntries]:
-        """Entries `first` to `last`, or as many from `first` on as fit `bytes_max`, at least one."""
+        """Return entries `first` to `last`, or only the first ones that fit `bytes_max`, at least one."""
         ...
 
     async def close(self) -> None:
-        """Release it."""
+        """Release the reader."""
         ...
 
 
 class EntryRuns:
-    """Reads spans of one cluster's ledgers. One after the other: a task has one of these."""
+    """Reads spans of one cluster's ledgers, one after the other. A task has one of these."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
 
     async def of(self, log: LogName, spans: Sequence[Span]) -> AsyncGenerator[Run, None]:
-        """The entries of all spans. DataLossError where they are gone, unless `failOnDataLoss` is off."""
+        """Yield the entries of all spans. DataLossError if they are gone, unless `failOnDataLoss` is off."""
         for span in spans:
             at = span.first
             try:
-                # Closed with the task that stops early: the cluster that it reads from is closed right behind it.
+                # Close the generator when the task stops early: the cluster that it reads from is closed right
+                # afterwards.
                 async with aclosing(self._span(span)) as runs:
                     async for run in runs:
                         yield run
@@ -114,12 +115,12 @@ class EntryRuns:
                 )
                 if self._options.fail_on_data_loss:
                     raise DataLossError(
-                        f"quire source: {text}; hold them by jobId and http, or pass them over by failOnDataLoss=false"
+                        f"quire source: {text}; keep them with jobId and http, or skip them with failOnDataLoss=false"
                     ) from error
-                _log.warning("%s; failOnDataLoss is off, so the job goes on without them", text)
+                _log.warning("%s; failOnDataLoss is off, so the job continues without them", text)
 
     async def one(self, span: Span, entry: int) -> bytes:
-        """A single entry. Errors of the ledger client."""
+        """Return a single entry. Errors of the ledger client."""
         source = await self._open(span)
         try:
             found = await source.read(EntryId(entry), EntryId(entry))
@@ -156,7 +157,7 @@ class EntryRuns:
         return Run(span.ledger_id, first, [entry.payload for entry in found])
 
     async def _moved(self, log: LogName, span: Span) -> Span | None:
-        """The span where it is by now, if it went to a bucket since the job was planned."""
+        """Return the span at its new location if the ledger was offloaded after planning; None otherwise."""
         node = await self._cluster.metadata.get(node_path(log.name)) if log.name else None
         records = () if node is None else decode_list(node.value).ledgers
         record = next((known for known in records if known.ledger_id == span.ledger_id and known.offloaded), None)

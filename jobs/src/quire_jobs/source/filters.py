@@ -1,7 +1,7 @@
-"""Filters that Spark hands over: which ledgers need not be read, and which rows need not be given to Spark. Pure.
+"""Applies the filters that Spark pushes down: skips ledgers, and rows, that cannot match. Pure.
 
-All of them go back to Spark as well, which applies them to what is left: nothing here may drop a row that passes, and
-nothing here must drop one that does not.
+All filters are also returned to Spark, which applies them to the remaining rows. So code here must never drop a row
+that matches, but it may keep a row that does not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,14 +36,14 @@ _FAR = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One comparison of a column with a value; `in`: with each of several."""
+    """One comparison of a column with a value, or for `in` with several."""
 
     column: str
     operator: str
     value: Any
 
     def allows(self, value: Any) -> bool:
-        """Whether a row with this value may pass. A null passes no comparison."""
+        """Return whether a row with this value may match. A null matches no comparison."""
         if value is None:
             return False
         if self.operator == "in":
@@ -56,14 +56,14 @@ class Term:
 
     @property
     def low(self) -> Any:
-        """No smaller value passes; None: any may."""
+        """The smallest value that can match; None without a lower bound."""
         if self.operator == "in":
             return min(self.value)
         return self.value if self.operator in ("=", ">", ">=") else None
 
     @property
     def high(self) -> Any:
-        """No larger value passes; None: any may."""
+        """The largest value that can match; None without an upper bound."""
         if self.operator == "in":
             return max(self.value)
         return self.value if self.operator in ("=", "<", "<=") else None
@@ -71,24 +71,24 @@ class Term:
 
 @dataclass(slots=True)
 class Filters:
-    """The terms that all must hold."""
+    """The terms that must all hold."""
 
     terms: list[Term] = field(default_factory=list)
 
     def take(self, filters: Iterable[Filter], prefix: str = "") -> None:
-        """Keep what is understood of these; `prefix`: in front of the columns' names."""
+        """Keep the supported filters. `prefix`: precedes the metadata columns' names."""
         for each in filters:
             term = _term(each, prefix)
             if term is not None:
                 self.terms.append(term)
 
     def wants(self, name: LogName) -> bool:
-        """Whether a log can have rows that pass."""
+        """Return whether a log can contain rows that match."""
         values = {"topic": name.topic, "partition": name.partition}
         return all(term.allows(values[term.column]) for term in self.terms if term.column in values)
 
     def prune(self, log: Log, tolerance_s: int) -> Log:
-        """The log without ledgers and entries of which no row passes."""
+        """Return the log without ledgers and entries that contain no matching row."""
         low_entry, high_entry = self._range("entry", -_FAR, _FAR)
         low_ms, high_ms = self._times(tolerance_s)
         kept: list[Span] = []
@@ -105,7 +105,7 @@ class Filters:
         return replace(log, spans=tuple(kept))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch without rows that cannot pass."""
+        """Return the batch without rows that cannot match."""
         mask = None
         for term in self.terms:
             if term.column not in batch.schema.names:
@@ -121,7 +121,7 @@ class Filters:
         return max([low, *lows]), min([high, *highs])
 
     def _times(self, tolerance_s: int) -> tuple[int, int]:
-        """Publish times that pass, in ms, each bound wider by the tolerance."""
+        """Return the range of publish times that can match, in ms, widened by the tolerance."""
         terms = [term for term in self.terms if term.column == "publish_time"]
         lows = [_ms(term.low) - tolerance_s * 1000 for term in terms if term.low is not None]
         highs = [_ms(term.high) + tolerance_s * 1000 for term in terms if term.high is not None]

@@ -1,4 +1,4 @@
-"""Makes a source of Python known to a session, for what is read and what is written. Keeps nothing."""
+"""Registers a Python data source in a Spark session, for reads and for writes. Keeps no state."""
 
 from typing import TYPE_CHECKING
 
@@ -7,12 +7,13 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 
-def make_known(session: "SparkSession", source: "type[DataSource]") -> None:
-    """Register it, in a session that is the active one of this thread from now on.
+def register_source(session: "SparkSession", source: "type[DataSource]") -> None:
+    """Register the source, after making the session the active one of this thread.
 
-    Spark looks for a source that is read in the frame's own session, and for one that is written in the session that is
-    active in the thread, else in the first one of the process: one made by `newSession`, or a thread of one's own, has
-    none until a frame is made of Python's rows. Active first: Spark refuses a source whose name the active one knows.
+    For a read, Spark looks for the source in the session of the frame. For a write, it looks in the active session of
+    the thread, or else in the first session of the process. A session made by `newSession`, or another thread, has no
+    active session until a frame is made from Python rows. The session is activated first, because Spark refuses a
+    source whose name the active session already has.
     """
     assert session._jvm is not None
     type(session)._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)

@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for Spark's blocking calls. Owns the thread; knows nothing of what runs there.
+"""Runs an event loop in its own thread, for Spark's blocking calls. Owns the thread, not the work in it.
 
-The loop goes on while Spark works on what it got: connections are kept alive, answers are taken, nothing times out
-because a consumer is slow. What runs ahead is bounded: one item of each iteration.
+The loop keeps running while Spark processes results: connections stay alive, responses are read, and a slow consumer
+causes no timeouts. Reading ahead is bounded to one item per iteration.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Use it with `with`: the thread ends with the block."""
+    """An event loop in a thread. Use it with `with`: the thread ends with the block."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
-        # A daemon: a worker that Spark kills in the middle of a task must not hang on it.
+        # A daemon thread: it must not keep a worker alive that Spark kills in the middle of a task.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def _serve(self) -> None:
@@ -41,15 +41,15 @@ class LoopThread:
         self._loop.close()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for `work()`, run in the loop."""
+        """Run `work()` in the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
 
     def iterate(self, make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-        """The items of an asynchronous generator; the next one is made while the caller uses the one before."""
+        """Yield the items of an asynchronous generator; the next one is made while the caller uses the current one."""
         stream = make()
         running: set[asyncio.Task[Any]] = set()
 
-        async def following() -> tuple[T] | None:
+        async def next_item() -> tuple[T] | None:
             task = asyncio.current_task()
             assert task is not None
             running.add(task)
@@ -61,16 +61,16 @@ class LoopThread:
                 running.discard(task)
 
         async def end() -> None:
-            # A generator that still runs cannot be closed: whoever stops early cancels what runs ahead first.
+            # A running generator cannot be closed: a caller that stops early must first cancel the reads ahead.
             for task in list(running):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await stream.aclose()
 
-        ahead = asyncio.run_coroutine_threadsafe(following(), self._loop)
+        ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
         try:
             while (found := ahead.result()) is not None:
-                ahead = asyncio.run_coroutine_threadsafe(following(), self._loop)
+                ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
                 yield found[0]
         finally:
             self.run(end)
@@ -81,10 +81,10 @@ _sharing = threading.Lock()
 
 
 def shared_loop() -> LoopThread:
-    """The loop of this process for work that comes again and again: tasks of a worker, steps of a driver. Never ends.
+    """Return the loop of this process, for repeated work: tasks of a worker, steps of a driver. It never ends.
 
-    gRPC remembers every loop that it ever served until its last channel is collected: in a process that makes a loop
-    for each piece of work, it calls into closed ones.
+    gRPC keeps every loop that it ever used until its last channel is collected. In a process that makes a loop for each
+    piece of work, gRPC would call into closed loops.
     """
     with _sharing:
         process = os.getpid()  # a loop does not survive a fork

@@ -1,7 +1,7 @@
-"""Offsets of a stream, and how far the next micro-batch goes. Pure.
+"""Offsets of a stream, and the end of the next micro-batch. Pure.
 
-An offset maps each managed ledger to the last entry that was read, as `ledger:entry`; `-1:-1`: none yet. Spark keeps it
-in the checkpoint as JSON.
+An offset maps each managed ledger to the last entry read, as `ledger:entry`; `-1:-1` means none yet. Spark keeps it in
+the checkpoint as JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,35 +16,36 @@ Offset: TypeAlias = dict[str, Position]
 
 
 def encode(offset: Mapping[str, Position]) -> dict[str, str]:
-    """For Spark."""
+    """Return the offset as JSON for Spark."""
     return {name: f"{position.ledger_id}:{position.entry_id}" for name, position in sorted(offset.items())}
 
 
 def decode(value: Mapping[str, str]) -> Offset:
-    """From Spark. JobOptionsError for a checkpoint that is none of ours."""
+    """Return the offset that Spark kept. JobOptionsError if another source wrote the checkpoint."""
     try:
         parts = {name: text.split(":") for name, text in value.items()}
         return {name: Position(int(ledger), int(entry)) for name, (ledger, entry) in parts.items()}
     except (AttributeError, ValueError) as error:
         raise JobOptionsError(
-            f"quire source: the checkpoint holds the offset {value!r}, which is not of this source; use a new "
+            f"quire source: the checkpoint holds the offset {value!r}, which another source wrote; use a new "
             "checkpointLocation"
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Of one micro-batch; None: no limit."""
+    """Limits of one micro-batch; None for no limit."""
 
     entries: int | None = None
     size_bytes: int | None = None
 
 
 def advanced(start: Mapping[str, Position], rest: Sequence[Log], limit: Limit) -> Offset:
-    """The end of the next micro-batch: from `start` on through what `rest` (what lies behind it) allows.
+    """Return the end of the next micro-batch after `start`. `rest`: the part of each log after `start`.
 
-    Every log gets an equal share of what is left, those with little first, so that their leftovers go to the others. At
-    least one entry when there is one, or nothing would ever move. Never below `start`.
+    Each log gets an equal share of the remaining limit. Logs with few entries come first, so that the others get what
+    they leave over. At least one entry is taken if there is one, or the stream would never advance. The end is never
+    below `start`.
     """
     end = dict(start)
     entries, size_bytes = limit.entries, limit.size_bytes
@@ -66,7 +67,7 @@ def advanced(start: Mapping[str, Position], rest: Sequence[Log], limit: Limit) -
 
 
 def _taken(log: Log, share: Limit) -> tuple[int, int]:
-    """Entries and about how many bytes of a log fit its share."""
+    """Return how many entries, and approximately how many bytes, of a log fit its share."""
     taken = taken_bytes = 0
     for span in log.spans:
         count = span.entries

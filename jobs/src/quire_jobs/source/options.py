@@ -1,7 +1,7 @@
-"""The options of the source, checked before anything is asked of anybody. Owns every default; opens nothing.
+"""The options of the source, checked before any request is sent. Owns every default; opens nothing.
 
-Spark hands option names over in lower case, so they are compared without case. Credentials are no options: they come
-from the environment or from the file that `config` names (docs/spark.md).
+Spark passes option names in lower case, so names are compared without case. Credentials are not options: they come from
+the environment or from the file that `config` names (docs/spark.md).
 """
 
 import re
@@ -26,7 +26,7 @@ _IGNORED = {"inferschema"}
 
 
 class Mode(StrEnum):
-    """What a row is: a stored entry, a message, or a message whose payload is typed columns."""
+    """The content of a row: a stored entry, a message, or a message with its payload as typed columns."""
 
     ENTRIES = "entries"
     MESSAGES = "messages"
@@ -38,46 +38,63 @@ class SourceOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
-    metadata: str = Field(description="the cluster's metadata: etcd://host:2379,host:2379")
-    config: str = Field("", description="file with further settings and credentials, on driver and executors")
+    metadata: str = Field(description="metadata store of the cluster: etcd://host:2379,host:2379")
+    config: str = Field("", description="file with more settings and credentials, on the driver and on all executors")
     topic: str = Field("", description="a topic with all its partitions, or one partition; also the path of load()")
-    topics: str = Field("", description="tenant/namespace/pattern with * and ? in the pattern: all topics that match")
+    topics: str = Field(
+        "", description="all topics that match tenant/namespace/pattern; the pattern may contain * and ?"
+    )
     managed_ledger: str = Field("", description="name of a managed ledger, e.g. tenant/namespace/persistent/topic")
-    ledgers: tuple[int, ...] = Field((), description="ids of ledgers, with commas between them")
+    ledgers: tuple[int, ...] = Field((), description="ids of ledgers, separated by commas")
     mode: Mode = Field(Mode.MESSAGES, description="entries, messages or table")
-    columns: tuple[str, ...] = Field((), description="columns to make, with commas between them; all when left out")
-    start_position: Position | None = Field(None, description="first entry, ledger:entry, or earliest, latest")
+    columns: tuple[str, ...] = Field((), description="columns to return, separated by commas; default: all")
+    start_position: Position | None = Field(None, description="first entry: ledger:entry, earliest or latest")
     end_position: Position | None = Field(None, description="last entry, ledger:entry")
     start_ledger: int | None = Field(None, ge=0, description="first ledger")
     end_ledger: int | None = Field(None, ge=0, description="last ledger")
-    start_time: datetime | None = Field(None, description="begin with the first message published then or later")
-    end_time: datetime | None = Field(None, description="end before the first message published then or later")
+    start_time: datetime | None = Field(
+        None, description="begin with the first message published at or after this time"
+    )
+    end_time: datetime | None = Field(None, description="end before the first message published at or after this time")
     split_bytes: int = Field(64 << 20, ge=1, description="stored bytes that one Spark task reads")
     batch_bytes: int = Field(
-        4 << 20, ge=1, le=1 << 30, description="stored bytes that are read, decoded and given out at a time"
+        4 << 20, ge=1, le=1 << 30, description="stored bytes that a task reads and decodes at a time"
     )
-    batch_rows: int = Field(65_536, ge=1, description="entries that are read at a time")
+    batch_rows: int = Field(65_536, ge=1, description="entries that a task reads at a time")
     time_tolerance_s: int = Field(
-        3600, ge=0, description="clocks of producers and brokers differ by no more, in s: which ledgers a filter skips"
+        3600,
+        ge=0,
+        description="largest difference between clocks of producers and brokers, in s; filters skip ledgers by it",
     )
     connection_idle_s: float = Field(
-        20.0, ge=0, le=3600, description="an executor's Python closes its connections so many s after its last task"
+        20.0, ge=0, le=3600, description="seconds after its last task until a Python worker closes its connections"
     )
     connection_age_max_s: float = Field(
-        300.0, ge=0, le=86_400, description="connections older than so many s are left, as credentials are renewed"
+        300.0,
+        ge=0,
+        le=86_400,
+        description="seconds until connections are replaced, so that renewed credentials are used",
     )
     read_priority: Literal["tiered-storage-first", "bookkeeper-first"] = Field(
-        "tiered-storage-first", description="where a ledger is read that is in both places"
+        "tiered-storage-first", description="tier to read from if a ledger is in both"
     )
-    http: str = Field("", description="HTTP of a broker: holds the data by a cursor, and knows the very last entry")
-    job_id: str = Field("", description="name of the cursor quire.job.<id> that holds the data; needs http")
-    fail_on_data_loss: bool = Field(True, description="false: what is gone is passed over and logged")
+    http: str = Field(
+        "", description="HTTP address of a broker, for cursors that keep the data and for the newest entry"
+    )
+    job_id: str = Field("", description="id in the name of the cursor quire.job.<id> that keeps the data; needs http")
+    fail_on_data_loss: bool = Field(True, description="false: skip lost entries and log them")
     fail_on_undecodable: bool = Field(
-        False, description="table: true ends the job at a payload that is none of its schema"
+        False, description="mode table: true fails the job at a payload that does not match its schema"
     )
-    max_entries_per_trigger: int = Field(0, ge=0, description="streaming: entries of one micro-batch; 0: no limit")
-    max_bytes_per_trigger: int = Field(0, ge=0, description="streaming: stored bytes of one micro-batch; 0: no limit")
-    cursor: str = Field("", description="streaming: subscription that commits move, trimming follows it; needs http")
+    max_entries_per_trigger: int = Field(
+        0, ge=0, description="streaming: maximum of entries in one micro-batch; 0: no limit"
+    )
+    max_bytes_per_trigger: int = Field(
+        0, ge=0, description="streaming: maximum of stored bytes in one micro-batch; 0: no limit"
+    )
+    cursor: str = Field(
+        "", description="streaming: subscription that commits advance, so that trimming waits for it; needs http"
+    )
 
     @field_validator("ledgers", mode="before")
     @classmethod
@@ -87,7 +104,7 @@ class SourceOptions(BaseModel):
         try:
             return tuple(int(part) for part in value.split(","))
         except ValueError as error:
-            raise ValueError("expected ledger ids with commas between them, such as 12,13") from error
+            raise ValueError("not ledger ids separated by commas; give e.g. 12,13") from error
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -101,7 +118,7 @@ class SourceOptions(BaseModel):
             return value
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise ValueError("expected a number of bytes, such as 67108864, 64m or 1g")
+            raise ValueError("not a number of bytes; give e.g. 67108864, 64m or 1g")
         return int(match[1]) * _FACTORS[match[2].lower()]
 
     @field_validator("start_position", "end_position", mode="before")
@@ -119,7 +136,7 @@ class SourceOptions(BaseModel):
                 return datetime.fromtimestamp(int(value) / 1000, UTC)
             time = datetime.fromisoformat(value.strip())
         except (ValueError, OverflowError, OSError) as error:
-            raise ValueError("expected a time such as 2026-01-31T12:00:00Z, or milliseconds since 1970") from error
+            raise ValueError("not a time; give e.g. 2026-01-31T12:00:00Z, or milliseconds since 1970") from error
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
     @field_validator("topic")
@@ -135,7 +152,7 @@ class SourceOptions(BaseModel):
     def _topic_pattern(cls, value: str) -> str:
         tenant_and_namespace, slash, pattern = value.removeprefix("persistent://").rpartition("/")
         if value and not (slash and pattern):
-            raise ValueError("expected tenant/namespace/pattern, such as public/default/orders-*")
+            raise ValueError("not tenant/namespace/pattern; give e.g. public/default/orders-*")
         if value:
             try:
                 parse_namespace(tenant_and_namespace)
@@ -148,7 +165,7 @@ class SourceOptions(BaseModel):
         given = [to_camel(name) for name in _SUBJECTS if getattr(self, name)]
         if len(given) != 1:
             named = " and ".join(given) if given else "none"
-            raise ValueError(f"give one of topic, topics, managedLedger and ledgers; there is {named}")
+            raise ValueError(f"give exactly one of topic, topics, managedLedger and ledgers; given: {named}")
         for side in ("start", "end"):
             bounds = [f"{side}_{kind}" for kind in ("position", "ledger", "time")]
             both = [to_camel(name) for name in bounds if getattr(self, name) is not None]
@@ -171,7 +188,7 @@ class SourceOptions(BaseModel):
             low, high = getattr(self, f"start_{kind}"), getattr(self, f"end_{kind}")
             if low is not None and high is not None and low > high and low != LATEST:
                 name = kind.capitalize()
-                raise ValueError(f"start{name} {_shown(low)} is behind end{name} {_shown(high)}")
+                raise ValueError(f"start{name} {_shown(low)} is after end{name} {_shown(high)}")
 
 
 def _shown(value: object) -> str:
@@ -179,17 +196,17 @@ def _shown(value: object) -> str:
 
 
 def parse_position(text: str) -> Position:
-    """`ledger:entry`, `earliest` or `latest`. ValueError."""
+    """Return the position for `ledger:entry`, `earliest` or `latest`. Raises ValueError."""
     if text in ("earliest", "latest"):
         return EARLIEST if text == "earliest" else LATEST
     ledger, colon, entry = text.partition(":")
     if not (colon and ledger.isdecimal() and entry.isdecimal()):
-        raise ValueError("expected ledger:entry, such as 12:0, or earliest or latest")
+        raise ValueError("not a position; give ledger:entry, e.g. 12:0, or earliest or latest")
     return Position(int(ledger), int(entry))
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options as Spark gives them. JobOptionsError names the option, its value, and what it should be."""
+    """Return the options that Spark passes. JobOptionsError names the option, its value and the expected form."""
     names = {to_camel(name).lower(): to_camel(name) for name in SourceOptions.model_fields}
     values: dict[str, str] = {}
     for key, value in given.items():
@@ -200,11 +217,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
             lower = "topic"
         if lower not in names:
             near = get_close_matches(lower, names, 1)
-            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-            raise JobOptionsError(f"quire source: there is no option {key}; {hint}")
+            hint = f"did you mean {names[near[0]]}?" if near else f"known options: {', '.join(sorted(names.values()))}"
+            raise JobOptionsError(f"quire source: unknown option {key}; {hint}")
         values[names[lower]] = value
     if not values.get("metadata"):
-        raise JobOptionsError("quire source: metadata is missing: where the cluster's metadata is, etcd://host:2379")
+        raise JobOptionsError(
+            "quire source: option metadata is missing; give the metadata store of the cluster, etcd://host:2379"
+        )
     try:
         return SourceOptions.model_validate(values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Plans a batch read on the driver: names, snapshots, bounds, hold, tasks. Reads metadata, a few entries, an index."""
+"""Plans a batch read on the driver: names, snapshots, bounds, cursors, tasks. Reads metadata, few entries, an index."""
 
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from quire_jobs.source.bounds import bounded
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.buckets import BucketCheck
 from quire_jobs.source.catalog import logs_named, snapshots, topic_of_log
-from quire_jobs.source.cluster import open_cluster, told
+from quire_jobs.source.cluster import as_job_errors, open_cluster
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.options import Mode, SourceOptions
@@ -24,11 +24,11 @@ _PLANS_MAX = 3
 
 
 async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
-    """What the tasks read. JobOptionsError, NotFoundError, DataLossError, SourceUnavailableError."""
+    """Return the tasks. Raises JobOptionsError, NotFoundError, DataLossError, SourceUnavailableError."""
     async with AsyncExitStack() as closing:
         cluster = await closing.enter_async_context(open_cluster(options))
         brokers = await closing.enter_async_context(BrokerHttp(options.http)) if options.http else None
-        closing.enter_context(told())
+        closing.enter_context(as_job_errors())
         runs = EntryRuns(cluster, options)
         for attempt in range(_PLANS_MAX):
             known = await logs_named(cluster, options)
@@ -40,13 +40,13 @@ async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
                 logs = await bounded(full, options, runs)
                 if brokers is not None and options.job_id:
                     await _hold(brokers, logs, options)
-                    # What was trimmed before the cursors were there is not in the list that is read behind them.
+                    # Take the snapshots again: entries trimmed before the cursors existed are not in the new list.
                     full = await snapshots(cluster, names, options, brokers)
                     logs = await bounded(full, options, runs)
             except NoSuchLedgerError:
                 if attempt == _PLANS_MAX - 1:
                     raise
-                continue  # trimmed between the list and the search by time: the new list does not have it
+                continue  # trimmed between the list and the search by time: a new list omits it
             break
         pruned = [filters.prune(log, options.time_tolerance_s) for log in logs]
         await BucketCheck(cluster.tier).of(pruned)
@@ -54,10 +54,10 @@ async def plan(options: SourceOptions, filters: Filters) -> list[Split]:
 
 
 async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) -> None:
-    """At the beginning of each log, wherever the read begins in it.
+    """Make the cursor at the beginning of each log, even if the read begins later in it.
 
-    Where nobody else subscribes brokers keep everything, until there is a cursor: one in the middle would have them
-    trim what is before it. From the beginning on it also holds what chunked messages begin in.
+    Without subscriptions brokers keep everything. A first cursor in the middle of a log would make them trim the
+    entries before it. A cursor at the beginning also keeps the first chunks of chunked messages.
     """
     for log in logs:
         topic = topic_of_log(log.name)
@@ -66,7 +66,7 @@ async def _hold(brokers: BrokerHttp, logs: list[Log], options: SourceOptions) ->
 
 
 async def plan_columns(options: SourceOptions) -> "TablePlan | None":
-    """In mode table, the schemas of all topics. TableSchemaError when they make no table."""
+    """Return the plan of mode table from the schemas of all topics. TableSchemaError if they do not form one table."""
     if options.mode is not Mode.TABLE:
         return None
     from quire_bookie.env.chance import SystemChance
@@ -76,7 +76,7 @@ async def plan_columns(options: SourceOptions) -> "TablePlan | None":
     from quire_jobs.decode.table import fetch_schemas, plan_table
 
     async with open_cluster(options) as cluster:
-        with told():
+        with as_job_errors():
             settings = ManagedLedgerSettings(password=cluster.password)
             registry = SchemaRegistry(cluster.metadata, cluster.client, settings, SystemClock(), SystemChance())
             topics = [topic_of_log(name) for name in await logs_named(cluster, options)]
@@ -84,9 +84,9 @@ async def plan_columns(options: SourceOptions) -> "TablePlan | None":
 
 
 async def hold_job(options: SourceOptions) -> None:
-    """Make the cursors of `jobId`, before anything is planned: from now on nothing of the topics is trimmed.
+    """Make the cursors of `jobId` before planning: from then on nothing of the topics is trimmed.
 
-    JobOptionsError, NotFoundError, SourceUnavailableError: some may have been made, which `release_job` removes.
+    JobOptionsError, NotFoundError, SourceUnavailableError: some cursors may exist by then; `release_job` removes them.
     """
     async with open_cluster(options) as cluster, BrokerHttp(options.http) as brokers:
         for name in await logs_named(cluster, options):
@@ -96,7 +96,7 @@ async def hold_job(options: SourceOptions) -> None:
 
 
 async def release_job(options: SourceOptions) -> None:
-    """Remove the cursors that planning has made for `jobId`; one that cannot be removed does not keep the others."""
+    """Remove the cursors of `jobId`. A failure for one topic does not prevent the others; the first one is raised."""
     failure: QuireJobError | None = None
     async with open_cluster(options) as cluster, BrokerHttp(options.http) as brokers:
         for name in await logs_named(cluster, options):

@@ -1,4 +1,4 @@
-"""What one Spark task does: entries of its split to record batches, in order. Its memory: a few `batch_bytes`."""
+"""The work of one Spark task: entries of its split to record batches, in order. Uses a few `batch_bytes` of memory."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from quire_jobs.decode.messages import MessageDecoder
 from quire_jobs.source.batches import entry_batch
-from quire_jobs.source.cluster import told
+from quire_jobs.source.cluster import as_job_errors
 from quire_jobs.source.columns import arrow_schema
 from quire_jobs.source.entry_runs import EntryRuns, Run
 from quire_jobs.source.filters import Filters
@@ -26,9 +26,9 @@ _LOOK_BACK_STEP = 100
 def read_split(
     options: SourceOptions, filters: Filters, split: Split, table: "TablePlan | None" = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, in the columns of the options; `table` in mode table.
+    """Yield the rows of a split, in the columns of the options. `table`: the plan of mode table.
 
-    DataLossError, SourceUnavailableError, UndecodableError, QuireJobError.
+    Raises DataLossError, SourceUnavailableError, UndecodableError, QuireJobError.
     """
     columns = arrow_schema(options, table).names
     runs = shared_loop().iterate(lambda: _runs(options, split))
@@ -45,21 +45,21 @@ def read_split(
 
 
 def _typed(table: "TablePlan", options: SourceOptions) -> "TableDecoder":
-    from quire_jobs.decode.table import TableDecoder  # with what reads schemas: other modes do without
+    from quire_jobs.decode.table import TableDecoder  # imports the schema readers, which other modes do not need
 
     return TableDecoder(table, fail=options.fail_on_undecodable)
 
 
 async def _runs(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
     async with task_cluster(options) as cluster:
-        with told():
+        with as_job_errors():
             async with aclosing(EntryRuns(cluster, options).of(split.log, split.spans)) as runs:
                 async for run in runs:
                     yield run
 
 
 def _before(options: SourceOptions, split: Split) -> Iterator[memoryview | bytes]:
-    """Entries before the split, latest first."""
+    """Yield the entries before the split, latest first."""
     for run in shared_loop().iterate(lambda: _runs_back(options, split)):
         for payload in reversed(run.payloads):
             yield memoryview(payload)
@@ -68,7 +68,7 @@ def _before(options: SourceOptions, split: Split) -> Iterator[memoryview | bytes
 async def _runs_back(options: SourceOptions, split: Split) -> AsyncGenerator[Run, None]:
     async with task_cluster(options) as cluster:
         reader = EntryRuns(cluster, options)
-        with told():
+        with as_job_errors():
             for span in split.before:
                 last = span.last
                 while last >= span.first:

@@ -1,4 +1,4 @@
-"""What is to be read, as arithmetic: spans of ledgers, cut by bounds and filters, dealt out to tasks. Pure."""
+"""The ranges that a job reads: spans of ledgers, cut by bounds and filters, distributed over tasks. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from quire_jobs.decode.chunks import LOOK_BACK_ENTRIES_MAX
 
 @dataclass(frozen=True, slots=True)
 class LogName:
-    """One managed ledger (or one bare ledger) as rows name it.
+    """Identifies one managed ledger, or bare ledgers, in rows.
 
-    `name`: of the managed ledger; empty for a bare ledger. `partition`: -1 for a plain topic; None: a bare ledger.
+    `name`: of the managed ledger; empty for bare ledgers. `partition`: -1 for a plain topic, None for bare ledgers.
     """
 
     name: str
@@ -28,9 +28,9 @@ class LogName:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Entries `first` to `last` of one ledger, `size_bytes` of payload in all (an estimate where it was cut).
+    """Entries `first` to `last` of one ledger, with `size_bytes` of payload (an estimate if the span was cut).
 
-    `closed_ms`: when the ledger was closed; 0: it is written. `record`: of a ledger that was offloaded, where to.
+    `closed_ms`: when the ledger was closed, 0 while it is open. `record`: of an offloaded ledger, with its location.
     """
 
     ledger_id: int
@@ -42,11 +42,11 @@ class Span:
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries."""
         return self.last - self.first + 1
 
     def cut(self, first: int, last: int) -> "Span | None":
-        """The part between two entries; None when there is none."""
+        """Return the part from entry `first` to entry `last`; None if it is empty."""
         low, high = max(self.first, first), min(self.last, last)
         if low > high:
             return None
@@ -56,7 +56,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What one managed ledger has at the time of planning. `ledgers`: ids of all that are listed, empty ones too."""
+    """The contents of one managed ledger at planning time. `ledgers`: ids of all listed ledgers, empty ones
+    included."""
 
     name: LogName
     spans: tuple[Span, ...]
@@ -64,23 +65,23 @@ class Log:
 
     @property
     def first(self) -> Position | None:
-        """Of what is there."""
+        """Position of the first entry; None for an empty log."""
         return Position(self.spans[0].ledger_id, self.spans[0].first) if self.spans else None
 
     @property
     def last(self) -> Position | None:
-        """Of what is there."""
+        """Position of the last entry; None for an empty log."""
         return Position(self.spans[-1].ledger_id, self.spans[-1].last) if self.spans else None
 
     @property
     def end(self) -> Position:
-        """The last entry, or what all that comes will be behind."""
+        """Position of the last entry; for an empty log, a position before all future entries."""
         if self.last is not None:
             return self.last
         return Position(self.ledgers[-1], -1) if self.ledgers else EARLIEST
 
     def between(self, first: Position, last: Position) -> "Log":
-        """Without what lies outside, both ends included."""
+        """Return the log without entries outside `first` to `last`, both included."""
         kept = []
         for span in self.spans:
             if not first.ledger_id <= span.ledger_id <= last.ledger_id:
@@ -94,11 +95,11 @@ class Log:
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries."""
         return sum(span.entries for span in self.spans)
 
     def at(self, index: int) -> Position:
-        """The position of the entry with that number. IndexError."""
+        """Return the position of the entry with this index. Raises IndexError."""
         for span in self.spans:
             if index < span.entries:
                 return Position(span.ledger_id, span.first + index)
@@ -107,7 +108,8 @@ class Log:
 
 
 class Split(InputPartition):
-    """What one task reads: spans of one log, in order. `before`: what may be looked back at, as far as it matters."""
+    """The input of one task: spans of one log, in order. `before`: earlier entries that may hold chunks of its
+    messages."""
 
     def __init__(self, log: LogName, spans: Sequence[Span], before: Sequence[Span] = ()) -> None:
         super().__init__((log.name, spans[0].ledger_id, spans[0].first))
@@ -117,15 +119,15 @@ class Split(InputPartition):
 
     @property
     def size_bytes(self) -> int:
-        """Payload, about."""
+        """Approximate size of the payload in bytes."""
         return sum(span.size_bytes for span in self.spans)
 
 
 def splits(logs: Iterable[Log], split_bytes: int, full: Mapping[LogName, Log]) -> list[Split]:
-    """Tasks of about `split_bytes` each; small ledgers of a log share one, large ones are cut evenly.
+    """Return tasks of about `split_bytes` each. Small ledgers of a log share a task, large ones are cut evenly.
 
-    `full`: the logs without bounds, for what a task may look back at. What a task reads is without gaps: it looks back
-    from its first entry only, and a chunked message may begin in what a filter left out.
+    `full`: the logs without bounds, for the entries that a task may look back at. The input of a task has no gaps: a
+    task looks back only from its first entry, and a chunked message may begin in entries that a filter removed.
     """
     found: list[Split] = []
     for log in logs:
@@ -146,7 +148,8 @@ def splits(logs: Iterable[Log], split_bytes: int, full: Mapping[LogName, Log]) -
 
 
 def _adjoin(part: Span, after: Span, following: Mapping[int, tuple[int, Span]]) -> bool:
-    """Whether no entry lies between. `following`: of each ledger its last entry, and the span of the next ledger."""
+    """Return whether no entry is between the parts. `following`: by ledger its last entry and the next ledger's
+    span."""
     if part.ledger_id == after.ledger_id:
         return after.first == part.last + 1
     last, known = following.get(part.ledger_id, (part.last, after))
@@ -154,7 +157,7 @@ def _adjoin(part: Span, after: Span, following: Mapping[int, tuple[int, Span]]) 
 
 
 def look_back(log: Log, first: Span) -> list[Span]:
-    """The entries before the first one of a task, latest span first: as many as chunked messages are searched in."""
+    """Return the entries before the first one of a task, latest span first, as far back as chunks are searched for."""
     earlier = log.between(Position(-1, -1), Position(first.ledger_id, first.first - 1)).spans
     found: list[Span] = []
     entries = 0

@@ -1,9 +1,10 @@
-"""Reading a stream: offsets are positions, a micro-batch is what lies between two of them. Lives on the driver.
+"""Reads a stream: offsets are positions, a micro-batch is the range between two of them. Runs on the driver.
 
-What every Spark asks alike; where the next micro-batch ends is asked in two ways: `stream_limited`, `stream_planned`.
+This module holds the part that is the same for all Spark versions. The end of the next micro-batch is requested in two
+different ways: see `stream_limited` and `stream_planned`.
 
-Exactly what a checkpoint says is read, again after a crash too: what was confirmed once stays confirmed, even where
-the bookies that are asked now have not heard of it. Nothing of an offset is ever taken back.
+A micro-batch contains exactly the entries between its offsets, also when it is read again after a crash. An entry that
+was confirmed once stays confirmed, even if the bookies that respond now do not know it yet. An offset never decreases.
 """
 
 import logging
@@ -12,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic.alias_generators import to_camel
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
@@ -20,7 +22,7 @@ from quire_jobs.source.bounds import beyond, check_positions, position_before, r
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.buckets import BucketCheck
 from quire_jobs.source.catalog import logs_named, snapshot, snapshots, topic_of_log
-from quire_jobs.source.cluster import Cluster, open_cluster, told
+from quire_jobs.source.cluster import Cluster, as_job_errors, open_cluster
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.filters import Filters
 from quire_jobs.source.loop_thread import shared_loop
@@ -38,7 +40,7 @@ _log = logging.getLogger("quire.jobs.source")
 
 
 class _Driver:
-    """What the reader keeps open on the driver."""
+    """Keeps the clients open that the reader needs on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -57,42 +59,45 @@ class _Driver:
         return cluster, brokers
 
     async def logs(self) -> list[Log]:
-        """What there is now."""
-        with told():
+        """Return the present state of the selected logs."""
+        with as_job_errors():
             names = await logs_named(self.cluster, self._options)
             return await snapshots(self.cluster, names, self._options, self.brokers)
 
     def close(self) -> None:
-        """Close all of it."""
+        """Close the clients."""
         self.loop.run(self._closing.aclose)
 
 
 class StreamReader(DataSourceStreamReader):
-    """Pickled to the tasks before anything is open; what is open belongs to the driver's own instance."""
+    """Reads micro-batches. Spark pickles it to the tasks before it opens clients; only the driver's instance has
+    them."""
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
-        """JobOptionsError for what only a batch read has."""
+        """Raise JobOptionsError for options that only a batch read has."""
         for name in ("end_position", "end_ledger", "end_time"):
             if getattr(options, name) is not None:
-                raise JobOptionsError(f"quire source: a stream has no end: leave out {name.replace('_', ' ')}")
+                raise JobOptionsError(f"quire source: a stream has no end: remove the option {to_camel(name)}")
         if options.ledgers:
-            raise JobOptionsError("quire source: ledgers are for a batch; a stream follows a topic or managedLedger")
+            raise JobOptionsError("quire source: a stream cannot read ledgers; give topic, topics or managedLedger")
         if options.job_id:
-            raise JobOptionsError("quire source: a stream holds its data by the option cursor, not by jobId")
+            raise JobOptionsError(
+                "quire source: a stream keeps its data by the option cursor; use that instead of jobId"
+            )
         self._options = options
         self._table = table
         self._driver: _Driver | None = None
         self._held: set[str] = set()
         self._held_early: set[str] = set()
-        """Logs whose cursors were made before anybody knew from where on they are needed."""
+        """Logs whose cursors were made before the first position of the query was known."""
 
     # ---- on the driver
     def initialOffset(self) -> dict[str, str]:
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         driver = self._opened()
 
         async def begin() -> Offset:
-            with told():
+            with as_job_errors():
                 logs = await driver.logs()
                 check_positions(logs, self._options)
                 return {log.name.name: await self._begin(driver, log) for log in logs}
@@ -107,21 +112,22 @@ class StreamReader(DataSourceStreamReader):
         if start == LATEST:
             return log.last or EARLIEST
         if start == EARLIEST or (options.start_ledger is not None and log.ledgers and start.ledger_id < log.ledgers[0]):
-            return EARLIEST  # ids are of the cluster: this log may never have had a ledger so early
+            return EARLIEST  # ledger ids are cluster-wide: this log may never have had that ledger
         return Position(start.ledger_id, start.entry_id - 1)
 
     @property
     def options_limit(self) -> Limit:
-        """Of one micro-batch."""
+        """Limits of one micro-batch."""
         return Limit(self._options.max_entries_per_trigger or None, self._options.max_bytes_per_trigger or None)
 
     def ends(self) -> Offset:
-        """Of what there is by now."""
+        """Return the present end of each log."""
         driver = self._opened()
         return {log.name.name: log.end for log in driver.loop.run(driver.logs)}
 
     def end_behind(self, begin: Offset, limit: Limit, target: Offset | None = None) -> Offset:
-        """Of the micro-batch that begins there; never below it, nor behind `target`. DataLossError."""
+        """Return the end of the micro-batch after `begin`; never below `begin`, never after `target`. Raises
+        DataLossError."""
         driver = self._opened()
 
         async def end() -> Offset:
@@ -137,12 +143,13 @@ class StreamReader(DataSourceStreamReader):
         return log.between(Position(after.ledger_id, after.entry_id + 1), through)
 
     def _require_rest(self, log: Log, after: Position) -> None:
-        """DataLossError when what comes after may be gone. A cursor that was there all the time has kept it."""
+        """Raise DataLossError if entries after `after` may be gone. A cursor that existed all the time has kept
+        them."""
         if after.ledger_id >= 0 and log.name.name not in self._held:
             require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch. DataLossError when a checkpoint asks for what is gone."""
+        """Return the tasks of a micro-batch. DataLossError if entries that the checkpoint needs are gone."""
         driver, begin, through = self._opened(), decode(start), decode(end)
         logs = driver.loop.run(lambda: self._held_logs(driver, begin))
         for name in sorted(through.keys() - {log.name.name for log in logs}):
@@ -161,14 +168,16 @@ class StreamReader(DataSourceStreamReader):
         return splits(found, self._options.split_bytes, {log.name: log for log in logs})
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Move the cursor, if there is one. A broker that does not answer only makes trimming wait."""
+        """Advance the cursor, if there is one. If the broker does not respond, trimming waits for a later commit."""
         driver = self._opened()
         if not self._options.cursor or driver.brokers is None:
             return
         try:
             driver.loop.run(lambda: self._move(driver, decode(end)))
         except QuireJobError as error:
-            _log.warning("the cursor %s stays where it is until the next commit: %s", self._options.cursor, error)
+            _log.warning(
+                "could not advance the cursor %s; the next commit tries again: %s", self._options.cursor, error
+            )
 
     async def _move(self, driver: _Driver, end: Offset) -> None:
         assert driver.brokers is not None
@@ -178,11 +187,11 @@ class StreamReader(DataSourceStreamReader):
                 continue
             after = Position(position.ledger_id, position.entry_id + 1)
             if not await move(driver.brokers, topic, self._options.cursor, after):
-                _log.warning("the cursor %s of %s was removed; it is made again", self._options.cursor, topic)
+                _log.warning("the cursor %s of %s was removed; creating it again", self._options.cursor, topic)
                 self._held.discard(log.name)
 
     async def _held_logs(self, driver: _Driver, begin: Offset) -> list[Log]:
-        """What there is, behind cursors at the beginning that keep it: made before anything of it is planned."""
+        """Return the present state of the logs, after making cursors that keep it: before anything of it is planned."""
         logs = await driver.logs()
         made = False
         for log in logs:
@@ -195,11 +204,11 @@ class StreamReader(DataSourceStreamReader):
                 made = True
                 await self._require_kept_until_held(driver, driver.brokers, log.name, start)
             self._held.add(log.name.name)
-        # What went before the cursors were there is not in the list that is read behind them.
+        # List again: entries trimmed before the cursors existed are not in the new list.
         return await driver.logs() if made else logs
 
     def hold_early(self) -> None:
-        """Make the cursors that are not there, at the beginning: where they are needed is asked later."""
+        """Make missing cursors at the beginning of the logs; the position that the query needs is checked later."""
         driver = self._opened()
 
         async def make() -> None:
@@ -215,13 +224,14 @@ class StreamReader(DataSourceStreamReader):
     async def _require_kept_until_held(
         self, driver: _Driver, brokers: BrokerHttp, name: LogName, start: Position
     ) -> None:
-        """DataLossError when what nobody held from `start` on may be gone; the cursor is taken back then.
+        """Raise DataLossError if entries from `start` on may be gone, since no cursor kept them; remove the cursor
+        then.
 
-        Left behind it would tell the next start of the query that it had been there all the time.
+        If the cursor remained, the next start of the query would conclude that it had existed all the time.
         """
         if start == EARLIEST:
             return
-        with told():
+        with as_job_errors():
             log = await snapshot(driver.cluster, name, None)
         try:
             require_kept(log, start, self._options)
@@ -232,7 +242,7 @@ class StreamReader(DataSourceStreamReader):
             raise
 
     def stop(self) -> None:
-        """The query ended."""
+        """Close the clients: the query ended."""
         if self._driver is not None:
             self._driver.close()
             self._driver = None
@@ -244,7 +254,7 @@ class StreamReader(DataSourceStreamReader):
 
     # ---- in a task
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """As a batch read."""
+        """Read a partition, as a batch read does."""
         if isinstance(partition, Split):
             task_begins()
             yield from read_split(self._options, Filters(), partition, self._table)

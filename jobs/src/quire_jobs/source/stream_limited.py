@@ -1,4 +1,4 @@
-"""Reading a stream as Spark 4.2 and newer ask: from where, how much, and up to what was there when it began."""
+"""Reads a stream for Spark 4.2 and newer, which passes the start, a limit, and the end for AvailableNow."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
-    """See the module's text."""
+    """Implements Spark 4.2's stream reader interface."""
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
-        """JobOptionsError for what only a batch read has."""
+        """Raise JobOptionsError for options that only a batch read has."""
         super().__init__(options, table)
         self._target: Offset | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say, for Spark; `latestOffset` keeps to both of them."""
+        """Return one limit of the options for Spark; `latestOffset` keeps to both."""
         if self._options.max_entries_per_trigger:
             return ReadMaxRows(self._options.max_entries_per_trigger)
         if self._options.max_bytes_per_trigger:
@@ -35,14 +35,14 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str]:
-        """The end of the next micro-batch, never below `start`. DataLossError."""
+        """Return the end of the next micro-batch, never below `start`. Raises DataLossError."""
         bound = Limit() if isinstance(limit, ReadAllAvailable) else self.options_limit
         return encode(self.end_behind(decode(start), bound, self._target))
 
     def reportLatestOffset(self) -> dict[str, str]:
-        """What could be read by now, for the query's progress."""
+        """Return the present end of the logs, for the query's progress."""
         return encode(self.ends())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what the query reads."""
+        """Fix the end of the query at the present end of the logs."""
         self._target = self.ends()

@@ -1,8 +1,8 @@
-"""Reading a stream as Spark 4.1 asks: where does the next micro-batch end? Without a word on where it begins.
+"""Reads a stream for Spark 4.1, which asks for the end of the next micro-batch without giving its start.
 
-The reader keeps the end that was planned last. A query that goes on from a checkpoint says it first, by asking for the
-tasks between it and itself. Where nobody has said anything the answer is all that is there: whether there is a
-checkpoint is not known, and a part of it might lie below.
+The reader remembers the end that was planned last. A query that continues from a checkpoint first reports it, by asking
+for the tasks between the checkpoint and itself. Without such a request, the end is everything that exists: the reader
+does not know whether there is a checkpoint, and a smaller end might be below it.
 """
 
 from collections.abc import Sequence
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
 
 
 class PlannedStreamReader(StreamReader):
-    """See the module's text."""
+    """Implements Spark 4.1's stream reader interface; see the module's docstring."""
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
-        """JobOptionsError for what only a batch read has, and for what no broker is asked about."""
+        """Raise JobOptionsError for options that only a batch read has, and if no broker can report the newest
+        entry."""
         super().__init__(options, table)
         name = options.managed_ledger
         if not options.http or (name and topic_of_log(LogName(name, name, -1)) is None):
             raise JobOptionsError(
                 "quire source: on Spark before 4.2 a stream needs a topic and http, the address of a broker: bookies "
-                "alone may know less than a checkpoint has, and this Spark does not say what that is"
+                "alone may report an earlier end than the checkpoint, and this Spark does not pass it"
             )
         self._planned: Offset | None = None
         self._first: Offset | None = None
 
-    def latestOffset(self) -> dict[str, str]:  # type: ignore[override]  # as it was declared then
-        """The end of the next micro-batch, never below the last one's. DataLossError."""
+    def latestOffset(self) -> dict[str, str]:  # type: ignore[override]  # the signature of Spark 4.1
+        """Return the end of the next micro-batch, never below the last one's. Raises DataLossError."""
         if self._planned is None:
             self.hold_early()
             self._first = self.ends()
@@ -47,18 +48,19 @@ class PlannedStreamReader(StreamReader):
         return encode(self.end_behind(self._planned, self.options_limit))
 
     def initialOffset(self) -> dict[str, str]:
-        """Where a query without a checkpoint begins; Spark asks when it knows where its first micro-batch ends."""
+        """Return where a query without a checkpoint begins. Spark asks after it knows the end of the first
+        micro-batch."""
         begin = decode(super().initialOffset())
         if self._first is not None:
             begin = {name: min(position, self._first.get(name, EARLIEST)) for name, position in begin.items()}
         return encode(begin)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch. DataLossError when a checkpoint asks for what is gone."""
+        """Return the tasks of a micro-batch. DataLossError if entries that the checkpoint needs are gone."""
         begin, self._planned = decode(start), decode(end)
         if begin == self._planned:
-            return []  # a checkpoint is told; what it needs is looked at with what is planned next
+            return []  # Spark reports a checkpoint; the next planned batch checks its entries
         for name, position in begin.items():
             if self._planned.get(name, EARLIEST) < position:
-                report_loss(f"{name} ends before what was read of it: it was deleted and made anew", self._options)
+                report_loss(f"{name} ends before the checkpoint: it was deleted and created again", self._options)
         return super().partitions(start, end)

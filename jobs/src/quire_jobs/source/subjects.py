@@ -1,4 +1,4 @@
-"""What a job's list of topics means: names and patterns, mixed, each topic once. Reads metadata only."""
+"""Resolves a job's list of topics: names and patterns, mixed, each topic once. Reads metadata only."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from quire_jobs.source.options import SourceOptions, parse_options
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """`by_name`: the topics that each name or pattern means, partitions by themselves, in the order of the list; those
-    that an earlier one means as well are there again. `unmatched`: patterns that no topic matches yet."""
+class Subjects:
+    """The topics of a list. `by_name`: the topics of each name or pattern, partitions separately, in the order of the
+    list; a topic may appear under several. `unmatched`: patterns that no topic matches yet."""
 
     by_name: Mapping[str, tuple[TopicName, ...]]
     unmatched: tuple[str, ...] = ()
 
     @property
     def topics(self) -> tuple[TopicName, ...]:
-        """Each once."""
+        """All topics, each once."""
         return tuple(dict.fromkeys(topic for topics in self.by_name.values() for topic in topics))
 
     @property
     def disjoint(self) -> tuple[str, ...]:
-        """Names and patterns that mean the same topics, each once. Those that others cover are left out, and one that
-        others cover in part is given by its other topics."""
+        """Names and patterns that select the same topics, each once. A name that others cover completely is left out,
+        and one that others cover in part is replaced by its remaining topics."""
         found: list[str] = []
         covered: set[TopicName] = set()
         for name, topics in sorted(self.by_name.items(), key=lambda item: -len(item[1])):
@@ -37,22 +37,22 @@ class Named:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether it means all topics that match."""
+    """Return whether the name is a pattern."""
     return "*" in name or "?" in name
 
 
 def subject_option(name: str) -> dict[str, str]:
-    """The option of the source that means it."""
+    """Return the option of the source that selects this name or pattern."""
     return {"topics" if is_pattern(name) else "topic": name}
 
 
 def wanted(metadata: str, names: Iterable[str]) -> dict[str, SourceOptions]:
-    """The options by which each is found. JobOptionsError: one is no name and no pattern."""
+    """Return the options that find each name or pattern. JobOptionsError if one is invalid."""
     return {name: parse_options({"metadata": metadata, **subject_option(name)}) for name in names}
 
 
-async def topics_named(cluster: Cluster, asked: Mapping[str, SourceOptions]) -> Named:
-    """What is there of `wanted`. NotFoundError: there is no topic of a name; a pattern's may come later."""
+async def find_topics(cluster: Cluster, asked: Mapping[str, SourceOptions]) -> Subjects:
+    """Find the topics of `wanted`. NotFoundError if a name has no topic; a pattern without topics is allowed."""
     found: dict[str, tuple[TopicName, ...]] = {}
     unmatched: list[str] = []
     for name, options in asked.items():
@@ -64,4 +64,4 @@ async def topics_named(cluster: Cluster, asked: Mapping[str, SourceOptions]) -> 
             unmatched.append(name)
             continue
         found[name] = tuple(topic for log in logs if (topic := topic_of_log(log)) is not None)
-    return Named(found, tuple(unmatched))
+    return Subjects(found, tuple(unmatched))

@@ -1,9 +1,9 @@
-"""One open cluster for the tasks that follow one another in a process. Owns when it is opened and when it goes.
+"""Shares one open cluster between consecutive tasks of a process. Owns when it is opened and closed.
 
-Opening costs as much as reading many megabytes, and a worker of Spark runs hundreds of tasks. What failed somebody is
-not used again, nor what is older than a few minutes (certificates and tokens are renewed); it is closed when nobody
-uses it, at the latest some seconds after the last task. An opening that nobody waits for any more is given up at once.
-A fork has none: it is kept by the loop, which a fork lacks.
+Opening a cluster costs as much as reading many megabytes, and a Spark worker runs hundreds of tasks. A cluster in which
+a task failed is not used again, nor one older than a few minutes, because certificates and tokens are renewed. It is
+closed when no task uses it, at most some seconds after the last task. An opening is cancelled when its last waiting
+task is cancelled. A forked process has no shared cluster: clusters belong to an event loop, and a fork has none.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from quire_jobs.source.cluster import Cluster, ClusterAddress, open_cluster
 
 
 class SharedAddress(ClusterAddress, Protocol):
-    """Where the cluster is, and how long a process keeps it open."""
+    """Address of a cluster, and how long a process keeps it open."""
 
     @property
     def connection_idle_s(self) -> float:
-        """After its last task."""
+        """Seconds after the last task until the cluster is closed."""
         ...
 
     @property
     def connection_age_max_s(self) -> float:
-        """No task takes one that is older."""
+        """Age in seconds from which no new task uses the cluster."""
         ...
 
 
@@ -32,7 +32,7 @@ _Address = tuple[str, str, float, float]
 
 
 class _Shared:
-    """Open until it is given up and nobody uses it. A task of its own holds it: contexts end where they began."""
+    """An open cluster with its users. Its own asyncio task opens and closes it: contexts must end where they began."""
 
     def __init__(self, where: SharedAddress) -> None:
         self._where = where
@@ -50,21 +50,21 @@ class _Shared:
             async with open_cluster(self._where) as cluster:
                 self._opened.set_result(cluster)
                 await self._over.wait()
-        except Exception as error:  # a task's root: whoever waits is told
+        except Exception as error:  # a task's root: pass the error to the waiting tasks
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
         finally:
             self._is_given_up = True
-            self._opened.cancel()  # unless it was opened: whoever waits for it must not wait for ever
+            self._opened.cancel()  # no effect if it was opened; otherwise waiting tasks must not wait forever
 
     @property
-    def is_fit(self) -> bool:
-        """Whether another task may have it."""
+    def is_usable(self) -> bool:
+        """Whether another task may use it."""
         return not self._is_given_up and self._loop.time() < self._until_s
 
     async def take(self) -> Cluster:
-        """Use it, until `leave`. Errors of `open_cluster`."""
+        """Return the cluster and count a user, until `leave`. Errors of `open_cluster`."""
         self._users += 1
         if self._idle is not None:
             self._idle.cancel()
@@ -72,15 +72,15 @@ class _Shared:
         return await asyncio.shield(self._opened)
 
     def leave(self, *, failed: bool) -> None:
-        """A user is done; `failed`: the next one had better open another."""
+        """Count a user less. `failed`: the next task should open another cluster."""
         self._users -= 1
         self._is_given_up = self._is_given_up or failed
         if self._users:
             return
         if not self._opened.done():
             self._is_given_up = True
-            self._holding.cancel()  # whoever waited was cancelled: a store that is away must not be asked on and on
-        elif not self.is_fit:
+            self._holding.cancel()  # all waiting tasks were cancelled: do not retry an unreachable store
+        elif not self.is_usable:
             self._end()
         else:
             self._idle = self._loop.call_later(self._where.connection_idle_s, self._end)
@@ -90,7 +90,7 @@ class _Shared:
         self._over.set()
 
     def retire(self) -> None:
-        """It is too old: nobody takes it any more."""
+        """Give it to no further task, because it is too old."""
         self._is_given_up = True
         if not self._users:
             self._over.set()
@@ -101,13 +101,13 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, _Address], _Shared] = {}
 
 @asynccontextmanager
 async def task_cluster(where: SharedAddress) -> AsyncIterator[Cluster]:
-    """The cluster that options name, as `open_cluster` does; open already where a task before used the same."""
+    """Open the cluster like `open_cluster`, or reuse the one that an earlier task opened with the same options."""
     loop = asyncio.get_running_loop()
     for gone in [key for key in _shared if key[0].is_closed()]:
         del _shared[gone]
     key = (loop, (where.metadata, where.config, where.connection_idle_s, where.connection_age_max_s))
     shared = _shared.get(key)
-    if shared is None or not shared.is_fit:
+    if shared is None or not shared.is_usable:
         if shared is not None:
             shared.retire()
         shared = _shared[key] = _Shared(where)
@@ -116,7 +116,7 @@ async def task_cluster(where: SharedAddress) -> AsyncIterator[Cluster]:
         yield await shared.take()
         failed = False
     except (GeneratorExit, asyncio.CancelledError):
-        failed = False  # who stops early, as a limit does, has nothing against it
+        failed = False  # a task that stops early, as with a limit, did not fail
         raise
     finally:
         shared.leave(failed=failed)

@@ -1,6 +1,6 @@
-"""Which entry was the first published at a time or later, by halving, as a seek by time does. Reads a few entries.
+"""Finds the first entry published at or after a time, by binary search, like a seek by time. Reads few entries.
 
-Clients' clocks give publish times, so they are not quite in order: entries around the time may fall on either side.
+Publish times come from clients' clocks and are not quite ordered, so entries near the time may be on either side.
 """
 
 from quire_bookie.errors import PeerProtocolError
@@ -11,7 +11,7 @@ from quire_jobs.source.spans import Log
 
 
 async def entries_before(runs: EntryRuns, log: Log, time_ms: int) -> int:
-    """How many entries of the log come before that one; all of them when none was published so late."""
+    """Return the number of entries before that one; all entries if none was published so late."""
     low, high = 0, log.entries
     while low < high:
         middle = (low + high) // 2
@@ -22,8 +22,8 @@ async def entries_before(runs: EntryRuns, log: Log, time_ms: int) -> int:
             published_ms = peek(data).publish_time_ms
         except PeerProtocolError as error:
             raise JobOptionsError(
-                f"quire source: entry {position.ledger_id}:{position.entry_id} of {log.name} has no publish time, it "
-                "is no message: bound it by positions or ledgers"
+                f"quire source: entry {position.ledger_id}:{position.entry_id} of {log.name} is not a message and has "
+                "no publish time: use positions or ledgers as bounds"
             ) from error
         if published_ms >= time_ms:
             high = middle

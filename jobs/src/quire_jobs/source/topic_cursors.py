@@ -1,7 +1,7 @@
-"""Durable cursors of jobs and streams, made, moved and removed through the topic's own broker. Keeps nothing.
+"""Creates, moves and removes durable cursors of jobs and streams, through the topic's broker. Keeps no state.
 
-While the cursor is there, nothing from its position on is trimmed. A cursor that is left behind holds data for ever:
-`release` removes it, and it is named after its job, so that whoever looks at a topic's subscriptions knows it.
+While a cursor exists, nothing from its position on is trimmed. A cursor that remains keeps data forever: `release`
+removes it. Its name contains the job's id, so that an administrator recognizes it among a topic's subscriptions.
 """
 
 from typing import Any
@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.topic.topic_names import TopicName
-from quire_jobs.source.broker_http import BrokerHttp, good, topic_path
+from quire_jobs.source.broker_http import BrokerHttp, require_success, topic_path
 
 JOB_CURSOR = "quire.job."
 
 
 def job_cursor(job_id: str) -> str:
-    """Name of the cursor of a job."""
+    """Return the name of a job's cursor."""
     return JOB_CURSOR + job_id
 
 
@@ -26,34 +26,34 @@ def _json(position: Position) -> Any:
 
 
 async def hold(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> bool:
-    """A cursor whose next entry is `position`; one that is there already stays where it is. Whether it was made."""
+    """Make a cursor whose next entry is `position`; an existing one keeps its position. Return whether it was made."""
     status, value = await brokers.ask("PUT", _path(topic, cursor), _json(position))
     if status == 409:
         return False
-    good(status, value, f"cursor {cursor} of {topic}")
+    require_success(status, value, f"cursor {cursor} of {topic}")
     return True
 
 
 async def move(brokers: BrokerHttp, topic: TopicName, cursor: str, position: Position) -> bool:
-    """What comes before `position` may go. False: the cursor is not there any more, somebody removed it."""
+    """Move the cursor to `position`; earlier entries may then be trimmed. Return False if the cursor was removed."""
     status, value = await brokers.ask("POST", _path(topic, cursor) + "/resetcursor", _json(position))
     if status == 404:
         return False
-    good(status, value, f"cursor {cursor} of {topic}")
+    require_success(status, value, f"cursor {cursor} of {topic}")
     return True
 
 
 async def release(brokers: BrokerHttp, topic: TopicName, cursor: str) -> None:
-    """Remove the cursor; one that is gone is fine."""
+    """Remove the cursor; a missing one is not an error."""
     status, value = await brokers.ask("DELETE", _path(topic, cursor))
     if status != 404:
-        good(status, value, f"cursor {cursor} of {topic}")
+        require_success(status, value, f"cursor {cursor} of {topic}")
 
 
 async def last_confirmed(brokers: BrokerHttp, topic: TopicName) -> Position:
-    """The newest entry that the topic's owner has confirmed; it knows before its bookies do."""
+    """Return the newest entry that the topic's owner has confirmed; its bookies know of it later."""
     status, value = await brokers.ask("GET", topic_path(topic) + "/internalStats")
-    ledger, _, entry = str(good(status, value, f"the state of {topic}")["lastConfirmedEntry"]).partition(":")
+    ledger, _, entry = str(require_success(status, value, f"the state of {topic}")["lastConfirmedEntry"]).partition(":")
     return Position(int(ledger), int(entry))
 
 

@@ -1,4 +1,4 @@
-"""The way from the data source to the sink: brokers are asked before the first row. Writes nothing itself."""
+"""Connects the data source to the sink: sends requests to brokers before the first row. Writes nothing itself."""
 
 from collections.abc import Mapping
 
@@ -13,9 +13,9 @@ from quire_jobs.source.loop_thread import shared_loop
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> QuireWriter:
-    """For `df.write`. JobOptionsError, TableSchemaError; errors of the brokers."""
+    """Return the writer of `df.write`. JobOptionsError, TableSchemaError; errors of the brokers."""
     if overwrite:
-        raise JobOptionsError("quire sink: topics are only appended to: use mode append")
+        raise JobOptionsError("quire sink: a topic cannot be overwritten: use mode append")
     options = parse_sink_options(given)
     writer = QuireWriter(options, schema)
     _prepare(options)
@@ -23,9 +23,9 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> QuireStreamWriter:
-    """For `df.writeStream`. JobOptionsError, TableSchemaError; errors of the brokers."""
+    """Return the writer of `df.writeStream`. JobOptionsError, TableSchemaError; errors of the brokers."""
     if overwrite:
-        raise JobOptionsError("quire sink: topics are only appended to: use output mode append")
+        raise JobOptionsError("quire sink: a topic cannot be overwritten: use output mode append")
     options = parse_sink_options(given)
     writer = QuireStreamWriter(options, schema)
     _prepare(options)

@@ -3,15 +3,15 @@
     target = TableTarget.parse("parquet", "s3://bucket/tables/messages")
     written = write_frame(frame, target, once_per_run(run_id), layout=Layout(hour_of="publish_time", bucket_of="key"))
 
-target                         which table
-marks                          what a commit stands for, so that repeats are seen
+target                         identifies a table
+marks                          identify the work of a commit, so that repetitions are detected
 layout                         partitions, order, sizes of files
-data_files, task_files         Parquet files out of Arrow batches; Spark's tasks that write and read them
+data_files, task_files         Parquet files from Arrow batches; Spark's tasks that write and read them
 snapshots                      the log of a Parquet table (pure)
-parquet_table, iceberg_table   the two kinds; `table` is what both do
-catalog_errors                 Iceberg catalogs that are away, or wrong
-frames                         DataFrames in and out, streams into tables
-compaction                     small files merged
+parquet_table, iceberg_table   the two kinds; `table` is their common interface
+catalog_errors                 classifies errors of Iceberg catalogs: unavailable, or wrong
+frames                         DataFrames to and from tables, streams to tables
+compaction                     merges small files
 """
 
 from quire_jobs.tables.compaction import Compacted, compact

@@ -1,10 +1,10 @@
-"""What errors of Iceberg catalogs and of their files mean: away for now, or wrong. Waits for what is away; no longer.
+"""Classifies errors of Iceberg catalogs and their files as unavailable or wrong. Retries an unavailable catalog.
 
-    away    SourceUnavailableError   no connection, no answer, 419, 429, 5xx, a database that is locked or restarts,
-                                     a change of somebody else that came first
-    wrong   JobOptionsError          address, credentials, names, a driver that is not installed
+    unavailable  SourceUnavailableError   no connection, no response, 419, 429, 5xx, a locked or restarting database,
+                                          a concurrent change that came first
+    wrong        JobOptionsError          address, credentials, names, a driver that is not installed
 
-A catalog that is away is asked again after each of RETRY_DELAYS_S; then whoever runs the job may try again.
+The retries follow RETRY_DELAYS_S; after them the run fails with a retryable error.
 """
 
 import time
@@ -29,7 +29,7 @@ from sqlalchemy import exc as sql
 from quire_jobs.errors import JobOptionsError, SourceUnavailableError
 
 RETRY_DELAYS_S = (0.5, 2.0, 8.0)
-_AWAY: tuple[type[Exception], ...] = (
+_UNAVAILABLE: tuple[type[Exception], ...] = (
     AuthorizationExpiredError,
     CommitFailedException,
     CommitStateUnknownException,
@@ -56,35 +56,38 @@ _KNOWN: tuple[type[Exception], ...] = (
 T = TypeVar("T")
 
 
-def is_away(error: Exception) -> bool:
-    """Whether the same may go well a little later."""
+def is_unavailable(error: Exception) -> bool:
+    """Return whether a retry may succeed later."""
     if isinstance(error, PermissionError | SSLError):
         return False
     if isinstance(error, RequestException) and isinstance(error, ValueError):
-        return False  # an address that is none, an answer that is no catalog's: errors of requests are OSErrors too
+        return False  # an invalid address, or a response that is not a catalog's; errors of `requests` are OSErrors too
     if isinstance(error, sql.DBAPIError) and error.connection_invalidated:
         return True
-    return isinstance(error, _AWAY)
+    return isinstance(error, _UNAVAILABLE)
 
 
 @contextmanager
-def told(table: str) -> Iterator[None]:
-    """Errors of catalogs and file systems as those that a job shows its user; one line, without credentials."""
+def as_table_errors(table: str) -> Iterator[None]:
+    """Turn errors of catalogs and file systems into errors of jobs: one line, without credentials."""
     try:
         yield
     except _KNOWN as error:
         line = str(error).strip().partition("\n")[0][:300]
         text = f"table {table}: {line or type(error).__name__}"
-        raise (SourceUnavailableError if is_away(error) else JobOptionsError)(text) from error
+        raise (SourceUnavailableError if is_unavailable(error) else JobOptionsError)(text) from error
 
 
-def patiently(table: str, ask: Callable[[], T]) -> T:
-    """What `ask` answers, asked again while the catalog is away. For what may be done twice. Errors as `told`."""
+def with_retries(table: str, ask: Callable[[], T]) -> T:
+    """Return the result of `ask`, with retries while the catalog is unavailable. `ask` must be repeatable.
+
+    Raises the errors that `as_table_errors` makes.
+    """
     for delay_s in RETRY_DELAYS_S:
         try:
-            with told(table):
+            with as_table_errors(table):
                 return ask()
         except SourceUnavailableError:
             time.sleep(delay_s)
-    with told(table):
+    with as_table_errors(table):
         return ask()

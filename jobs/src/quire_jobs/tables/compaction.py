@@ -1,7 +1,7 @@
-"""Small files of a table merged into larger ones, each partition by itself. Rows stay; their order by file may change.
+"""Merges small files of a table into larger ones, within each partition. Rows remain; their order by file may change.
 
-New files first, then one commit that puts them in the place of the old ones: after a crash in between the table is as
-it was. A group whose files are not there any more by then is left. Old files stay for readers until a sweep.
+New files are written first; then one commit replaces the old ones, so a crash in between leaves the table unchanged. A
+group is skipped if its files are no longer in the table. Old files remain for readers until a sweep.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES_MIN = 4
-"""A partition with fewer small files is left: each merge writes all of them anew."""
+"""A partition with fewer small files is skipped, because each merge rewrites all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """`merged` files became `made`; `swept` files that nobody named any more are gone."""
+    """`merged` files became `made` files; `swept` unreferenced files were removed."""
 
     merged: int = 0
     made: int = 0
@@ -39,7 +39,7 @@ def compact(
     files_min: int = FILES_MIN,
     sweep_after_s: float = SWEEP_AFTER_S,
 ) -> Compacted:
-    """Merge what is small, sweep what is old. Errors as `Table`; what was merged until then stays merged."""
+    """Merge small files and sweep old ones. Errors as `Table`; merges that finished before an error remain."""
     began_ms = SystemClock().now_ms()
     table = open_table(target, sweep_after_s=sweep_after_s)
     schema = table.schema()
@@ -67,7 +67,7 @@ def compact(
     for number, files in found.items():
         if sum(file.rows for file in files) != sum(file.rows for file in groups[number]):
             raise QuireJobError(
-                f"{table.shown}: merging {groups[number][0].path} and others lost rows; nothing is changed"
+                f"{table.shown}: merging {groups[number][0].path} and others would lose rows; the table is unchanged"
             )
         if table.merge(groups[number], files, began_ms=began_ms):
             merged += len(groups[number])
@@ -76,7 +76,7 @@ def compact(
 
 
 def groups_of(files: Sequence[DataFile], file_bytes: int, files_min: int) -> list[list[DataFile]]:
-    """Small files of one partition each, together about one file's size; `files_min` and more of them."""
+    """Return groups of at least `files_min` small files of one partition, each group of about one file's size."""
     by_partition: dict[str, list[DataFile]] = {}
     for file in files:
         if file.size_bytes < file_bytes // 2:

@@ -1,7 +1,7 @@
-"""Parquet files out of Arrow batches, within Spark's tasks: written whole, read back, named by nobody yet.
+"""Writes and reads the Parquet files of a table, within Spark's tasks.
 
-A file has a name of its own in each attempt of a task, and belongs to the table only once a commit lists it: what a
-task that was repeated or killed has left is nothing to readers. Memory: one file and one row group a task.
+Each attempt of a task gives a file its own name, and a file belongs to the table only once a commit lists it. Readers
+therefore never see files of repeated or killed tasks. Memory: one file and one row group per task.
 """
 
 import io
@@ -19,25 +19,25 @@ from quire_jobs.errors import QuireJobError
 from quire_jobs.tables.layout import Layout
 
 GROUP_BYTES = 32 * MIB
-"""Of Arrow data in a row group, before compression."""
+"""Size of the Arrow data in a row group, before compression."""
 GROUP_ROWS = 1 << 20
 
 
 class FileStore(Protocol):
-    """Where the data files of a table lie, as a task sees it."""
+    """Access of a task to the data files of a table."""
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write a file whole and durable. QuireJobError."""
+        """Write a complete file durably. QuireJobError."""
         ...
 
     def open(self, path: str, size_bytes: int) -> io.RawIOBase | Any:
-        """A file to be read, with `seek`. QuireJobError."""
+        """Return a seekable file for reading. QuireJobError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table. `partition`: its folder by the layout."""
+    """One file of a table. `partition`: its folder according to the layout."""
 
     path: str
     rows: int
@@ -45,17 +45,17 @@ class DataFile:
     partition: str = ""
 
     def encode(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the file as JSON."""
         return asdict(self)
 
 
 def write_files(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, layout: Layout, store: FileStore, folder: str
 ) -> Iterator[DataFile]:
-    """Files of these rows below `folder`, a new one for each change of partition. QuireJobError."""
+    """Write these rows to files below `folder`, a new file at each change of partition; yield them. QuireJobError."""
     writing: _File | None = None
     for batch in batches:
-        for partition, run in layout.runs(fitted(batch, schema)):
+        for partition, run in layout.runs(fit_columns(batch, schema)):
             if writing is not None and (writing.partition != partition or writing.size_bytes >= layout.file_bytes):
                 yield writing.end(store, folder)
                 writing = None
@@ -67,15 +67,16 @@ def write_files(
 
 
 def read_files(files: Iterable[DataFile], schema: pa.Schema, store: FileStore) -> Iterator[pa.RecordBatch]:
-    """The rows of files, with the columns of `schema`; what a file does not have is null. QuireJobError."""
+    """Yield the rows of files with the columns of `schema`; columns that a file lacks are null. QuireJobError."""
     for file in files:
         with store.open(file.path, file.size_bytes) as opened:
             for batch in pq.ParquetFile(opened, pre_buffer=True).iter_batches():
-                yield fitted(batch, schema)
+                yield fit_columns(batch, schema)
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with these columns, cast where Spark's types differ (time zones, large strings). QuireJobError."""
+def fit_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with these columns, cast where Spark's types differ (time zones, large strings).
+    QuireJobError."""
     if batch.schema.equals(schema):
         return batch
     columns = []
@@ -90,7 +91,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _File:
-    """One that is being made."""
+    """A file that is being written."""
 
     def __init__(self, partition: str, schema: pa.Schema, layout: Layout) -> None:
         self.partition = partition
@@ -103,7 +104,7 @@ class _File:
 
     @property
     def size_bytes(self) -> int:
-        """Written so far."""
+        """Bytes written so far."""
         return int(self._sink.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -121,7 +122,7 @@ class _File:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
     def end(self, store: FileStore, folder: str) -> DataFile:
-        """Write it, and read back how many rows are there."""
+        """Write the file, and check the number of rows by reading it back."""
         self._flush()
         self._writer.close()
         data = self._sink.getvalue()
@@ -130,5 +131,5 @@ class _File:
         with store.open(path, data.size) as opened:
             found = pq.read_metadata(opened).num_rows
         if found != self._rows:
-            raise QuireJobError(f"{path}: read back were {found} rows; written were {self._rows}")
+            raise QuireJobError(f"{path}: the stored file has {found} rows; the task wrote {self._rows}")
         return DataFile(path, self._rows, data.size, self.partition)

@@ -1,7 +1,7 @@
-"""DataFrames into tables and out of them, streams into tables. On the driver; files are written by Spark's tasks.
+"""Writes DataFrames and streams to tables, and reads tables. On the driver; Spark's tasks write the files.
 
-A task names its files by itself, so Spark may repeat it. Whatever happens before the commit leaves files that no reader
-looks for; after it the mark is in the table, and the same work again is seen to be done before anything is read.
+Each task names its own files, so Spark may repeat it. A failure before the commit leaves files that no reader opens.
+After the commit the table contains the mark, and a repetition of the work is detected before anything is read.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire_bookie.env.clock import SystemClock
-from quire_jobs.errors import JobOptionsError, NotFoundError, named_in
+from quire_jobs.errors import JobOptionsError, NotFoundError, error_in
 from quire_jobs.tables.layout import Layout
 from quire_jobs.tables.marks import Mark, once_per_batch
 from quire_jobs.tables.table import open_table
@@ -30,7 +30,7 @@ _LAYOUT = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. `repeated`: the table had it already, so nothing was read or written."""
+    """Result of a write. `repeated`: the table already contained the work, so nothing was read or written."""
 
     repeated: bool
     rows: int = 0
@@ -42,10 +42,10 @@ class Written:
 def write_frame(
     frame: "DataFrame", target: TableTarget, mark: Mark, *, layout: Layout = _LAYOUT, replace: bool = False
 ) -> Written:
-    """Add the rows to the table, or put them in the place of all that are there; once for what `mark` stands for.
+    """Add the rows to the table, or replace all rows by them; only once for the work that `mark` identifies.
 
-    JobOptionsError: the columns do not fit, or the table cannot be used. QuireJobError, also what a task that read the
-    rows or wrote them raised of it, e.g. SourceUnavailableError, DataLossError.
+    JobOptionsError: the columns do not fit, or the table cannot be used. QuireJobError: also errors of the tasks that
+    read or wrote the rows, e.g. SourceUnavailableError, DataLossError.
     """
     began_ms = SystemClock().now_ms()
     table = open_table(target)
@@ -64,36 +64,36 @@ def write_frame(
 
 
 def read_frame(spark: "SparkSession", target: TableTarget) -> "DataFrame":
-    """The rows of the newest snapshot. NotFoundError: no table. An Iceberg engine reads more than this, and quicker."""
+    """Return the rows of the newest snapshot. NotFoundError: no table. Iceberg engines read more tables, and faster."""
     table = open_table(target)
     if table.schema() is None:
-        raise NotFoundError(f"there is no table {table.shown}")
-    from quire_jobs.source.known_sources import make_known
+        raise NotFoundError(f"table {table.shown} does not exist")
+    from quire_jobs.source.known_sources import register_source
     from quire_jobs.tables.task_files import NAME, TableFiles, target_options
 
-    make_known(spark, TableFiles)
+    register_source(spark, TableFiles)
     return spark.read.format(NAME).options(**target_options(target)).load()
 
 
 def foreach_batch(
     target: TableTarget, *, layout: Layout = _LAYOUT, query: str = ""
 ) -> "Callable[[DataFrame, int], None]":
-    """For `writeStream.foreachBatch(...)`: each micro-batch is in the table once, by the query's id and its batch id.
+    """Return a function for `writeStream.foreachBatch(...)` that adds each micro-batch once, by query id and batch id.
 
-    The id is in the checkpoint, so a query that goes on from it is the same query. `query`: another name for it.
+    The query id is in the checkpoint, so a query that continues from it keeps its id. `query`: use this name instead.
     """
 
     def write(frame: "DataFrame", batch_id: int) -> None:
         name = query or frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if not name:
-            raise JobOptionsError("this Spark does not tell the id of a query: give foreach_batch a name, query=...")
+            raise JobOptionsError("this Spark does not pass the id of a query: give foreach_batch a name, query=...")
         write_frame(frame, target, once_per_batch(name, batch_id), layout=layout)
 
     return write
 
 
 def columns_of(frame: "DataFrame") -> "pa.Schema":
-    """The columns as tables have them: times in UTC, integers of 32 bits and more, nothing that has to be there."""
+    """Return the columns in the types of tables: times in UTC, integers of at least 32 bits, all columns nullable."""
     import pyarrow as pa
 
     from quire_jobs.spark_columns import arrow_columns
@@ -123,23 +123,23 @@ def _kind(kind: "pa.DataType") -> "pa.DataType":
 
 
 def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: TableTarget) -> "list[DataFile]":
-    """Have Spark write the files; what its tasks wrote that it then did not need is left to a sweep."""
+    """Have Spark write the files. A sweep removes files of tasks whose result Spark discarded."""
     from pyspark.errors import PySparkException
 
-    from quire_jobs.source.known_sources import make_known
+    from quire_jobs.source.known_sources import register_source
     from quire_jobs.tables.data_files import DataFile
     from quire_jobs.tables.task_files import NAME, TableFiles, write_options
 
     session = frame.sparkSession
-    make_known(session, TableFiles)  # here: a micro-batch comes in a thread of its own
+    register_source(session, TableFiles)  # here, because a micro-batch runs in its own thread
     with tempfile.TemporaryDirectory(prefix="quire-table-") as folder:
         report = Path(folder) / "files.json"
         options = write_options(target, layout, schema, str(report))
         try:
             frame.write.format(NAME).options(**options).mode("append").save()
         except PySparkException as error:
-            told = named_in(str(error))
-            if told is None:
+            named = error_in(str(error))
+            if named is None:
                 raise
-            raise told from error
+            raise named from error
         return [DataFile(**each) for each in json.loads(report.read_text(encoding="utf-8"))]

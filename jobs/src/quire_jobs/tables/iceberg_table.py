@@ -1,12 +1,12 @@
-"""A table of an Iceberg catalog, by PyIceberg. Commits; reads no rows.
+"""A table of an Iceberg catalog, through PyIceberg. Commits; reads no rows.
 
-Files are written by Spark's tasks and added by one commit of the catalog, together with the mark, which is a property
-of the table (`quire.mark.<key>`): in the same transaction, so both are there or neither. Properties outlive snapshots
-that expire. The snapshot's own properties say it too (`quire.mark`, `quire.mark-value`), for people.
+Spark's tasks write files, and one commit of the catalog adds them together with the mark, a property of the table
+(`quire.mark.<key>`): it is one transaction, so both are present or neither. Properties remain when snapshots expire.
+The snapshot's own properties repeat the mark (`quire.mark`, `quire.mark-value`) for administrators.
 
-PyIceberg repeats a commit by itself after somebody else's came first. Ours must look at the mark again before that,
-so its repeats are off for our commits, and only for those. A commit that a catalog did not answer may have happened:
-the mark says so, a little later.
+PyIceberg retries a commit by itself after a concurrent commit. Commits of this module must check the mark again before
+a retry, so the library's retries are off for them, and only for them. A commit without a response may have happened; a
+little later the mark shows whether it has.
 """
 
 import functools
@@ -36,11 +36,11 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import Buffer
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.tables import catalog_errors
-from quire_jobs.tables.catalog_errors import patiently, told
+from quire_jobs.tables.catalog_errors import as_table_errors, with_retries
 from quire_jobs.tables.data_files import DataFile, FileStore
 from quire_jobs.tables.layout import BUCKET, Layout
 from quire_jobs.tables.marks import Mark, outdated
-from quire_jobs.tables.parquet_table import united
+from quire_jobs.tables.parquet_table import merged_columns
 from quire_jobs.tables.target import TableTarget
 
 if TYPE_CHECKING:
@@ -52,47 +52,47 @@ _OURS = {"commit.retry.num-retries": "0"}
 
 
 class IcebergTable:
-    """See the module's text."""
+    """Implements `Table` for Iceberg; see the module's docstring."""
 
     def __init__(self, target: TableTarget) -> None:
-        """JobOptionsError: no such catalog."""
+        """Open the catalog. JobOptionsError if it is not configured."""
         self.shown = target.shown
         self._identifier = target.identifier
         self._clock = SystemClock()
-        self._catalog = patiently(self.shown, lambda: _catalog(target.catalog))
+        self._catalog = with_retries(self.shown, lambda: _catalog(target.catalog))
 
     @property
     def store(self) -> FileStore:
-        """See `Table`. After `prepare`."""
-        found = patiently(self.shown, self._existing)
+        """See `Table`. Only after `prepare`."""
+        found = with_retries(self.shown, self._existing)
         return IcebergStore(found.io, found.location())
 
     @property
     def folder(self) -> str:
-        """Below the table's location."""
-        return f"{patiently(self.shown, self._existing).location().rstrip('/')}/data"
+        """Folder of data files below the table's location."""
+        return f"{with_retries(self.shown, self._existing).location().rstrip('/')}/data"
 
     # ---- reading
     def marks(self) -> Mapping[str, str]:
-        """What its commits stand for."""
-        found = patiently(self.shown, self._load)
+        """Return the marks of the table's commits."""
+        found = with_retries(self.shown, self._load)
         return {} if found is None else _marks(found)
 
     def schema(self) -> pa.Schema | None:
-        """Its columns; None: there is no table."""
-        found = patiently(self.shown, self._load)
+        """Return the columns; None if the table does not exist."""
+        found = with_retries(self.shown, self._load)
         return None if found is None else _plain(found.schema().as_arrow())
 
     def files(self) -> list[DataFile]:
-        """What is in it. QuireJobError where rows were deleted from files."""
-        tasks = patiently(self.shown, lambda: list(self._existing().scan().plan_files()))
+        """Return the files of the table. QuireJobError if rows were deleted from files."""
+        tasks = with_retries(self.shown, lambda: list(self._existing().scan().plan_files()))
         if any(task.delete_files for task in tasks):
             raise QuireJobError(f"{self.shown}: rows were deleted from its files; read it with an Iceberg engine")
         return [_file(task.file) for task in tasks]
 
     # ---- writing
     def prepare(self, schema: pa.Schema, layout: Layout) -> None:
-        """See `Table`. What a lost answer leaves is found by the next try."""
+        """See `Table`. A retry finds the table that a request without a response created."""
 
         def fit() -> None:
             found = self._load()
@@ -100,11 +100,11 @@ class IcebergTable:
                 self._make(schema, layout)
                 return
             columns = _plain(found.schema().as_arrow())
-            if united(columns, schema, self.shown) != columns:
+            if merged_columns(columns, schema, self.shown) != columns:
                 with found.update_schema() as update:
                     update.union_by_name(schema)
 
-        patiently(self.shown, fit)
+        with_retries(self.shown, fit)
 
     def _make(self, schema: pa.Schema, layout: Layout) -> None:
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
@@ -123,7 +123,7 @@ class IcebergTable:
     def commit(
         self, files: Sequence[DataFile], schema: pa.Schema, mark: Mark, *, began_ms: int, replace: bool = False
     ) -> str | None:
-        """See `Table`. `began_ms` says nothing here: files that no snapshot names are left to the catalog's engines."""
+        """See `Table`. `began_ms` has no effect: engines of the catalog remove files without a snapshot."""
 
         def change(table: Opened) -> "Transaction | None":
             marks, now_ms = _marks(table), self._clock.now_ms()
@@ -131,11 +131,11 @@ class IcebergTable:
             if value is None:
                 return None
             transaction = table.transaction()
-            said = {"quire.mark": mark.key, "quire.mark-value": value}
+            properties = {"quire.mark": mark.key, "quire.mark-value": value}
             if replace and table.current_snapshot() is not None:
-                transaction.delete(AlwaysTrue(), snapshot_properties=said)
-            # A snapshot also where there are no files: its parent is what makes two commits at once exclude each other.
-            transaction.add_files([file.path for file in files], said, check_duplicate_files=False)
+                transaction.delete(AlwaysTrue(), snapshot_properties=properties)
+            # Add a snapshot even without files: its parent makes two concurrent commits exclude each other.
+            transaction.add_files([file.path for file in files], properties, check_duplicate_files=False)
             transaction.set_properties({PREFIX + mark.key: value})
             for key in outdated(marks):
                 transaction.remove_properties(PREFIX + key)
@@ -144,7 +144,7 @@ class IcebergTable:
         return self._commit(change, lambda marks: mark.merged(marks.get(mark.key), 0) is None)
 
     def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile], *, began_ms: int) -> bool:
-        """See `Table`. `began_ms` says nothing here, as in `commit`."""
+        """See `Table`. `began_ms` has no effect, as in `commit`."""
 
         def change(table: Opened) -> "Transaction | None":
             here = {task.file.file_path: task for task in table.scan().plan_files()}
@@ -161,19 +161,20 @@ class IcebergTable:
         return self._commit(change, lambda _: False) is not None
 
     def sweep(self) -> int:
-        """Nothing: snapshots expire, and files go, by the catalog's own service or an engine's procedures."""
+        """Return 0: the catalog's service or an engine's procedures expire snapshots and remove files."""
         return 0
 
     def _commit(
         self, change: "Callable[[Opened], Transaction | None]", landed: Callable[[Mapping[str, str]], bool]
     ) -> str | None:
-        """`change`: what to do, None for nothing. `landed`: whether one whose end is not known is in the table."""
+        """Commit. `change`: returns the change, None for nothing. `landed`: whether a commit of unknown outcome is
+        present."""
         unknown = False
         delays_s = iter(catalog_errors.RETRY_DELAYS_S)
         for _ in range(COMMIT_TRIES):
             try:
-                # Suppressed: somebody else's came first, so all is looked at again.
-                with told(self.shown), suppress(CommitFailedException, ValidationException):
+                # Suppressed: a concurrent commit came first, so everything is read again.
+                with as_table_errors(self.shown), suppress(CommitFailedException, ValidationException):
                     table = self._existing()
                     if unknown and landed(_marks(table)):
                         return _snapshot(table)
@@ -186,15 +187,15 @@ class IcebergTable:
                 delay_s = next(delays_s, None)
                 if delay_s is None:
                     raise SourceUnavailableError(
-                        f"{error}; whether its last commit happened is not known: the same again adds nothing twice"
+                        f"{error}; the outcome of the last commit is unknown: repeat the write; it adds nothing twice"
                     ) from error
                 time.sleep(delay_s)
-        raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times somebody else committed first; try again later")
+        raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times another commit came first; try again later")
 
     def _existing(self) -> Opened:
         found = self._load()
         if found is None:
-            raise QuireJobError(f"there is no table {self.shown}")
+            raise QuireJobError(f"table {self.shown} does not exist")
         return found
 
     def _load(self) -> Opened | None:
@@ -206,9 +207,9 @@ class IcebergTable:
 
 @dataclass(frozen=True, slots=True)
 class IcebergStore:
-    """The files of a table by PyIceberg's file access, as the catalog of the process that opens it has it.
+    """Accesses the files of a table through PyIceberg, with the catalog of the process that opens it.
 
-    Not handed from driver to tasks: a catalog may give out credentials with it.
+    The driver does not pass it to tasks, because a catalog may include credentials in it.
     """
 
     io: FileIO
@@ -216,18 +217,18 @@ class IcebergStore:
 
     def put(self, path: str, data: Buffer) -> None:
         """See `FileStore`."""
-        with told(self.location), self.io.new_output(path).create() as stream:
+        with as_table_errors(self.location), self.io.new_output(path).create() as stream:
             stream.write(bytes(data))
 
     def open(self, path: str, size_bytes: int) -> Any:
         """See `FileStore`."""
-        with told(self.location):
+        with as_table_errors(self.location):
             return self.io.new_input(path).open()
 
 
 @functools.lru_cache(maxsize=16)
 def _catalog(name: str) -> Catalog:
-    # The library's own look at the environment is as of its import.
+    # PyIceberg reads the environment only once, at its import.
     given = Config().get_catalog_config(name) or {}
     return load_catalog(name, **{key: value for key, value in given.items() if isinstance(value, str)})
 
@@ -249,7 +250,7 @@ def _file(found: Any) -> DataFile:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Without field ids, and with the types that our files have."""
+    """Return the schema without field ids, in the types that the job's files have."""
     return pa.schema([_plain_field(each) for each in schema])
 
 

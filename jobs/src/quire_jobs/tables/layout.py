@@ -1,9 +1,9 @@
-"""How rows lie in files: partitions by hour and key bucket, order, sizes. Pure, but for the frame that it arranges.
+"""Arrangement of rows in files: partitions by hour and key bucket, order, sizes. Pure, except for arranging a frame.
 
     key_bucket = crc32(bytes of the key, text as UTF-8) mod buckets; -1 for rows without a key
 
-The bucket is a column of the table, so that every reader can use it; the hour is taken from the time column: by the
-folder of a Parquet table, by the transform `hour` of an Iceberg one.
+The bucket is a column of the table, so that every reader can use it. The hour is derived from the time column: by the
+folder in a Parquet table, by the transform `hour` in an Iceberg table.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ _HOUR = "_hour_of_partition"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`hour_of`: a timestamp column, `bucket_of`: a string or binary one; empty: no such partition.
+    """`hour_of`: a timestamp column; `bucket_of`: a string or binary column; empty for no such partition.
 
-    `file_bytes`: a file ends when it has so many; tasks hold that much in memory. `sort_by`: order within a file.
+    `file_bytes`: size at which a file is closed; a task holds that much in memory. `sort_by`: order within a file.
     """
 
     hour_of: str = ""
@@ -38,20 +38,20 @@ class Layout:
     compression: str = "zstd"
 
     def __post_init__(self) -> None:
-        """JobOptionsError for what makes no table."""
+        """Raise JobOptionsError for values that are out of range."""
         if not 1 <= self.buckets <= 10_000 or self.file_bytes < MIB:
             raise JobOptionsError(
-                f"a table of {self.buckets} key buckets and files of {self.file_bytes} bytes: there are 1 to 10000 "
-                f"buckets, and files of {MIB} bytes and more"
+                f"{self.buckets} key buckets and files of {self.file_bytes} bytes: choose 1 to 10000 buckets, and "
+                f"files of at least {MIB} bytes"
             )
 
     @property
     def partitioned(self) -> bool:
-        """Whether there are any partitions."""
+        """Whether the table is partitioned."""
         return bool(self.hour_of or self.bucket_of)
 
     def arrange(self, frame: "DataFrame") -> "DataFrame":
-        """The rows of each partition together, in few tasks, in order; with the column of the bucket."""
+        """Return the frame with the column of the bucket, with the rows of each partition in few tasks, sorted."""
         from pyspark.sql import functions
 
         by: list[str] = []
@@ -64,19 +64,21 @@ class Layout:
             by.append(BUCKET)
         missing = [name for name in (*by, *self.sort_by) if name not in frame.columns]
         if missing:
-            raise JobOptionsError(f"a table by {', '.join(missing)}: the columns are {', '.join(frame.columns)}")
+            raise JobOptionsError(
+                f"no column {', '.join(missing)} to arrange the table by; the columns are {', '.join(frame.columns)}"
+            )
         order = list(self.sort_by)
         if by:
-            if self.hour_of:  # of UTC, whatever the session's time zone
+            if self.hour_of:  # in UTC, independent of the session's time zone
                 hour = functions.floor(functions.unix_seconds(self.hour_of) / functions.lit(3600))
                 frame = frame.withColumn(_HOUR, hour)
             keys = [functions.col(name) for name in (_HOUR, BUCKET) if name in frame.columns]
-            # Spark joins small partitions and splits large ones after this hint, as far as it is adaptive.
+            # With this hint, adaptive Spark joins small partitions and splits large ones.
             return frame.hint("rebalance", *keys).sortWithinPartitions(*keys, *order).drop(_HOUR)
         return frame.sortWithinPartitions(*order) if order else frame
 
     def runs(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The batch cut where the partition changes, each piece with its folder ("" without partitions)."""
+        """Yield the batch, cut where the partition changes; each piece with its folder ("" without partitions)."""
         if not self.partitioned or not batch.num_rows:
             yield "", batch
             return
@@ -90,7 +92,7 @@ class Layout:
         return batch.column(self.hour_of).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
 
     def _folder(self, values: list[Any]) -> str:
-        """As Hive names partitions, in UTC: hour=2026-01-31T12/key_bucket=3."""
+        """Return the folder as Hive names partitions, in UTC: hour=2026-01-31T12/key_bucket=3."""
         parts = []
         if self.hour_of:
             hour = values.pop(0)
@@ -101,7 +103,7 @@ class Layout:
 
 
 def _changes(key: pa.Array) -> list[int]:
-    """Where a value differs from the one before it."""
+    """Return the indexes at which a value differs from the previous one."""
     before, after = key.slice(0, len(key) - 1), key.slice(1)
     differs = pc.or_(pc.fill_null(pc.not_equal(before, after), False), pc.xor(before.is_null(), after.is_null()))
     return [at + 1 for at in pc.indices_nonzero(differs).to_pylist()]

@@ -1,10 +1,10 @@
-"""What a commit stands for. Stored in the commit itself, so that the same work is seen to be done, after any crash.
+"""Marks that identify the work of a commit. A commit stores its mark, so that a repetition is detected after any crash.
 
     run.<run id>                  -> milliseconds since 1970    a run of a job, once
     query.<query id>              -> batch id                   a micro-batch of a stream, once; ids ascend
     ledgers.<managed ledger>      -> 3-17,20-20                 ledgers whose messages are in the table
 
-Runs are kept by the newest RUNS_KEPT; the others are one small value for each query or managed ledger. Pure.
+The newest RUNS_KEPT runs are kept; the other marks are one small value per query or managed ledger. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ _RUN = "run."
 
 
 class Mark(Protocol):
-    """One commit's. Picklable; compares by value."""
+    """The mark of one commit. Picklable; compares by value."""
 
     @property
     def key(self) -> str:
-        """Where the table keeps it."""
+        """Key under which the table stores the mark."""
         ...
 
     def merged(self, found: str | None, now_ms: int) -> str | None:
-        """The new value, from the one that the table has; None: the work is in the table already."""
+        """Return the new value, given the table's present one; None if the table already contains the work."""
         ...
 
 
@@ -55,7 +55,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRange:
-    """Consecutive ledgers of a managed ledger, by its list. `before`: the one listed before them, if any."""
+    """Consecutive ledgers in the list of a managed ledger. `before`: the ledger listed before them, if any."""
 
     managed_ledger: str
     first: int
@@ -64,11 +64,12 @@ class LedgerRange:
 
     @property
     def key(self) -> str:
-        """Of the managed ledger."""
+        """Key of the managed ledger."""
         return ledgers_key(self.managed_ledger)
 
     def merged(self, found: str | None, now_ms: int) -> str | None:
-        """None also where only some of them are there: somebody else wrote them meanwhile, and a later run the rest."""
+        """Return None also if only some are present: another run wrote them meanwhile, and a later run adds the
+        rest."""
         ranges = decode_ranges(found)
         if any(first <= self.last and self.first <= last for first, last in ranges):
             return None
@@ -79,46 +80,46 @@ class LedgerRange:
 
 
 def once_per_run(run_id: str) -> Mark:
-    """A run of a job under its name: a repeat adds nothing. ValueError without a name."""
+    """Return the mark of a run of a job: a repetition adds nothing. ValueError without a run id."""
     if not run_id:
-        raise ValueError("a run without a name cannot be told from another")
+        raise ValueError("a run without an id cannot be distinguished from other runs")
     return _Run(run_id)
 
 
 def once_per_batch(query_id: str, batch_id: int) -> Mark:
-    """A micro-batch of a stream."""
+    """Return the mark of a micro-batch of a stream."""
     return _Batch(query_id, batch_id)
 
 
 def ledgers_key(managed_ledger: str) -> str:
-    """Where a managed ledger's ranges are kept."""
+    """Return the key of a managed ledger's ranges."""
     return f"ledgers.{managed_ledger}"
 
 
 def decode_ranges(value: str | None) -> list[tuple[int, int]]:
-    """First and last ledger of each range, ascending."""
+    """Return the first and last ledger of each range, ascending."""
     pairs = [part.partition("-") for part in (value or "").split(",") if part]
     return [(int(first), int(last)) for first, _, last in pairs]
 
 
 def encode_ranges(ranges: Sequence[tuple[int, int]]) -> str:
-    """The text of ranges."""
+    """Return the ranges as text."""
     return ",".join(f"{first}-{last}" for first, last in ranges)
 
 
 def covered(ranges: Sequence[tuple[int, int]], ledger_id: int) -> bool:
-    """Whether the ledger is in the table."""
+    """Return whether the ledger is in the table."""
     return any(first <= ledger_id <= last for first, last in ranges)
 
 
 def outdated(marks: Mapping[str, str]) -> list[str]:
-    """Marks of runs that are so old that nobody repeats them: they go with the next commit."""
+    """Return the marks of runs too old to be repeated; the next commit removes them."""
     runs = sorted((int(value), key) for key, value in marks.items() if key.startswith(_RUN))
     return [key for _, key in runs[: max(0, len(runs) - RUNS_KEPT)]]
 
 
 def _joined(ranges: list[tuple[int, int]], before: int, first: int) -> list[tuple[int, int]]:
-    """With the range that ends at `before` and the one that begins at `first` as one: nothing is listed in between."""
+    """Join the range that ends at `before` and the one that begins at `first`: no ledger is listed between them."""
     left = next((each for each in ranges if each[1] == before), None)
     right = next(each for each in ranges if each[0] == first)
     if left is None:

@@ -1,7 +1,7 @@
 """A table of Parquet files in a folder or bucket, with its log (`snapshots`). Commits, sweeps; reads no rows.
 
-Data files first, each under a name of its own; then one object of the log that names them, created if nobody else has
-created it. A crash before that leaves files that no reader looks for, and the next sweep removes them.
+Data files are written first, each with its own name. Then one object of the log, which lists them, is created unless it
+exists. A crash before that leaves files that no reader opens, and the next sweep removes them.
 """
 
 import io
@@ -51,7 +51,8 @@ _PARTS_AT_ONCE = 4
 
 
 class ParquetTable:
-    """See the module's text. `sweep_after_s`: files that nobody names go after that, so a commit takes half as long."""
+    """Implements `Table` for Parquet. `sweep_after_s`: age at which unlisted files are removed; a commit may take
+    half."""
 
     def __init__(self, target: TableTarget, *, sweep_after_s: float) -> None:
         self.shown = target.shown
@@ -64,45 +65,46 @@ class ParquetTable:
 
     # ---- reading
     def state(self) -> State:
-        """The newest version."""
+        """Return the newest version."""
         return self._run(self._load) if self._exists else State()
 
     def marks(self) -> Mapping[str, str]:
-        """What its commits stand for."""
+        """Return the marks of the table's commits."""
         return self.state().marks
 
     def schema(self) -> pa.Schema | None:
-        """Its columns; None: there is no table."""
+        """Return the columns; None if the table does not exist."""
         return self.state().schema
 
     def files(self) -> list[DataFile]:
-        """What is in it."""
+        """Return the files of the table."""
         return list(self.state().files.values())
 
     # ---- writing
     def prepare(self, schema: pa.Schema, layout: Layout) -> None:
-        """Make it, or look whether rows of these columns fit it. JobOptionsError."""
+        """Create the table, or check that rows with these columns fit it. JobOptionsError."""
         if self._name.startswith("file:"):
             _make_folder(self._name)
         try:
             found = self.state()
         except SourceUnavailableError as error:
-            raise JobOptionsError(f"table = {self._name}: it cannot be used: {error}") from error
-        united(found.schema, schema, self.shown)
+            raise JobOptionsError(f"table = {self._name}: cannot use it: {error}") from error
+        merged_columns(found.schema, schema, self.shown)
         if not found.version:
             self._commit(lambda state: None if state.version else Change(schema=schema))
 
     def commit(
         self, files: Sequence[DataFile], schema: pa.Schema, mark: Mark, *, began_ms: int, replace: bool = False
     ) -> str | None:
-        """List these files, once for what `mark` stands for. The snapshot's name; None: it was done before."""
+        """List these files, once for the work of `mark`. Return the snapshot's name; None if the work was already
+        done."""
 
         def change(state: State) -> Change | None:
             value = mark.merged(state.marks.get(mark.key), self._clock.now_ms())
             if value is None:
                 return None
             self._require_unswept(began_ms, "this commit")
-            columns = united(state.schema, schema, self.shown)
+            columns = merged_columns(state.schema, schema, self.shown)
             removed = tuple(state.files) if replace else ()
             marks: dict[str, str | None] = dict.fromkeys(outdated(state.marks)) | {mark.key: value}
             return Change(tuple(files), removed, marks, None if columns == state.schema else columns)
@@ -111,7 +113,7 @@ class ParquetTable:
         return None if version is None else str(version)
 
     def merge(self, removed: Sequence[DataFile], added: Sequence[DataFile], *, began_ms: int) -> bool:
-        """Files in place of others with the same rows. False: some of these are not in the table any more."""
+        """Replace files by others with the same rows. Return False if some of them are no longer in the table."""
 
         def change(state: State) -> Change | None:
             if any(file.path not in state.files for file in removed):
@@ -122,33 +124,36 @@ class ParquetTable:
         return self._commit(change) is not None
 
     def _require_unswept(self, began_ms: int, what: str) -> None:
-        """QuireJobError where somebody's sweep may have taken the first of the files by now: nobody names them yet."""
+        """Raise QuireJobError if a sweep may already have removed the first of the files, since no commit lists them
+        yet."""
         took_ms = self._clock.now_ms() - began_ms
         if took_ms > self._sweep_after_ms // 2:
             raise QuireJobError(
-                f"{self.shown}: {what} took longer than half of what a sweep leaves files, {took_ms // 1000} s of "
-                f"{self._sweep_after_ms // 1000} s; write less at a time, or with more executors"
+                f"{self.shown}: {what} took {took_ms // 1000} s, longer than half of the "
+                f"{self._sweep_after_ms // 1000} s for which a sweep keeps unlisted files; write less at a time, or "
+                "with more executors"
             )
 
     def sweep(self) -> int:
-        """Remove files that commits took out, or never named, so long ago that nobody reads or writes them."""
+        """Remove files that commits removed or never listed, once they are too old to be read or written. Return the
+        count."""
         return self._run(self._sweep) if self._exists else 0
 
     @property
     def _exists(self) -> bool:
         return not self._name.startswith("file:") or Path(urlsplit(self._name).path).is_dir()
 
-    # ---- within the loop
+    # ---- in the event loop
     @property
     def _place(self) -> Place:
         return _place(self._target.name, self._target.region, self._target.endpoint)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        with _told(self._name):
+        with _as_job_errors(self._name):
             return shared_loop().run(work)
 
     def _commit(self, change: Callable[[State], Change | None]) -> int | None:
-        """`change(state)`: what to do, None for nothing. The version that it became."""
+        """Commit the change that `change(state)` returns, None for nothing. Return the new version."""
         return self._run(lambda: self._committed(change))
 
     async def _committed(self, change: Callable[[State], Change | None]) -> int | None:
@@ -167,10 +172,10 @@ class ParquetTable:
                 found = await place.get(name)
                 if found is None:
                     raise
-                if commit_of(found) != commit:  # somebody else's; else the answer to a first try was lost
+                if commit_of(found) != commit:  # another commit; otherwise the response to the first try was lost
                     continue
             return after.version
-        raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times somebody else committed first; try again later")
+        raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times another commit came first; try again later")
 
     async def _load(self) -> State:
         place = self._place
@@ -181,7 +186,7 @@ class ParquetTable:
         for version in range(first_needed(versions[-1]), versions[-1] + 1):
             value = await place.get(snapshot_name(version))
             if value is None:
-                raise QuireJobError(f"{self.shown}: snapshot {version} of its log is gone")
+                raise QuireJobError(f"{self.shown}: snapshot {version} of its log is missing")
             values.append(value)
         return decode_log(values)
 
@@ -200,7 +205,8 @@ class ParquetTable:
         forgotten = tuple(name for name, at in state.gone.items() if at < before_ms)
         if forgotten:
             await self._committed(lambda _: Change(swept=forgotten))
-        # Young ones stay: a slow commit that found its version's name free again would be in no reader's log.
+        # Keep young objects: if they were removed, a slow commit could reuse a version's name and be in no reader's
+        # log.
         log = [each.name async for each in place.stored(FOLDER) if each.modified_ms < before_ms]
         for name in log:
             version = version_of(name)
@@ -211,7 +217,7 @@ class ParquetTable:
 
 @dataclass(frozen=True, slots=True)
 class PlaceStore:
-    """The files of a table by the place of its URL; credentials are those of the process that opens it."""
+    """Accesses the files of a table in an object store, with the credentials of the process that opens it."""
 
     url: str
     region: str = ""
@@ -231,7 +237,7 @@ class PlaceStore:
             else:
                 await place.put_stream(path, parts(), part_bytes=_PART_BYTES, parts_at_once=_PARTS_AT_ONCE)
 
-        with _told(self.url):
+        with _as_job_errors(self.url):
             shared_loop().run(write)
 
     def open(self, path: str, size_bytes: int) -> io.RawIOBase:
@@ -240,7 +246,7 @@ class PlaceStore:
 
 
 class _RangeFile(io.RawIOBase):
-    """An object as a file, by range requests."""
+    """Reads an object as a file, with range requests."""
 
     def __init__(self, place: Place, name: str, size_bytes: int) -> None:
         self._place = place
@@ -266,7 +272,7 @@ class _RangeFile(io.RawIOBase):
         end = min(self._size, self._at + len(view))
         if end <= self._at:
             return 0
-        with _told(self._place.url):
+        with _as_job_errors(self._place.url):
             found = shared_loop().run(lambda: self._place.get_range(self._name, self._at, end))
         view[: len(found)] = found
         self._at += len(found)
@@ -274,8 +280,8 @@ class _RangeFile(io.RawIOBase):
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
-    """Errors of a place as those that a job shows its user."""
+def _as_job_errors(url: str) -> Iterator[None]:
+    """Turn errors of the object store into errors that a job reports to its user."""
     try:
         yield
     except ConfigError as error:
@@ -284,8 +290,8 @@ def _told(url: str) -> Iterator[None]:
         raise SourceUnavailableError(f"table {url}: {error}") from error
 
 
-def united(known: pa.Schema | None, given: pa.Schema, name: str) -> pa.Schema:
-    """The columns of both, those of the table first. JobOptionsError where one has two types."""
+def merged_columns(known: pa.Schema | None, given: pa.Schema, name: str) -> pa.Schema:
+    """Return the columns of both, those of the table first. JobOptionsError if a column has two types."""
     if known is None:
         return given
     for field in given:
@@ -294,8 +300,8 @@ def united(known: pa.Schema | None, given: pa.Schema, name: str) -> pa.Schema:
             known = known.append(field)
         elif known.field(index).type != field.type:
             raise JobOptionsError(
-                f"table {name}: column {field.name} is {known.field(index).type} there, and {field.type} in what is "
-                "to be written; cast it, or write another table"
+                f"table {name}: column {field.name} is {known.field(index).type} in the table and {field.type} in the "
+                "new rows; cast it, or write to another table"
             )
     return known
 
@@ -312,4 +318,4 @@ def _make_folder(url: str) -> None:
     try:
         Path(urlsplit(url).path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise JobOptionsError(f"table = {url}: the folder cannot be made: {error.strerror}") from error
+        raise JobOptionsError(f"table = {url}: cannot create the folder: {error.strerror}") from error

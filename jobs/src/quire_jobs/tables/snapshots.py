@@ -1,4 +1,4 @@
-"""The log of a Parquet table: which files are in it, by commits one after the other. Pure codec and arithmetic.
+"""The log of a Parquet table: consecutive commits, which list its files. Pure codec and arithmetic.
 
     <table>/_quire/snapshots/<version, 20 digits>.json
     {"format": 1, "version": n, "commit": uuid, "atMs": ms,
@@ -7,9 +7,9 @@
      "state": null or {"files": [file, ...], "marks": {...}, "schema": ..., "gone": {path: atMs}}}
     file = {"path", "rows", "size_bytes", "partition"}; paths are relative to the table
 
-Version n+1 is created, never replaced, so of two commits at once one has to look again. Every CHECKPOINT_EVERY-th has
-the whole state, itself included: a reader needs that and what comes after it. `gone`: files that a commit took out and
-no sweep has removed yet.
+Version n+1 is created, never replaced, so one of two concurrent commits must read the log again. Every
+CHECKPOINT_EVERY-th version contains the whole state, including its own change: a reader needs that version and the
+later ones. `gone`: files that a commit removed and no sweep has deleted yet.
 """
 
 import base64
@@ -30,7 +30,7 @@ CHECKPOINT_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does. A mark of None is forgotten."""
+    """The change of one commit. A mark of None is removed."""
 
     added: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A table at one version. Version 0: there is none."""
+    """A table at one version. Version 0: the table does not exist."""
 
     version: int = 0
     files: Mapping[str, DataFile] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class State:
     gone: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, change: Change, now_ms: int) -> "State":
-        """The next version."""
+        """Return the next version."""
         removed, swept = frozenset(change.removed), frozenset(change.swept)
         files = {path: file for path, file in self.files.items() if path not in removed}
         files |= {file.path: file for file in change.added}
@@ -61,23 +61,23 @@ class State:
 
 
 def snapshot_name(version: int) -> str:
-    """Of the object."""
+    """Return the name of a version's object."""
     return f"{FOLDER}/{version:020d}.json"
 
 
 def version_of(name: str) -> int | None:
-    """Of an object of the log; None: it is something else."""
+    """Return the version of an object of the log; None for other objects."""
     stem = name.rpartition("/")[2].removesuffix(".json")
     return int(stem) if stem.isdecimal() and name.endswith(".json") else None
 
 
 def first_needed(last: int) -> int:
-    """The version with a whole state from which `last` follows."""
+    """Return the version with a whole state from which `last` can be computed."""
     return max(1, last // CHECKPOINT_EVERY * CHECKPOINT_EVERY)
 
 
 def encode_snapshot(state: State, change: Change, commit: str, now_ms: int) -> bytes:
-    """`state`: what the change leads to."""
+    """Return the content of a snapshot. `state`: the state after the change."""
     whole = state.version == 1 or state.version % CHECKPOINT_EVERY == 0
     value = {
         "format": FORMAT,
@@ -95,23 +95,23 @@ def encode_snapshot(state: State, change: Change, commit: str, now_ms: int) -> b
 
 
 def commit_of(value: bytes) -> str:
-    """The uuid of the commit that made a snapshot."""
+    """Return the uuid of the commit that made a snapshot."""
     return str(json.loads(value)["commit"])
 
 
 def decode_log(values: Sequence[bytes]) -> State:
-    """The state after snapshots in order, the first of them with a whole state. QuireJobError."""
+    """Return the state after consecutive snapshots, the first of which has a whole state. QuireJobError."""
     state: State | None = None
     for value in values:
         try:
             found = json.loads(value)
             if found["format"] != FORMAT:
-                raise QuireJobError(f"a table's snapshot of format {found['format']}: known is {FORMAT}")
+                raise QuireJobError(f"a table's snapshot has format {found['format']}; only {FORMAT} is supported")
             version = int(found["version"])
             if found["state"] is not None and state is None:
                 state = _decoded_state(version, found["state"])
             elif state is None or version != state.version + 1:
-                raise QuireJobError(f"a table's snapshot {version} does not follow those before it")
+                raise QuireJobError(f"a table's snapshot {version} does not follow the previous one")
             else:
                 state = state.after(_change(found), int(found["atMs"]))
         except (ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What both kinds of tables do, and which of them a target means. The driver's side; blocking."""
+"""The common interface of both kinds of tables, and the choice of the kind. For the driver; blocking."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quire_jobs.tables.marks import Mark
 
 SWEEP_AFTER_S = 3 * 86_400.0
-"""Files that no snapshot names any more, or never did, stay so long: for readers of an older one, and slow writers."""
+"""Time for which files without a snapshot are kept: for readers of an older snapshot, and for slow writers."""
 
 
 class Table(Protocol):
@@ -21,58 +21,59 @@ class Table(Protocol):
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """Name for users."""
         ...
 
     @property
     def store(self) -> "FileStore":
-        """Where tasks write its files."""
+        """Store to which tasks write the files."""
         ...
 
     @property
     def folder(self) -> str:
-        """Where in the store."""
+        """Folder of the files in the store."""
         ...
 
     def marks(self) -> Mapping[str, str]:
-        """What its commits stand for; empty where there is no table."""
+        """Return the marks of the table's commits; empty if the table does not exist."""
         ...
 
     def schema(self) -> "pa.Schema | None":
-        """Its columns; None: there is no table."""
+        """Return the columns; None if the table does not exist."""
         ...
 
     def files(self) -> "list[DataFile]":
-        """What is in it. QuireJobError where rows were deleted from files, which only an engine can read then."""
+        """Return the files. QuireJobError if rows were deleted from files, which only an Iceberg engine can read
+        then."""
         ...
 
     def prepare(self, schema: "pa.Schema", layout: "Layout") -> None:
-        """Make it, or have it take these columns as well. JobOptionsError when they do not fit."""
+        """Create the table, or add these columns to it. JobOptionsError if they do not fit."""
         ...
 
     def commit(
         self, files: "Sequence[DataFile]", schema: "pa.Schema", mark: "Mark", *, began_ms: int, replace: bool = False
     ) -> str | None:
-        """List these files, once for what `mark` stands for. The snapshot's name; None: it was done before.
+        """List these files, once for the work of `mark`. Return the snapshot's name; None if the work was already done.
 
-        `replace`: in place of all that are there. `began_ms`: when the first of them was begun.
+        `replace`: remove all present files. `began_ms`: when the writing of the first file began.
         """
         ...
 
     def merge(self, removed: "Sequence[DataFile]", added: "Sequence[DataFile]", *, began_ms: int) -> bool:
-        """Files in place of others with the same rows. False: some of these are not in the table any more.
+        """Replace files by others with the same rows. Return False if some of them are no longer in the table.
 
         `began_ms`: as for `commit`.
         """
         ...
 
     def sweep(self) -> int:
-        """Remove files that nobody names, where the table does that itself; how many."""
+        """Remove unlisted files, if the table does that itself. Return the count."""
         ...
 
 
 def open_table(target: TableTarget, *, sweep_after_s: float = SWEEP_AFTER_S) -> Table:
-    """The table; made by `prepare` if it is not there. JobOptionsError: no such catalog, no such place."""
+    """Return the table; `prepare` creates a missing one. JobOptionsError: unknown catalog or unsupported URL."""
     if target.format is TableFormat.ICEBERG:
         from quire_jobs.tables.iceberg_table import IcebergTable
 

@@ -1,8 +1,8 @@
-"""A data source of Spark for what the tasks of this package do: rows into files, files into rows. Not for users.
+"""A Spark data source for the tasks of this package: rows to files, files to rows. Not for users.
 
-Spark hands Arrow batches to such a source without pandas. A task that writes answers with the files that it wrote;
-Spark keeps the answer of one attempt of each task and gives them all to `commit`, on the driver's machine, which notes
-them in a local file for the driver: nothing is in the table before the driver has committed it.
+Spark passes Arrow batches to such a source without pandas. A writing task returns the files that it wrote. Spark keeps
+the result of one attempt of each task and passes all results to `commit`, on the driver's machine, which saves them in
+a local file for the driver. Nothing is in the table before the driver has committed it.
 """
 
 import base64
@@ -32,22 +32,22 @@ _TASKS_MAX = 64
 
 
 def target_options(target: TableTarget) -> dict[str, str]:
-    """A target as options; it has no credentials."""
+    """Return a target as options; it contains no credentials."""
     return {each: str(value) for each, value in asdict(target).items()}
 
 
 def write_options(target: TableTarget, layout: Layout, schema: pa.Schema, report: str) -> dict[str, str]:
-    """Options of a write. `report`: a local file for the names of the files."""
+    """Return the options of a write. `report`: a local file for the names of the files."""
     encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
     return {**target_options(target), "layout": json.dumps(asdict(layout)), "columns": encoded, "report": report}
 
 
 class TableFiles(DataSource):
-    """See the module's text."""
+    """The data source; see the module's docstring."""
 
     @classmethod
     def name(cls) -> str:
-        """As given to `format`."""
+        """Return the name for `format`."""
         return NAME
 
     @property
@@ -56,17 +56,17 @@ class TableFiles(DataSource):
         return TableTarget(TableFormat(given["format"]), given["name"], given["region"], given["endpoint"])
 
     def schema(self) -> StructType:
-        """Of the table."""
+        """Return the columns of the table."""
         schema = open_table(self._target).schema()
         assert schema is not None
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> "_Reader":
-        """All rows of the newest snapshot."""
+        """Return a reader of all rows of the newest snapshot."""
         return _Reader(self._target)
 
     def writer(self, schema: StructType, overwrite: bool) -> "_Writer":
-        """Files of the table, which no snapshot names yet."""
+        """Return a writer of files that no snapshot lists yet."""
         columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.options["columns"])))
         layout = json.loads(self.options["layout"])
         return _Writer(
@@ -87,12 +87,12 @@ class _Writer(DataSourceArrowWriter):
         self._report = report
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Write the rows of a task."""
         table = open_table(self._target)
         return _Files(list(write_files(iterator, self._columns, self._layout, table.store, table.folder)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell the driver."""
+        """Save the names of the files for the driver."""
         files = [file.encode() for each in messages if isinstance(each, _Files) for file in each.files]
         Path(self._report).write_text(json.dumps(files), encoding="utf-8")
 
@@ -111,13 +111,13 @@ class _Reader(DataSourceReader):
         self._columns = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The files, dealt out by size."""
+        """Return the files, distributed by size."""
         parts = [_Part([]) for _ in range(_TASKS_MAX)]
         for number, file in enumerate(sorted(open_table(self._target).files(), key=lambda each: -each.size_bytes)):
             parts[number % _TASKS_MAX].files.append(file)
         return [part for part in parts if part.files] or parts[:1]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
+        """Read the files of a task."""
         if isinstance(partition, _Part):
             yield from read_files(partition.files, self._columns, open_table(self._target).store)

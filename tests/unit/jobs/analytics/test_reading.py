@@ -13,7 +13,7 @@ from quire_jobs.analytics.reading import cursor_owner
 from quire_jobs.errors import DataLossError, QuireJobError, retry_helps
 from quire_jobs.job import Outcome, parse_parameters
 from quire_jobs.main.kinds import load_kind
-from quire_jobs.source.subjects import Named
+from quire_jobs.source.subjects import Subjects
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 
 
@@ -21,7 +21,7 @@ from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 def test_a_namespace_without_topics_is_no_fault(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(reading, "_named", lambda parameters: Named({}, parameters.topics))
+    monkeypatch.setattr(reading, "_named", lambda parameters: Subjects({}, parameters.topics))
     kind = load_kind(name)
     given: dict[str, Any] = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "last": "1h"}
     parameters = parse_parameters(kind.parameters, given | {"output": f"file://{tmp_path}/out"})
@@ -35,7 +35,7 @@ def test_a_namespace_without_topics_is_no_fault(
 def test_messages_that_were_trimmed_under_a_run_are_no_reason_to_give_its_slot_up(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_named", lambda parameters: Named({}, parameters.topics))
+    monkeypatch.setattr(reading, "_named", lambda parameters: Subjects({}, parameters.topics))
     given: dict[str, Any] = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "output": "file:///reports"}
     parameters = parse_parameters(MessageParameters, given)
     with (

@@ -1,4 +1,4 @@
-"""Many entries at a time give the rows that one at a time gives, whatever is in them; plain ones are taken at once."""
+"""Bulk decoding gives the same rows as decoding entries singly, for any content, and takes common entries in bulk."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,14 @@ from quire_jobs.decode.columns import MESSAGE_SCHEMA
 from quire_jobs.decode.messages import MessageDecoder
 from tests.unit.jobs.decode.test_messages import COMPRESS, as_batch, batch_of, metadata
 
-native = pytest.mark.skipif(not IS_NATIVE, reason="plain Python takes nothing")
+native = pytest.mark.skipif(not IS_NATIVE, reason="the plain Python version takes no entries")
 TIMES = (0, 1, 1_790_000_000_123, 253_402_300_799_999, 253_402_300_800_000, 2**64 - 1)
 LONGS = (0, 1, 7, -1, 2**63 - 1, -(2**63))
 TEXTS = ("", "k", "schlüssel", "aGFsbG8=", "AA==", "not=base64")
 
 
-def _said(random: Random, made: Any) -> None:
-    """What an entry and a message in a batch both can say."""
+def _set_fields(random: Random, made: Any) -> None:
+    """Set fields that both an entry and a message in a batch have."""
     for name, values in (
         ("partition_key", TEXTS),
         ("partition_key_b64_encoded", (True, False)),
@@ -42,9 +42,9 @@ def _said(random: Random, made: Any) -> None:
 
 
 def single(random: Random) -> tuple[SingleMessageMetadata, bytes]:
-    """A message of a batch."""
+    """Return a message of a batch."""
     made = SingleMessageMetadata(payload_size=0)
-    _said(random, made)
+    _set_fields(random, made)
     if random.random() < 0.25:
         made.sequence_id = random.choice(LONGS)
     made.compacted_out = random.random() < 0.2
@@ -52,7 +52,7 @@ def single(random: Random) -> tuple[SingleMessageMetadata, bytes]:
 
 
 def well_formed(random: Random) -> bytes:
-    """Any entry that a producer may send."""
+    """Return any entry that a producer may send."""
     made = MessageMetadata(
         producer_name=random.choice(TEXTS[random.random() < 0.9 :]),
         sequence_id=random.choice(LONGS),
@@ -64,7 +64,7 @@ def well_formed(random: Random) -> bytes:
         made.num_messages_in_batch = len(singles) + random.choice([0, 0, 0, 0, 0, 0, 1, -9])
         body = batch_of(singles) + random.choice([b"", b"", b"rest"])
     else:
-        _said(random, made)
+        _set_fields(random, made)
     if random.random() < 0.4:
         made.compression = random.randrange(6)
         made.uncompressed_size = len(body) + (random.random() < 0.1)
@@ -88,7 +88,7 @@ def well_formed(random: Random) -> bytes:
 
 
 def resealed(random: Random) -> bytes:
-    """Damage that the checksum does not show: bytes changed, put in, left out, and the checksum made anew."""
+    """Return an entry with changed, inserted or removed bytes and a correct checksum."""
     entry = bytearray(well_formed(random))
     for _ in range(random.randint(1, 3)):
         at = random.randint(6, len(entry))
@@ -98,7 +98,7 @@ def resealed(random: Random) -> bytes:
 
 
 def any_entry(random: Random) -> bytes:
-    """Well-formed or not, as it is or changed on its way."""
+    """Return an entry, well-formed or not, unchanged or damaged in transit."""
     kind = random.randrange(5)
     entry = random.randbytes(25) if kind == 0 else resealed(random) if kind == 1 else well_formed(random)
     how = random.choice(["", "", "", "", "broker", "short", "flipped", "bare"])
@@ -115,7 +115,7 @@ def any_entry(random: Random) -> bytes:
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    """Without the native step."""
+    """Disable the native step."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk_messages, "message_columns", plain_messages.message_columns)
         yield
@@ -134,7 +134,7 @@ def rows(entries: Sequence[bytes], columns: Sequence[str] | None, bytes_max: int
 
 @native
 @pytest.mark.parametrize("seed", range(4))
-def test_all_at_once_is_one_by_one(seed: int) -> None:
+def test_bulk_and_single_decoding_give_the_same_rows(seed: int) -> None:
     random = Random(seed)
     for _ in range(50):
         entries = [any_entry(random) for _ in range(random.randrange(40))]
@@ -149,11 +149,11 @@ def test_all_at_once_is_one_by_one(seed: int) -> None:
 @native
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("broker_metadata", [False, True])
-def test_whole_batches_with_all_that_a_message_may_say_are_taken(codec: int, broker_metadata: bool) -> None:
-    said = SingleMessageMetadata(payload_size=0, partition_key="k", ordering_key=b"o", event_time=5, sequence_id=9)
-    said.properties.add(key="a", value="b")
+def test_batches_with_all_fields_of_a_message_are_taken(codec: int, broker_metadata: bool) -> None:
+    full = SingleMessageMetadata(payload_size=0, partition_key="k", ordering_key=b"o", event_time=5, sequence_id=9)
+    full.properties.add(key="a", value="b")
     plain = SingleMessageMetadata(payload_size=0)
-    body = batch_of([(said, b"first"), (plain, b"second")])
+    body = batch_of([(full, b"first"), (plain, b"second")])
     head = metadata(
         num_messages_in_batch=2,
         compression=codec,
@@ -174,7 +174,7 @@ def test_whole_batches_with_all_that_a_message_may_say_are_taken(codec: int, bro
 
 
 @native
-def test_what_is_odd_is_left_and_the_bound_of_bytes_is_kept() -> None:
+def test_unusual_entries_are_left_and_the_byte_limit_is_kept() -> None:
     entries = [seal(metadata(), b"x" * 1000) for _ in range(10)]
     entries[6] = entries[6][:-1]
     batch = as_batch(entries)
@@ -193,7 +193,7 @@ def test_offsets_outside_the_bytes_are_refused() -> None:
             message_columns(b"1234", offsets, 0, 1 << 20, True, lambda *_: None)
 
 
-def test_a_key_that_is_said_to_be_base64_and_is_not_ascii_is_an_error_of_its_row() -> None:
+def test_a_key_marked_as_base64_that_is_not_ascii_is_an_error_of_its_row() -> None:
     head = metadata(partition_key="schlüssel", partition_key_b64_encoded=True)
     (row,) = rows([seal(head, b"x")], None, 1 << 20)
     assert row["key"] == "schlüssel" and row["key_bytes"] is None and "base64" in row["_error"]

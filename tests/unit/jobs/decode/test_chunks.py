@@ -1,4 +1,4 @@
-"""Joining chunks: order, repeats, gaps, and a bound on what is kept."""
+"""Joining chunks: order, repetitions, gaps, and the bound of memory."""
 
 from functools import partial
 
@@ -20,13 +20,13 @@ def test_messages_whose_chunks_alternate_are_each_joined() -> None:
     assert len(chunks) == chunks.size_bytes == 0
 
 
-def test_a_chunk_that_was_sent_twice_changes_nothing() -> None:
+def test_a_repeated_chunk_has_no_effect() -> None:
     chunks = Chunks()
     found = [chunks.add(ONE, index, 3, b"%d" % index, nothing_earlier) for index in (0, 1, 0, 1, 2)]
     assert found == [None, None, None, None, b"012"]
 
 
-def test_a_message_that_begins_anew_under_the_same_uuid_has_nothing_of_the_one_that_never_ended() -> None:
+def test_a_message_that_reuses_a_uuid_has_no_chunks_of_the_unfinished_one() -> None:
     chunks = Chunks()
     for index in range(3):
         chunks.add(ONE, index, 4, b"old", nothing_earlier)
@@ -35,23 +35,23 @@ def test_a_message_that_begins_anew_under_the_same_uuid_has_nothing_of_the_one_t
 
 
 @pytest.mark.parametrize("known", [[], [0], [1]])
-def test_what_is_missing_is_looked_for_before_and_its_absence_said_at_the_last_chunk(known: list[int]) -> None:
+def test_missing_chunks_are_searched_before_the_range_and_their_absence_is_an_error(known: list[int]) -> None:
     before: list[Chunk] = [(1, b"1"), (1, b"x"), (0, b"0")]
     for found, expected in ((before, b"012"), ([], None)):
         chunks = Chunks()
         for index in known:
             assert chunks.add(ONE, index, 3, b"%d" % index, nothing_earlier) is None
         result = chunks.add(ONE, 2, 3, b"2", partial(iter, found))
-        assert result == expected if expected else "is not in the log" in str(result)
+        assert result == expected if expected else "does not contain chunk" in str(result)
 
 
-def test_an_end_that_is_sent_again_makes_no_second_message() -> None:
+def test_a_repeated_last_chunk_makes_no_second_message() -> None:
     chunks = Chunks()
     assert [chunks.add(ONE, index, 2, b"%d" % index, nothing_earlier) for index in (0, 1, 1)] == [None, b"01", None]
     assert Chunks().add(ONE, 1, 2, b"1", lambda: [(1, b"1"), (0, b"0")]) is None
 
 
-def test_the_oldest_gives_way_and_is_found_again_by_looking_back() -> None:
+def test_the_oldest_message_is_dropped_and_found_again_by_looking_back() -> None:
     chunks = Chunks(bytes_max=10)
     chunks.add(ONE, 0, 2, bytes(6), nothing_earlier)
     chunks.add(TWO, 0, 2, bytes(6), nothing_earlier)

@@ -1,4 +1,4 @@
-"""Entries to messages: what the stock client sent comes apart, whatever it is; nothing makes it fail."""
+"""Entries to messages: all forms that the stock client sends are decoded, and no content raises an error."""
 
 import struct
 import zlib
@@ -31,7 +31,7 @@ COMPRESS: dict[int, Callable[[bytes], bytes]] = {
 
 
 def recorded(name: str) -> list[bytes]:
-    """What the stock client sent in a recorded scenario."""
+    """Return the entries that the stock client sent in a recorded scenario."""
     found = []
     for line in (GOLDEN / f"{name}.txt").read_text().splitlines():
         if line.startswith("> "):
@@ -42,7 +42,7 @@ def recorded(name: str) -> list[bytes]:
 
 
 def as_batch(entries: Sequence[bytes], first: int = 0) -> pa.RecordBatch:
-    """Entries `first`, `first` + 1 ... of ledger 7."""
+    """Return entries `first`, `first` + 1 ... of ledger 7."""
     rows = [("persistent://t/n/x", -1, 7, first + index, len(each), each) for index, each in enumerate(entries)]
     columns = list(zip(*rows, strict=True)) or [()] * 6
     return pa.RecordBatch.from_arrays(
@@ -52,14 +52,14 @@ def as_batch(entries: Sequence[bytes], first: int = 0) -> pa.RecordBatch:
 
 
 def decode(entries: Sequence[bytes], **options: Any) -> list[dict[str, Any]]:
-    """All messages, as Python."""
+    """Return all messages as Python values."""
     batches = list(MessageDecoder(**options).messages(as_batch(entries)))
     found: list[dict[str, Any]] = pa.Table.from_batches(batches, MESSAGE_SCHEMA).to_pylist()
     return found
 
 
 def batch_of(singles: Sequence[tuple[SingleMessageMetadata, bytes]]) -> bytes:
-    """The payload of a batch."""
+    """Return the payload of a batch."""
     parts = []
     for single, payload in singles:
         single.payload_size = len(payload)
@@ -69,7 +69,7 @@ def batch_of(singles: Sequence[tuple[SingleMessageMetadata, bytes]]) -> bytes:
 
 
 def metadata(**fields: Any) -> MessageMetadata:
-    """Metadata with what it must have."""
+    """Return metadata with the required fields and the given ones."""
     made = MessageMetadata(producer_name="p", sequence_id=5, publish_time=1_790_000_000_123)
     for name, value in fields.items():
         setattr(made, name, value)
@@ -77,7 +77,7 @@ def metadata(**fields: Any) -> MessageMetadata:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
-def test_batches_of_the_stock_client_come_apart_in_every_compression(codec: str) -> None:
+def test_batches_of_the_stock_client_are_unpacked_in_every_compression(codec: str) -> None:
     found = decode(recorded(f"send-batched-{codec}"))
     assert [(each["entry"], each["batch_index"]) for each in found] == [*((0, index) for index in range(5)), (1, 0)]
     assert [each["sequence_id"] for each in found[:5]] == [0, 1, 2, 3, 4]
@@ -95,13 +95,13 @@ def test_keys_properties_and_event_times_are_the_same_in_and_out_of_batches() ->
     assert single[2][0] is None
 
 
-def test_chunks_of_the_stock_client_are_one_message_at_the_entry_of_the_last() -> None:
+def test_chunks_of_the_stock_client_are_one_message_at_the_last_entry() -> None:
     whole, small = decode(recorded("chunked"))
     assert whole["payload"] == bytes((7 * i + 3) % 256 for i in range(60_000))
     assert (whole["entry"], whole["batch_index"], small["entry"]) == (2, -1, 3)
 
 
-def test_every_range_split_has_each_chunked_message_once() -> None:
+def test_each_split_into_ranges_gives_a_chunked_message_once() -> None:
     entries = recorded("chunked")
     for split in range(len(entries) + 1):
         first = MessageDecoder().messages(as_batch(entries[:split]))
@@ -111,7 +111,7 @@ def test_every_range_split_has_each_chunked_message_once() -> None:
         assert found.column("_error").to_pylist() == [None, None]
 
 
-def test_properties_that_are_not_utf8_are_shown_and_fail_nothing() -> None:
+def test_properties_that_are_not_utf8_are_escaped() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     metadata.properties.add(key="kk", value="vv")
     body = b"\0\0\0" + bytes([metadata.ByteSize()]) + metadata.SerializeToString().replace(b"vv", b"\xffv") + b"x"
@@ -124,9 +124,9 @@ def test_properties_that_are_not_utf8_are_shown_and_fail_nothing() -> None:
     assert inside["properties"] == [("k\\xfe", "vv")]
 
 
-def test_a_chunk_whose_beginning_is_gone_says_so_once() -> None:
+def test_a_message_without_its_first_chunk_is_one_error() -> None:
     found = decode(recorded("chunked")[1:])
-    assert [each["_error"] for each in found] == ["chunk 0 of 3 of this message is not in the log", None]
+    assert [each["_error"] for each in found] == ["the log does not contain chunk 0 of 3 of this message", None]
 
 
 singles = st.lists(
@@ -149,7 +149,7 @@ singles = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(singles, st.sampled_from(sorted(COMPRESS)), st.booleans(), st.binary(max_size=9))
-def test_whatever_was_packed_into_a_batch_comes_out(
+def test_every_message_of_a_batch_is_unpacked(
     messages: list[tuple[SingleMessageMetadata, bytes]], codec: int, broker_metadata: bool, version: bytes
 ) -> None:
     body = batch_of(messages)
@@ -175,7 +175,7 @@ def test_whatever_was_packed_into_a_batch_comes_out(
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_damaged_entries_are_rows_with_an_error_and_never_a_failure(data: st.DataObject) -> None:
+def test_damaged_entries_become_rows_with_an_error(data: st.DataObject) -> None:
     good = data.draw(st.sampled_from([*recorded("send-batched-zstd"), *recorded("message-metadata")]))
     cut = data.draw(st.integers(0, len(good) - 1))
     flip = data.draw(st.integers(0, len(good) - 1))
@@ -186,26 +186,26 @@ def test_damaged_entries_are_rows_with_an_error_and_never_a_failure(data: st.Dat
     assert {each["entry"] for each in found} >= {0, 1, 3}
 
 
-def test_a_changed_bit_behind_the_checksum_is_an_error_with_the_bytes_as_they_are() -> None:
+def test_a_changed_bit_after_the_checksum_is_an_error_with_the_stored_bytes() -> None:
     entry = bytearray(seal(metadata(), b"payload"))
     entry[-1] ^= 1
     (row,) = decode([bytes(entry)])
     assert "checksum" in row["_error"] and row["payload"] == bytes(entry)
 
 
-def test_encrypted_payloads_stay_as_they_are_and_say_so() -> None:
+def test_encrypted_payloads_remain_encrypted_with_an_error() -> None:
     head = metadata(num_messages_in_batch=3)
     head.encryption_keys.add(key="k", value=b"v")
     (row,) = decode([seal(head, b"cipher")])
     assert row["payload"] == b"cipher" and row["_error"].startswith("encrypted") and row["batch_index"] == -1
 
 
-def test_markers_are_left_out_and_tombstones_have_no_payload() -> None:
+def test_markers_are_skipped_and_tombstones_have_no_payload() -> None:
     found = decode([seal(metadata(marker_type=21), b""), seal(metadata(null_value=True, partition_key="k"), b"")])
     assert [(each["entry"], each["key"], each["payload"]) for each in found] == [(1, "k", None)]
 
 
-def test_keys_of_bytes_are_decoded_and_what_is_no_base64_is_an_error() -> None:
+def test_keys_of_bytes_are_decoded_and_invalid_base64_is_an_error() -> None:
     good = metadata(partition_key=b64encode(b"\x00\xff").decode(), partition_key_b64_encoded=True)
     bad = metadata(partition_key="!", partition_key_b64_encoded=True)
     found = decode([seal(good, b"a"), seal(bad, b"b")])
@@ -213,7 +213,7 @@ def test_keys_of_bytes_are_decoded_and_what_is_no_base64_is_an_error() -> None:
     assert found[1]["key_bytes"] is None and "base64" in found[1]["_error"]
 
 
-def test_only_the_columns_asked_for_are_made_and_memory_is_bounded() -> None:
+def test_only_requested_columns_are_made_and_memory_is_bounded() -> None:
     entries = [seal(metadata(sequence_id=index), bytes(1000)) for index in range(100)]
     batches = list(MessageDecoder(["entry", "payload"], batch_bytes_max=10_000).messages(as_batch(entries)))
     assert [each.num_rows for each in batches] == [10] * 10
@@ -221,6 +221,6 @@ def test_only_the_columns_asked_for_are_made_and_memory_is_bounded() -> None:
     assert [row for each in batches for row in each.column("entry").to_pylist()] == list(range(100))
 
 
-def test_times_that_no_calendar_has_are_null() -> None:
+def test_times_beyond_the_supported_range_are_null() -> None:
     (row,) = decode([seal(metadata(publish_time=2**63, event_time=2**64 - 1), b"x")])
     assert (row["publish_time"], row["event_time"], row["payload"]) == (None, None, b"x")

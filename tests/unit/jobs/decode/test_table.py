@@ -1,4 +1,4 @@
-"""Typed rows: evolution of every kind in one superset, conflicts named, undecodable rows kept apart."""
+"""Typed rows: schema versions in one superset, conflicts named, undecodable rows kept separately."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def written(schema: Schema, value: Any) -> bytes:
 
 
 def messages(*rows: tuple[int | None, bytes | None], keys: list[bytes | None] | None = None) -> pa.RecordBatch:
-    """Messages of (schema version, payload)."""
+    """Return messages of (schema version, payload)."""
     count = len(rows)
     given: dict[str, list[Any]] = {
         "topic": [TOPIC] * count,
@@ -80,14 +80,14 @@ def test_added_removed_and_promoted_fields_are_one_table() -> None:
     assert all(row["_error"] is None and row["_payload"] is None for row in rows)
 
 
-def test_versions_that_no_column_takes_are_named_at_planning() -> None:
+def test_incompatible_versions_are_named_at_planning() -> None:
     nested = {"type": "record", "name": "N", "fields": [{"name": "x", "type": "int"}]}
     other = {"type": "record", "name": "N", "fields": [{"name": "x", "type": "string"}]}
     with pytest.raises(TableSchemaError, match=r"version 3 of t/n/x .*field in\.x is int32 .* string"):
         plan_table({KEY: {1: record(("in", nested)), 3: record(("in", other))}})
-    with pytest.raises(TableSchemaError, match="field A has the name of field a"):
+    with pytest.raises(TableSchemaError, match="field A has the same name as field a"):
         plan_table({KEY: {0: record(("a", "int"), ("A", "int"))}})
-    with pytest.raises(TableSchemaError, match="field _Topic has the name of a column of metadata"):
+    with pytest.raises(TableSchemaError, match="field _Topic has the same name as a column of metadata"):
         plan_table({KEY: {0: record(("_Topic", "int"))}})
     with pytest.raises(TableSchemaError, match="none is registered"):
         plan_table({KEY: {}})
@@ -95,7 +95,7 @@ def test_versions_that_no_column_takes_are_named_at_planning() -> None:
         plan_table({KEY: {0: record(("next", ["null", "R"]))}})
 
 
-def test_what_cannot_be_decoded_is_a_row_with_its_bytes_and_fails_only_when_asked() -> None:
+def test_an_undecodable_payload_is_a_row_with_its_bytes_or_an_error_on_request() -> None:
     good = record(("id", "int"))
     plan = plan_table({KEY: {0: good, 1: Schema(SchemaType.PROTOBUF, good.data)}})
     ok = written(good, {"id": 5})
@@ -103,14 +103,14 @@ def test_what_cannot_be_decoded_is_a_row_with_its_bytes_and_fails_only_when_aske
     rows = decoded(plan, batch)
     assert [row["id"] for row in rows] == [5, None, None, None, None, None, None]
     assert [row["_payload"] for row in rows] == [None, b"", ok + b"x", b"raw", b"new", b"pb", None]
-    said = [None, "EOFError", "1 bytes are left", "no schema version", "version 7 of t/n/x was not there", "PROTOBUF"]
-    for row, text in zip(rows, [*said, None], strict=True):
+    errors = [None, "EOFError", "1 bytes remain", "no schema version", "version 7 of t/n/x did not exist", "PROTOBUF"]
+    for row, text in zip(rows, [*errors, None], strict=True):
         assert row["_error"] is None if text is None else text in row["_error"]
     with pytest.raises(UndecodableError, match=r"entry None:1, .*EOFError"):
         TableDecoder(plan, fail=True).rows(batch)
 
 
-def test_an_error_of_before_stays_and_its_payload_with_it() -> None:
+def test_an_earlier_error_and_its_payload_are_kept() -> None:
     plan = plan_table({KEY: {0: record(("id", "int"))}})
     batch = messages((0, b"cipher"))
     index = batch.schema.get_field_index("_error")
@@ -118,7 +118,7 @@ def test_an_error_of_before_stays_and_its_payload_with_it() -> None:
     assert decoded(plan, batch) == [{"id": None, "_payload": b"cipher", "_error": "encrypted: no"}]
 
 
-def test_json_is_checked_against_its_schema_value_by_value() -> None:
+def test_each_value_of_json_is_checked_against_its_schema() -> None:
     schema = record(
         ("n", "int"), ("s", ["null", "string"]), ("b", "bytes"), ("f", "boolean"),
         ("t", {"type": "long", "logicalType": "timestamp-millis"}), ("d", {"type": "int", "logicalType": "date"}),
@@ -188,7 +188,7 @@ def test_primitive_payloads_are_one_column(kind: SchemaType, payload: bytes, val
     assert short["_error"] is not None
 
 
-def test_key_value_schemas_give_key_and_value_inline_and_apart() -> None:
+def test_key_value_schemas_give_key_and_value_inline_and_separated() -> None:
     inner = record(("id", "int"))
     data = b"\0\0\0\0" + len(inner.data).to_bytes(4, "big") + inner.data
     properties = {"key.schema.type": "STRING", "value.schema.type": "AVRO"}
@@ -207,7 +207,7 @@ def test_key_value_schemas_give_key_and_value_inline_and_apart() -> None:
 
 
 def native(*fields: tuple[str, int, int, bool]) -> tuple[Schema, Any]:
-    """A native Protobuf schema of (name, number, type, repeated) and its message class."""
+    """Return a native Protobuf schema of (name, number, type, repeated) and its message class."""
     file = FileDescriptorProto(name="m.proto", package="p", syntax="proto3")
     message = file.message_type.add(name="M")
     for name, number, kind, repeated in fields:
@@ -241,7 +241,7 @@ def test_native_protobuf_messages_of_two_versions() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([SchemaType.AVRO, SchemaType.JSON]))
-def test_no_payload_makes_it_fail(payload: bytes, kind: SchemaType) -> None:
+def test_no_payload_raises_an_error(payload: bytes, kind: SchemaType) -> None:
     schema = record(("a", "long"), ("b", {"type": "array", "items": "string"}), kind=kind)
     (row,) = decoded(plan_table({KEY: {0: schema}}), messages((0, payload)))
     assert row["_error"] is None or row["_payload"] == payload
@@ -252,7 +252,7 @@ def test_no_payload_makes_it_fail(payload: bytes, kind: SchemaType) -> None:
     st.integers(-(2**63), 2**63 - 1), st.text(max_size=9), st.binary(max_size=9), st.lists(st.booleans(), max_size=3),
     st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
 )  # fmt: skip
-def test_what_avro_wrote_comes_back(
+def test_avro_values_are_read_back(
     number: int, text: str, raw: bytes, flags: list[bool], floats: dict[str, float]
 ) -> None:
     schema = record(

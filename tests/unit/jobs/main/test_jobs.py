@@ -14,7 +14,7 @@ from quire_jobs.analytics.parameters import AnalysisParameters
 from quire_jobs.errors import DataLossError, NotFoundError, QuireJobError, SourceUnavailableError
 from quire_jobs.job import JobParameters, Problem, Progress, Summary, job_name, parse_parameters
 from quire_jobs.main import kinds, spark_session
-from quire_jobs.main.jobs import assigned, exit_code, moment_of, of_slot, pairs, read_file, slot_of
+from quire_jobs.main.jobs import assigned, exit_code, moment_of, pairs, read_file, slot_of, with_slot
 from quire_jobs.main.kinds import MODULES, load_kind, shown_parameters
 from quire_jobs.offload.job import Parameters
 
@@ -31,7 +31,7 @@ def test_every_kind_loads_without_a_jvm_and_describes_every_parameter() -> None:
     assert SparkContext._gateway is None
 
 
-def test_kinds_are_listed_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_are_listed_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "list"]) == 0
     said = capsys.readouterr().out
     assert re.search("^offload +Copy closed ledgers into a bucket", said, re.MULTILINE)
@@ -49,14 +49,14 @@ def test_kinds_are_listed_for_people_and_for_programs(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "no kind of job is called 'nothing'; there are: "),
-        (["offload", *GIVEN], "say where the job runs: --local, or --master"),
-        (["offload", *GIVEN, "--local", "--master", "local[1]"], "--local and --master local[1]: one of the two"),
+        (["nothing"], "unknown kind of job 'nothing'; known kinds: "),
+        (["offload", *GIVEN], "no Spark chosen: give --local, or --master"),
+        (["offload", *GIVEN, "--local", "--master", "local[1]"], "--local and --master local[1]: give only one"),
         (["offload", *GIVEN, "--local", "topics"], "parameter topics: expected NAME=VALUE"),
         (["offload", *GIVEN, "--local", "afterTime=soon"], "afterTime = 'soon': expected a number, alone or with s"),
-        (["offload", *GIVEN, "--local", "into=x"], "there is no parameter 'into'; there are: "),
+        (["offload", *GIVEN, "--local", "into=x"], "unknown parameter 'into'; known parameters: "),
         (["offload", "--local", "topics=a", "target=s3://b"], "the parameter 'metadata' is missing"),
-        (["offload", *GIVEN, "--local", "--slot", "noon"], "--slot noon: expected a time"),
+        (["offload", *GIVEN, "--local", "--slot", "noon"], "--slot noon: not a time"),
         (["offload", *GIVEN, "--local", "--conf", "spark.x"], "--conf spark.x: expected KEY=VALUE"),
         (["offload", *GIVEN, "--local", "--params", "/nonexistent"], "--params /nonexistent: No such file"),
     ],
@@ -72,17 +72,17 @@ def test_wrong_usage_is_one_line_and_exit_code_2_before_spark_starts(
     assert said in line and captured.out == ""
 
 
-def test_a_failure_is_told_to_programs_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_printed_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "run", "offload", "--local", "--json", "topics=a"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["kind"] == "offload" and told["outcome"] == "failed" and "'target' is missing" in told["error"]
+    row = json.loads(capsys.readouterr().out)
+    assert row["kind"] == "offload" and row["outcome"] == "failed" and "'target' is missing" in row["error"]
 
 
 class NoSpark:
-    """Stands where a session would be: these jobs do nothing with it."""
+    """Replaces a session; these jobs do not use it."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing, since nothing runs."""
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ class NoSpark:
     [
         (QuireJobError("the broker is busy"), 1, True),
         (SourceUnavailableError("etcd does not answer"), 1, True),
-        (NotFoundError("there is no topic a"), 3, False),
+        (NotFoundError("topic a does not exist"), 3, False),
         (DataLossError("ledger 7 is gone"), 3, False),
     ],
 )
-def test_whoever_starts_a_job_again_learns_whether_that_helps(
+def test_the_exit_code_and_the_log_show_whether_a_retry_helps(
     ends: Exception,
     code: int,
     retry_helps: bool,
@@ -118,7 +118,7 @@ def test_whoever_starts_a_job_again_learns_whether_that_helps(
     }
 
 
-def test_a_terminated_job_stops_spark_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminated_job_stops_spark_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[bool] = []
 
     def run_job(_spark: object, _parameters: JobParameters, _progress: Progress) -> Summary:
@@ -137,14 +137,14 @@ def test_a_terminated_job_stops_spark_and_says_so(tmp_path: Path, monkeypatch: p
     assert said["outcome"] == "failed" and "signal" in said["error"] and said["retry_helps"]
 
 
-def test_exit_codes_of_what_came_to_its_end() -> None:
+def test_exit_codes_of_finished_runs() -> None:
     temporary, final = (Problem(subject="a", reason="b", retry_helps=helps) for helps in (True, False))
     assert exit_code(Summary(kind="audit")) == 0
     assert exit_code(Summary(kind="audit", problems=[final, temporary])) == 1
     assert exit_code(Summary(kind="audit", problems=[final])) == 3
 
 
-def test_wrong_usage_is_left_for_whoever_started_the_container(tmp_path: Path) -> None:
+def test_wrong_usage_is_in_the_termination_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert run(["jobs", "run", "offload", "--local", "topics=a", "--termination-log", str(log)]) == 2
     said = json.loads(log.read_text())
@@ -162,7 +162,7 @@ def test_parameters_come_from_files_and_arguments(tmp_path: Path) -> None:
         "rate": "5M",
     }
     yaml.write_text("- a")
-    with pytest.raises(ConfigError, match="expected an object of parameters"):
+    with pytest.raises(ConfigError, match="not a mapping; give parameters"):
         read_file(yaml)
     yaml.write_text("{")
     with pytest.raises(ConfigError, match="neither JSON nor YAML"):
@@ -172,31 +172,31 @@ def test_parameters_come_from_files_and_arguments(tmp_path: Path) -> None:
 def test_a_slot_is_the_same_in_every_time_zone() -> None:
     given = [moment_of("2026-01-31T04:00:00Z"), moment_of("2026-01-31T05:00:00+01:00")]
     assert [slot_of(moment) for moment in given] == ["20260131T040000Z"] * 2
-    with pytest.raises(ConfigError, match="say the time zone"):
+    with pytest.raises(ConfigError, match="the time zone is missing"):
         moment_of("2026-01-31T04:00:00")
 
 
-def test_a_run_of_a_slot_judges_by_the_slot_s_time_whenever_it_is_tried() -> None:
+def test_each_attempt_of_a_slot_uses_the_slot_s_time() -> None:
     given: dict[str, Any] = {"output": "file:///r", "metadata": "etcd://h:1"}
     parameters = parse_parameters(load_kind("backlog").parameters, given)
     noon, hour_later = moment_of("2026-01-31T12:00:00Z"), moment_of("2026-01-31T14:00:00+01:00")
-    first, again, next_slot = (of_slot(parameters, "backlog", slot) for slot in (noon, noon, hour_later))
+    first, again, next_slot = (with_slot(parameters, "backlog", slot) for slot in (noon, noon, hour_later))
     assert isinstance(first, AnalysisParameters) and noon is not None
     assert first == again and first.now_s == noon.timestamp()
     assert first.run_id == f"{job_name('backlog', parameters)}-20260131T120000Z"
     assert next_slot.run_id.rpartition("-")[0] == first.run_id.rpartition("-")[0], "both are runs of one job"
 
 
-def test_a_time_that_was_asked_for_counts_more_than_the_slot_s_and_without_a_slot_it_is_now() -> None:
+def test_a_given_time_overrides_the_slot_s_and_without_a_slot_it_is_now() -> None:
     given: dict[str, Any] = {"output": "file:///r", "metadata": "etcd://h:1", "runId": "mine"}
     asked = parse_parameters(AnalysisParameters, given | {"asOf": "2026-01-01T00:00:00Z"})
     slot = moment_of("2026-01-31T12:00:00Z")
-    assert of_slot(asked, "backlog", slot) == asked
+    assert with_slot(asked, "backlog", slot) == asked
     plain = parse_parameters(AnalysisParameters, given)
-    assert of_slot(plain, "backlog", None).as_of is None
-    assert of_slot(plain, "backlog", slot).run_id == "mine"
+    assert with_slot(plain, "backlog", None).as_of is None
+    assert with_slot(plain, "backlog", slot).run_id == "mine"
     offload = parse_parameters(Parameters, {"target": "s3://b", "topics": ["a"], "metadata": "m", "http": "h"})
-    assert not hasattr(of_slot(offload, "offload", slot), "as_of"), "a kind that judges nothing has no such parameter"
+    assert not hasattr(with_slot(offload, "offload", slot), "as_of"), "the kind offload has no such parameter"
 
 
 SECRET = "not-for-the-log"
@@ -204,7 +204,7 @@ CONF = ("--conf", f"spark.hadoop.fs.s3a.secret.key={SECRET}", "--conf", "spark.u
 
 
 @pytest.mark.parametrize("ends", [None, ConfigError, NotFoundError, QuireJobError, QuireError])
-def test_a_secret_among_spark_s_settings_is_in_nothing_that_a_run_prints(
+def test_no_output_of_a_run_contains_a_secret_of_spark_s_settings(
     ends: type[Exception] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"fs.s3a.secret.key should be an ARN, but was {SECRET}"
@@ -224,16 +224,16 @@ def test_a_secret_among_spark_s_settings_is_in_nothing_that_a_run_prints(
         captured = capsys.readouterr()
         assert SECRET not in captured.out + captured.err + log.read_text()
         assert "but was REDACTED" in captured.out + captured.err and "but was REDACTED" in log.read_text()
-        assert "--conf spark.hadoop.fs.s3a.secret.key: its value stands in the list of processes" in captured.err
-        assert json.loads(log.read_text())["outcome"] == "failed", "without anything done it stays a failure"
+        assert "--conf spark.hadoop.fs.s3a.secret.key: its value is visible in the process list" in captured.err
+        assert json.loads(log.read_text())["outcome"] == "failed", "a run that did nothing stays a failure"
 
 
 @pytest.mark.parametrize("wrong", [f"spark.x.password {SECRET}", f"spark.x.password:{SECRET}", f"={SECRET}"])
-def test_a_setting_that_is_mistyped_is_named_without_what_may_be_its_value(wrong: str) -> None:
+def test_the_error_for_a_mistyped_setting_omits_its_possible_value(wrong: str) -> None:
     with pytest.raises(ConfigError, match="expected KEY=VALUE") as refused:
         pairs([wrong], "--conf")
     assert SECRET not in str(refused.value)
 
 
-def test_a_value_may_hold_the_sign_that_separates_it() -> None:
+def test_a_value_may_contain_an_equals_sign() -> None:
     assert pairs(["a=b=c", " d = e "], "parameter") == {"a": "b=c", "d": "e"}

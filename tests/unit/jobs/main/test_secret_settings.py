@@ -1,6 +1,6 @@
 import pytest
 
-from quire_jobs.main.secret_settings import HIDDEN, holds_secret, secrets_of, without
+from quire_jobs.main.secret_settings import HIDDEN, holds_secret, redacted, secrets_of
 
 SECRET = (
     "spark.hadoop.fs.s3a.secret.key",
@@ -54,25 +54,25 @@ OPEN = (
     "spark.sql.shuffle.partitions",
     "",
 )
-"""Words of secrets stand in some of these, and their values are none: files, classes, switches, names of Secrets."""
+"""Some of these contain words for secrets, but their values are files, classes, switches or names of Secrets."""
 
 
 @pytest.mark.parametrize("key", SECRET)
-def test_a_key_that_holds_a_secret_is_known(key: str) -> None:
+def test_a_key_that_holds_a_secret_is_recognized(key: str) -> None:
     assert holds_secret(key)
 
 
 @pytest.mark.parametrize("key", OPEN)
-def test_what_is_only_about_a_secret_may_be_seen(key: str) -> None:
+def test_a_key_that_only_refers_to_a_secret_is_shown(key: str) -> None:
     assert not holds_secret(key)
 
 
-def test_secrets_are_taken_out_of_whatever_is_printed() -> None:
+def test_secrets_are_removed_from_texts_and_json_values() -> None:
     settings = {"spark.hadoop.fs.s3a.secret.key": "abc", "spark.ssl.keyPassword": "xabcx", "spark.x": "y"}
     secrets = secrets_of(settings | {"spark.authenticate.secret": ""})
-    assert secrets == ("xabcx", "abc"), "nothing in the place of an empty one"
+    assert secrets == ("xabcx", "abc"), "an empty secret is ignored"
     row = {"error": "key abc is wrong", "problems": [{"reason": "xabcx"}], "counts": {"y": 3}, "left": None}
-    assert without(row, secrets) == {
+    assert redacted(row, secrets) == {
         "error": f"key {HIDDEN} is wrong",
         "problems": [{"reason": HIDDEN}],
         "counts": {"y": 3},

@@ -36,7 +36,7 @@ ModuleNotFoundError: No module named 'x'
         ("", "no reason given"),
     ],
 )
-def test_the_line_that_matters_is_found(text: str, reason: str | None) -> None:
+def test_the_most_useful_line_is_found(text: str, reason: str | None) -> None:
     expected = reason or "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
     assert spark_reason(text) == expected
 
@@ -44,7 +44,7 @@ def test_the_line_that_matters_is_found(text: str, reason: str | None) -> None:
 POD = {"POD_IP": "10.0.0.7", "POD_NAMESPACE": "orders", "POD_NAME": "run-1-abcde", "HOME": "/tmp"}
 
 
-def test_a_driver_in_a_pod_is_found_by_its_executors_and_owns_them() -> None:
+def test_a_driver_in_a_pod_sets_the_address_for_its_executors_and_owns_them() -> None:
     said = settings_of("k8s://https://kubernetes.default.svc", POD)
     assert said["spark.driver.host"] == said["spark.driver.bindAddress"] == "10.0.0.7"
     assert said["spark.kubernetes.namespace"] == "orders"
@@ -52,7 +52,7 @@ def test_a_driver_in_a_pod_is_found_by_its_executors_and_owns_them() -> None:
     assert said["spark.driver.port"] != said["spark.driver.blockManager.port"]
 
 
-def test_outside_of_a_pod_nothing_is_said_about_one() -> None:
+def test_settings_of_a_pod_are_only_used_in_a_pod() -> None:
     assert not {key for key in settings_of("k8s://https://x", {}) if "host" in key or "pod.name" in key}
     for master in ("spark://x:7077", "local[2]", None):
         assert not {key for key in settings_of(master, POD) if key.startswith("spark.kubernetes")}
@@ -69,7 +69,7 @@ def test_outside_of_a_pod_nothing_is_said_about_one() -> None:
         ("org.apache.spark.SparkException: Could not parse Master URL: 'nowhere'", False),
     ],
 )
-def test_a_spark_that_does_not_start_is_the_user_s_fault_only_by_its_settings(
+def test_a_start_failure_of_spark_is_final_only_for_wrong_settings(
     fault: str, once_more: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_builder: object) -> None:
@@ -80,4 +80,4 @@ def test_a_spark_that_does_not_start_is_the_user_s_fault_only_by_its_settings(
         start_spark("run", "spark://127.0.0.1:1", {})
     assert isinstance(refused.value, JobOptionsError) is not once_more
     assert fault in str(refused.value) and "\n" not in str(refused.value)
-    assert ("no executor came up" in str(refused.value)) is ("backend" in fault)
+    assert ("no executor started" in str(refused.value)) is ("backend" in fault)

@@ -22,7 +22,7 @@ def place(tmp_path: Path) -> Place:
 
 
 async def left_behind(place: Place, note: AttemptNote) -> None:
-    """What a run leaves that is killed after its upload."""
+    """Write the note and objects of a run that was killed after its upload."""
     await write_note(place, note)
     await place.put(data_key(note.uuid, 7), b"data")
     await place.put(index_key(note.uuid, 7), b"index")
@@ -35,7 +35,7 @@ async def swept(place: Place, states: dict[str, bool | None], cluster: str = "c1
     return await sweep(place, cluster, is_noted, NOW_MS)
 
 
-async def test_what_nobody_believes_goes_and_its_note_a_day_later(place: Place) -> None:
+async def test_objects_of_an_unknown_attempt_are_removed_and_its_note_a_day_later(place: Place) -> None:
     await left_behind(place, note_of())
     assert await swept(place, {UUID: None}) == Swept(segments=1)
     assert await place.names() == [f"{FOLDER}/{data_key(UUID, 7)}"]
@@ -44,8 +44,8 @@ async def test_what_nobody_believes_goes_and_its_note_a_day_later(place: Place) 
     assert await place.names() == []
 
 
-async def test_what_may_have_been_complete_keeps_its_objects_whatever_the_metadata_say(place: Place) -> None:
-    """As after a restore of metadata of a day before, when the objects may be the only copy."""
+async def test_objects_of_an_attempt_that_may_be_complete_are_kept(place: Place) -> None:
+    """After a restore of older metadata the objects may be the only copy."""
     await left_behind(place, note_of(asked=True))
     assert await swept(place, {UUID: None}) == Swept()
     await write_note(place, note_of(asked=True, begun_ms=NOW_MS - NOTE_KEPT_MS))
@@ -53,13 +53,13 @@ async def test_what_may_have_been_complete_keeps_its_objects_whatever_the_metada
     assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
 
 
-async def test_what_is_complete_keeps_its_objects_and_loses_its_note(place: Place) -> None:
+async def test_a_complete_attempt_keeps_its_objects_and_loses_its_note(place: Place) -> None:
     await left_behind(place, note_of())
     assert await swept(place, {UUID: True}) == Swept(settled=1)
     assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
 
 
-async def test_what_is_under_way_is_left_alone(place: Place) -> None:
+async def test_a_begun_attempt_is_left_alone(place: Place) -> None:
     await left_behind(place, note_of())
     before = await place.names()
     assert await swept(place, {UUID: False}) == Swept(under_way=1)
@@ -75,7 +75,7 @@ async def test_other_clusters_and_objects_without_a_note_are_left_alone(place: P
     assert await place.names() == before
 
 
-def test_a_note_says_what_its_name_says() -> None:
+def test_a_note_must_match_its_name() -> None:
     note = note_of()
     assert decode_note(note.name, note.encode()) == note
     assert decode_note(note_of(OTHER).name, note.encode()) == note_of(OTHER)

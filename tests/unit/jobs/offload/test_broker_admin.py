@@ -1,4 +1,4 @@
-"""What the answers of a topic's owner mean to an attempt: refused, not Quire's, not allowed, or worth another try."""
+"""Meaning of the owner's responses for an attempt: refused, not Quire's, not allowed, or worth a retry."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ JETTY = "<html><h2>HTTP ERROR 404</h2>Problem accessing /admin/v2/persistent/sho
 
 @dataclass
 class Owner:
-    """A broker's port that gives one answer to everything, and what it was asked."""
+    """A broker that gives the same response to every request, and the requests it received."""
 
     admin: BrokerAdmin
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Owner:
 
 @asynccontextmanager
 async def answering(status: int, body: Any) -> AsyncIterator[Owner]:
-    """`body`: JSON, or a text as it is."""
+    """Serve `body`: JSON, or text unchanged."""
     asked: list[tuple[str, dict[str, Any]]] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -50,7 +50,7 @@ async def answering(status: int, body: Any) -> AsyncIterator[Owner]:
         yield Owner(BrokerAdmin(brokers), asked)
 
 
-async def test_an_attempt_is_begun_at_the_topic_s_path_with_all_that_its_owner_has_to_know() -> None:
+async def test_requests_go_to_the_topic_s_path_with_all_facts_of_the_attempt() -> None:
     async with answering(200, {"uuid": ATTEMPT.uuid, "ledgerId": 7, "entries": 10, "size": 100}) as owner:
         assert await owner.begin() == ATTEMPT
         await owner.admin.complete(TOPIC, ATTEMPT)
@@ -73,12 +73,12 @@ async def test_an_attempt_is_begun_at_the_topic_s_path_with_all_that_its_owner_h
         (405, ""),
     ],
 )
-async def test_a_stock_broker_is_told_as_one_with_what_to_do_instead(status: int, body: Any) -> None:
+async def test_the_error_for_a_stock_broker_says_what_to_do_instead(status: int, body: Any) -> None:
     async with answering(status, body) as owner:
         with pytest.raises(StockBrokerError) as refused:
             await owner.begin()
     said = str(refused.value)
-    assert f"the broker that owns {TOPIC} is not Quire's (it answers {status} to offload/begin)" in said
+    assert f"the broker that owns {TOPIC} is not Quire's (it responds with {status} to offload/begin)" in said
     assert "use that broker's own offloader, or move the topic to Quire" in said
     assert len(owner.asked) == 1
 
@@ -87,7 +87,7 @@ async def test_a_stock_broker_is_told_as_one_with_what_to_do_instead(status: int
     ("status", "reason"),
     [(409, "ledger 7: an attempt of another job is in progress"), (404, f"there is no topic {TOPIC}")],
 )
-async def test_a_broker_of_ours_that_refuses_is_quoted(status: int, reason: str) -> None:
+async def test_a_refusal_of_a_quire_broker_is_quoted(status: int, reason: str) -> None:
     async with answering(status, {"reason": reason}) as owner:
         with pytest.raises(AttemptRefusedError) as refused:
             await owner.begin()
@@ -97,15 +97,15 @@ async def test_a_broker_of_ours_that_refuses_is_quoted(status: int, reason: str)
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
-        (401, QuireJobError, "set QUIRE_TOKEN to a token with the right to this"),
-        (403, QuireJobError, "set QUIRE_TOKEN to a token with the right to this"),
+        (401, QuireJobError, "set QUIRE_TOKEN to a token with the permission for it"),
+        (403, QuireJobError, "set QUIRE_TOKEN to a token with the permission for it"),
         (400, QuireJobError, "HTTP 400: it says why"),
         (429, SourceUnavailableError, "HTTP 429: it says why"),
         (500, SourceUnavailableError, "HTTP 500: it says why"),
         (503, SourceUnavailableError, "HTTP 503: it says why"),
     ],
 )
-async def test_what_is_no_decision_names_the_ledger_and_whether_a_retry_helps(
+async def test_other_errors_name_the_ledger_and_show_whether_a_retry_helps(
     status: int, kind: type[Exception], said: str
 ) -> None:
     async with answering(status, {"reason": "it says why"}) as owner:
@@ -117,19 +117,19 @@ async def test_what_is_no_decision_names_the_ledger_and_whether_a_retry_helps(
 
 
 @pytest.mark.parametrize("status", [404, 409])
-async def test_an_attempt_that_its_broker_dropped_is_never_complete_and_not_aborted_again(status: int) -> None:
+async def test_an_attempt_that_the_broker_dropped_can_neither_complete_nor_abort(status: int) -> None:
     async with answering(status, {"reason": "ledger 7 has no such attempt"}) as owner:
         with pytest.raises(AttemptRefusedError, match="ledger 7 has no such attempt"):
             await owner.admin.complete(TOPIC, ATTEMPT)
         assert not await owner.admin.abort(TOPIC, ATTEMPT)
 
 
-async def test_a_port_that_nobody_listens_on_is_worth_another_try() -> None:
+async def test_a_refused_connection_is_worth_a_retry() -> None:
     async with BrokerHttp(f"http://127.0.0.1:{free_port()}") as brokers:
         with pytest.raises(SourceUnavailableError, match="does not answer"):
             await BrokerAdmin(brokers).complete(TOPIC, ATTEMPT)
 
 
-def test_neither_refusal_is_one_that_the_same_run_again_would_mend() -> None:
+def test_a_retry_in_the_same_run_does_not_help_after_a_refusal() -> None:
     assert not issubclass(StockBrokerError, (NotFoundError, SourceUnavailableError))
     assert not issubclass(AttemptRefusedError, SourceUnavailableError)

@@ -1,4 +1,4 @@
-"""The parameters of the job, and how its results are summed up; what it does is tested against real servers."""
+"""The parameters of the job, and the summary of its results; integration tests run it with real servers."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def parameters(**more: object) -> Parameters:
     return parse_parameters(Parameters, GIVEN | more)  # type: ignore[arg-type]
 
 
-def test_amounts_are_taken_as_people_write_them() -> None:
+def test_amounts_are_accepted_with_units() -> None:
     given = parameters(afterTime="4h", afterSize="10Gi", rate="50M", ledgers=[3, 4], ledgerSizeMin="1Ki")
     assert _policy(given) == OffloadPolicy(14_400.0, 10 << 30, 1024, frozenset({LedgerId(3), LedgerId(4)}))
     assert given.rate == 50_000_000
@@ -29,17 +29,17 @@ def test_amounts_are_taken_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"format": "Parquet"}, "format = parquet or iceberg and a table belong together"),
-        ({"table": "file:///data/t"}, "format = parquet or iceberg and a table belong together"),
+        ({"format": "Parquet"}, "format = parquet or iceberg needs a table"),
+        ({"table": "file:///data/t"}, "format = parquet or iceberg needs a table"),
         ({"format": "csv"}, "format = 'csv': Input should be 'segment'"),
         ({"topics": []}, "topics = "),
         ({"rate": 0}, "rate = 0: "),
-        ({"metadata": ""}, "the parameter 'metadata' is missing: The cluster's metadata"),
+        ({"metadata": ""}, "the parameter 'metadata' is missing: Metadata store of the cluster"),
         ({"http": ""}, "the parameter 'http' is missing: HTTP address of a broker"),
-        ({"secretKey": "x"}, "there is no parameter 'secretKey'"),
+        ({"secretKey": "x"}, "unknown parameter 'secretKey'"),
     ],
 )
-def test_what_cannot_be_is_refused(more: dict[str, object], said: str) -> None:
+def test_impossible_parameters_are_refused(more: dict[str, object], said: str) -> None:
     with pytest.raises(JobOptionsError) as raised:
         parameters(**more)
     assert said in str(raised.value)
@@ -61,7 +61,7 @@ def test_targets_and_blocks_that_brokers_could_not_read_are_refused_at_planning(
     assert said in str(raised.value)
 
 
-def test_another_rate_or_age_is_still_the_job_that_owns_its_abandoned_attempts() -> None:
+def test_a_job_with_another_rate_or_age_still_owns_its_abandoned_attempts() -> None:
     def owner(given: Parameters) -> str:
         return job_name(KIND, Parameters.model_construct(target=given.target, topics=given.topics))
 
@@ -69,7 +69,7 @@ def test_another_rate_or_age_is_still_the_job_that_owns_its_abandoned_attempts()
     assert owner(parameters()) != owner(parameters(topics=["b"]))
 
 
-def test_a_run_is_as_good_as_its_ledgers() -> None:
+def test_the_outcome_of_a_run_follows_from_its_ledgers() -> None:
     planned = Plan((TOPIC,), tuple(PlannedLedger(TOPIC, LedgerId(n), 10, 100) for n in (1, 2, 3)), {Left.OPEN: 1})
     done = CopyResult(str(TOPIC), 1, CopyState.OFFLOADED, 10, 100, 260, 0.5)
     left = CopyResult(str(TOPIC), 2, CopyState.LEFT, reason="ledger 2: an attempt of x is in progress")
@@ -91,6 +91,6 @@ def test_a_run_is_as_good_as_its_ledgers() -> None:
     assert unswept.outcome is Outcome.PARTLY and unswept.counts["ledgers_offloaded"] == 1
 
 
-def test_a_pattern_that_nothing_matches_yet_is_a_note() -> None:
+def test_a_pattern_without_topics_is_a_note() -> None:
     quiet = _summary(Plan((), (), {}, ("shop/orders/*",)), [], Swept())
     assert quiet.outcome is Outcome.SUCCEEDED and quiet.notes == ["no topic matches shop/orders/* yet"]

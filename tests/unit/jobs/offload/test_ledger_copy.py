@@ -1,4 +1,4 @@
-"""What the note of an attempt says around `complete`, whatever is answered; copying is tested with real servers."""
+"""The note of an attempt around `complete`, for each response; integration tests cover copying."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,7 +39,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def completing(place: Place, statuses: list[int]) -> AsyncIterator[LedgerCopy]:
-    """A copy at `complete`, whose note says so, and a port that answers with these, the last one for ever."""
+    """Yield a copy before `complete`, with its note marked as asked, and a server with these responses, the last
+    repeated."""
 
     async def complete(_request: web.Request) -> web.Response:
         status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
@@ -57,28 +58,28 @@ async def noted(place: Place) -> AttemptNote | None:
     return decode_note(NOTE.name, await place.get(NOTE.name) or b"")
 
 
-async def test_a_refusal_leaves_the_objects_to_a_sweep(place: Place) -> None:
+async def test_after_a_refusal_a_sweep_may_remove_the_objects(place: Place) -> None:
     async with completing(place, [409]) as copy:
         with pytest.raises(AttemptRefusedError, match="answer 409"):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
     assert await noted(place) == NOTE
 
 
-async def test_after_an_answer_that_was_lost_a_refusal_says_nothing_of_what_happened_before(place: Place) -> None:
+async def test_after_a_lost_response_a_refusal_does_not_allow_a_sweep(place: Place) -> None:
     async with completing(place, [503, 409]) as copy:
         with pytest.raises(AttemptRefusedError):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
     assert await noted(place) == ASKED
 
 
-async def test_without_an_answer_no_sweep_may_touch_the_objects(place: Place) -> None:
+async def test_without_a_response_no_sweep_may_remove_the_objects(place: Place) -> None:
     async with completing(place, [503]) as copy:
         with pytest.raises(SourceUnavailableError):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
     assert await noted(place) == ASKED
 
 
-async def test_it_is_asked_again_until_there_is_an_answer(place: Place) -> None:
+async def test_complete_is_requested_until_the_broker_responds(place: Place) -> None:
     async with completing(place, [503, 503, 200]) as copy:
         await copy._complete(TOPIC, ATTEMPT, NOTE)
     assert await noted(place) == ASKED

@@ -1,4 +1,4 @@
-"""Which ledgers a table still needs: offloaded, not in it, consecutive ones together."""
+"""The ledgers that a table still needs: offloaded, not in it, consecutive ones together."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,15 +43,15 @@ def ranges(found: list[Due]) -> list[tuple[int, int, int | None]]:
     return [(each.mark.first, each.mark.last, each.mark.before) for each in found]
 
 
-def test_consecutive_offloaded_ledgers_come_together_up_to_a_size() -> None:
+def test_consecutive_offloaded_ledgers_are_added_together_up_to_a_size() -> None:
     records = [offloaded_record(number, entries=10, size_bytes=400) for number in (3, 5, 8, 9)]
     found = plan([*records, replace(records[0], ledger_id=12, offload=None)])
     assert ranges(found) == [(3, 5, None), (8, 9, 5)]
     assert found[0] == Due(TOPIC, LedgerRange(NAME, 3, 5), 2, 800)
-    assert ranges(plan(records, most=100)) == [(3, 3, None), (5, 5, 3), (8, 8, 5), (9, 9, 8)], "one at least"
+    assert ranges(plan(records, most=100)) == [(3, 3, None), (5, 5, 3), (8, 8, 5), (9, 9, 8)], "at least one each"
 
 
-def test_what_is_in_the_table_or_not_offloaded_is_left() -> None:
+def test_ledgers_in_the_table_or_not_offloaded_are_skipped() -> None:
     records = [offloaded_record(number, entries=10, size_bytes=1) for number in range(1, 8)]
     records[3] = replace(records[3], offload=None)
     assert ranges(plan(records, "1-2")) == [(3, 3, 2), (5, 7, 4)]
@@ -59,14 +59,14 @@ def test_what_is_in_the_table_or_not_offloaded_is_left() -> None:
     assert ranges(plan(records, ids=frozenset({2, 6}))) == [(2, 2, 1), (6, 6, 5)]
 
 
-def test_empty_ledgers_join_and_are_nothing_alone() -> None:
+def test_empty_ledgers_only_count_between_others() -> None:
     empty = replace(offloaded_record(2, entries=0, size_bytes=0), offload=None)
     records = [offloaded_record(1, entries=1, size_bytes=1), empty, offloaded_record(3, entries=1, size_bytes=1)]
     assert ranges(plan(records)) == [(1, 3, None)]
     assert plan([empty]) == []
 
 
-def test_a_ledger_that_is_gone_in_spite_of_the_cursor_ends_the_read() -> None:
+def test_a_ledger_that_was_trimmed_despite_the_cursor_fails_the_read() -> None:
     (each,) = plan([offloaded_record(number, entries=10, size_bytes=1) for number in (3, 5)])
     options = parse_options({"metadata": "etcd://h:1", "topic": str(TOPIC), **bounds_of(each)})
     name = LogName(NAME, str(TOPIC), -1)
@@ -79,7 +79,7 @@ def test_a_ledger_that_is_gone_in_spite_of_the_cursor_ends_the_read() -> None:
 
 
 class Steps:
-    """What is done for a table, in order, without Spark; retention takes ledgers before a cursor is there."""
+    """Records the steps for a table, without Spark; retention removes `taken` ledgers before the cursor exists."""
 
     def __init__(self, records: list[LedgerRecord], taken: int = 0) -> None:
         self.done: list[str] = []
@@ -90,13 +90,13 @@ class Steps:
         self._taken = taken
 
     def listed(self, topics: Sequence[TopicName]) -> Mapping[TopicName, Sequence[LedgerRecord]]:
-        """As the metadata have them."""
+        """Return the ledgers in the metadata."""
         self.done.append("list")
         return dict.fromkeys(topics, tuple(self._records))
 
     @contextmanager
     def held(self, options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-        """In place of the cursor."""
+        """Replaces the cursor."""
         del self._records[: self._taken]
         self.done.append("hold")
         try:
@@ -105,13 +105,13 @@ class Steps:
             self.done.append("release")
 
     def add(self, _spark: Any, _options: Any, each: Due, *_: Any) -> None:
-        """In place of Spark's read and write."""
+        """Replaces Spark's read and write."""
         if self.unread is not None:
             raise self.unread
         self.added.append(each)
 
     def compact(self, *_: Any, **__: Any) -> Any:
-        """In place of Spark's merge."""
+        """Replaces Spark's merge."""
         assert self.failure is not None
         raise self.failure
 
@@ -122,7 +122,7 @@ def brought_up(steps: Steps, monkeypatch: pytest.MonkeyPatch, folder: Path, *, c
     target = TableTarget.parse("parquet", f"file://{folder}/t")
     layout = message_layout(4, 1 << 20)
     return add_messages(
-        None,  # type: ignore[arg-type]  # nothing of Spark is called
+        None,  # type: ignore[arg-type]  # Spark is not called
         {},
         "job",
         [TOPIC],
@@ -134,7 +134,7 @@ def brought_up(steps: Steps, monkeypatch: pytest.MonkeyPatch, folder: Path, *, c
     )
 
 
-def test_a_ledger_that_retention_took_before_the_cursor_was_there_is_not_noted_as_covered(
+def test_a_ledger_trimmed_before_the_cursor_existed_is_not_marked_as_present(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = Steps([offloaded_record(number, entries=10, size_bytes=1) for number in (3, 5, 8)], taken=2)
@@ -143,7 +143,7 @@ def test_a_ledger_that_retention_took_before_the_cursor_was_there_is_not_noted_a
     assert ranges(steps.added) == [(8, 8, None)]
 
 
-def test_a_topic_that_has_nothing_for_the_table_gets_no_cursor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_topic_without_due_ledgers_gets_no_cursor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     steps = Steps([])
     brought_up(steps, monkeypatch, tmp_path)
     assert steps.done == ["list"] and steps.added == []
@@ -153,11 +153,11 @@ def test_a_topic_that_has_nothing_for_the_table_gets_no_cursor(monkeypatch: pyte
     ("failure", "helps"),
     [
         (QuireJobError("this merge took longer"), True),
-        (SourceUnavailableError("away"), True),
+        (SourceUnavailableError("unavailable"), True),
         (JobOptionsError("no such catalog"), False),
     ],
 )
-def test_small_files_that_cannot_be_merged_are_a_problem_and_the_rows_stay(
+def test_a_failed_merge_of_small_files_is_a_problem_and_the_rows_remain(
     failure: QuireJobError, helps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = Steps([offloaded_record(3, entries=10, size_bytes=1)])
@@ -168,20 +168,20 @@ def test_small_files_that_cannot_be_merged_are_a_problem_and_the_rows_stay(
     assert len(steps.added) == 1
 
 
-ANEW = "the next run lists the ledgers anew and goes on with what is left"
+AGAIN = "the next run lists the ledgers again and continues with the remaining ones"
 LOST = "quire source: entries 4 to 9 of ledger 3 are gone"
 
 
 @pytest.mark.parametrize(
     ("failure", "reason", "helps"),
     [
-        (SourceUnavailableError("bookie b:3181 does not answer"), "bookie b:3181 does not answer", True),
-        (DataLossError(f"{LOST}; hold them by jobId, or failOnDataLoss=false"), f"{LOST}; {ANEW}", True),
-        (DataLossError(LOST), f"{LOST}; {ANEW}", True),
-        (UndecodableError("entry 3:4 is no message"), "entry 3:4 is no message", False),
+        (SourceUnavailableError("bookie b:3181 does not respond"), "bookie b:3181 does not respond", True),
+        (DataLossError(f"{LOST}; hold them by jobId, or failOnDataLoss=false"), f"{LOST}; {AGAIN}", True),
+        (DataLossError(LOST), f"{LOST}; {AGAIN}", True),
+        (UndecodableError("entry 3:4 is not a message"), "entry 3:4 is not a message", False),
     ],
 )
-def test_rows_that_cannot_be_read_are_a_problem_that_says_what_the_next_run_does(
+def test_rows_that_cannot_be_read_are_a_problem(
     failure: QuireJobError, reason: str, helps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = Steps([offloaded_record(3, entries=10, size_bytes=1)])

@@ -6,7 +6,7 @@ HOUR_MS = 3_600_000
 
 
 def listed(*sizes: int) -> list[ListedLedger]:
-    """Ledgers 10, 11, ... closed an hour after the other; the last is the one that is written."""
+    """Return ledgers 10, 11, ..., each closed an hour after the previous one; the last is still open."""
     last = len(sizes) - 1
     return [
         ListedLedger(
@@ -20,18 +20,18 @@ def ids(ledgers: tuple[ListedLedger, ...]) -> list[int]:
     return [ledger.ledger_id for ledger in ledgers]
 
 
-def test_without_a_rule_everything_closed_goes_oldest_first() -> None:
+def test_without_a_rule_all_closed_ledgers_are_taken_oldest_first() -> None:
     choice = choose(listed(100, 100, 0, 100), OffloadPolicy(), NOW_MS)
     assert ids(choice.chosen) == [10, 11]
     assert choice.left == ((LedgerId(12), Left.EMPTY), (LedgerId(13), Left.OPEN))
 
 
-def test_a_ledger_goes_at_its_age_to_the_millisecond() -> None:
+def test_a_ledger_is_taken_at_the_configured_age_to_the_millisecond() -> None:
     assert ids(choose(listed(1, 1, 1), OffloadPolicy(age_s=7200), NOW_MS).chosen) == [10]
     assert ids(choose(listed(1, 1, 1), OffloadPolicy(age_s=7200.001), NOW_MS).chosen) == []
 
 
-def test_what_bookies_keep_counts_newer_ledgers_and_those_offloaded() -> None:
+def test_the_kept_size_counts_newer_and_offloaded_ledgers() -> None:
     ledgers = listed(100, 100, 100, 50)
     assert ids(choose(ledgers, OffloadPolicy(keep_bytes=150), NOW_MS).chosen) == [10, 11]
     assert ids(choose(ledgers, OffloadPolicy(keep_bytes=149), NOW_MS).chosen) == [10, 11, 12]
@@ -41,12 +41,12 @@ def test_what_bookies_keep_counts_newer_ledgers_and_those_offloaded() -> None:
     assert (LedgerId(11), Left.OFFLOADED) in choice.left
 
 
-def test_either_rule_is_enough() -> None:
+def test_either_rule_suffices() -> None:
     policy = OffloadPolicy(age_s=10 * 3600, keep_bytes=120)
     assert ids(choose(listed(100, 100, 100), policy, NOW_MS).chosen) == [10, 11]
 
 
-def test_small_ledgers_stay_unless_they_are_named() -> None:
+def test_small_ledgers_are_skipped_unless_named() -> None:
     assert ids(choose(listed(10, 100, 5), OffloadPolicy(ledger_bytes_min=50), NOW_MS).chosen) == [11]
     named = OffloadPolicy(age_s=1e9, ledger_bytes_min=50, ids=frozenset({LedgerId(10)}))
     choice = choose(listed(10, 100, 5), named, NOW_MS)
@@ -54,7 +54,7 @@ def test_small_ledgers_stay_unless_they_are_named() -> None:
     assert (LedgerId(11), Left.NOT_NAMED) in choice.left
 
 
-def test_the_newest_ledger_stays_even_when_it_is_closed_and_named() -> None:
+def test_the_newest_ledger_is_never_taken() -> None:
     ledgers = [ListedLedger(LedgerId(10), 5, 100, closed_ms=1)]
     assert choose(ledgers, OffloadPolicy(ids=frozenset({LedgerId(10)})), NOW_MS).left == ((LedgerId(10), Left.OPEN),)
     assert choose([], OffloadPolicy(), NOW_MS).chosen == ()

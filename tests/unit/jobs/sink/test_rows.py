@@ -1,4 +1,4 @@
-"""Rows to messages: metadata columns, payloads, records in Avro and JSON that the table mode reads back."""
+"""Rows to messages: metadata columns, payloads, records in Avro and JSON that mode table reads back."""
 
 import json
 from datetime import UTC, date, datetime
@@ -19,7 +19,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_metadata_columns_are_taken_and_the_payload_is_bytes_or_text() -> None:
+def test_metadata_columns_are_used_and_the_payload_is_bytes_or_text() -> None:
     times = pa.array([datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", tz="UTC"))
     pairs = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
     rows = batch(value=["x", "é"], key=["k", None], ordering_key=[b"o", None], event_time=times, properties=pairs)
@@ -33,14 +33,14 @@ def test_metadata_columns_are_taken_and_the_payload_is_bytes_or_text() -> None:
     ("columns", "kind", "text"),
     [
         ({"key": [1], "value": ["x"]}, PayloadSchema.NONE, "column key is int64"),
-        ({"id": [1]}, PayloadSchema.NONE, r"there are id \(int64\)"),
-        ({"value": ["x"], "id": [1]}, PayloadSchema.NONE, "columns id would be left out"),
-        ({"key": ["x"]}, PayloadSchema.AVRO, "no column besides key"),
-        ({"a b": [1]}, PayloadSchema.AVRO, "'a b' cannot be a field"),
+        ({"id": [1]}, PayloadSchema.NONE, r"the columns are id \(int64\)"),
+        ({"value": ["x"], "id": [1]}, PayloadSchema.NONE, "columns id would not be sent"),
+        ({"key": ["x"]}, PayloadSchema.AVRO, "no column for the payload besides the metadata key"),
+        ({"a b": [1]}, PayloadSchema.AVRO, "'a b' is not a valid name"),
         ({"t": [1]}, PayloadSchema.AVRO, "column t of type duration"),
     ],
 )
-def test_columns_that_make_no_message_are_named(columns: dict[str, Any], kind: PayloadSchema, text: str) -> None:
+def test_columns_that_form_no_message_are_named(columns: dict[str, Any], kind: PayloadSchema, text: str) -> None:
     rows = batch(**columns)
     if text.endswith("duration"):
         rows = batch(t=pa.array([1], pa.duration("s")))
@@ -54,7 +54,7 @@ def test_a_payload_of_null_is_refused() -> None:
         list(RowEncoder(rows.schema, PayloadSchema.NONE).messages(rows))
 
 
-def test_an_ordering_key_arrives_as_it_is_or_is_refused() -> None:
+def test_an_ordering_key_that_is_not_utf8_is_refused() -> None:
     rows = batch(value=["x", "x"], ordering_key=["é".encode(), b"\xff"])
     messages = RowEncoder(rows.schema, PayloadSchema.NONE).messages(rows)
     assert next(messages).ordering_key == "é"  # the client sends its UTF-8
@@ -89,7 +89,7 @@ def test_records_of_every_column_type_are_read_back(kind: PayloadSchema) -> None
 
 
 @pytest.mark.parametrize(("key", "value"), [("", 0), ("a", 97), ("hello world", 1794106052), ("zzzzzzzz", 1077910528)])
-def test_the_hash_of_keys_is_javas(key: str, value: int) -> None:
+def test_the_hash_of_a_key_equals_java_s(key: str, value: int) -> None:
     state = 0
     for character in key:
         state = (31 * state + ord(character)) % (1 << 32)

@@ -1,4 +1,4 @@
-"""Filters drop only what Spark would drop."""
+"""Filters drop only rows that Spark would drop."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -49,7 +49,7 @@ def test_ledgers_and_entries_outside_are_not_read() -> None:
     assert ledgers(EqualTo(("entry",), 10)) == []
 
 
-def test_a_ledger_that_was_closed_long_before_a_time_is_skipped_and_one_begun_long_after() -> None:
+def test_ledgers_closed_long_before_or_begun_long_after_the_times_are_skipped() -> None:
     late = GreaterThanOrEqual(("publish_time",), at(2_500_000))
     assert ledgers(late) == [3]
     assert ledgers(late, tolerance_s=600) == [2, 3]
@@ -57,26 +57,26 @@ def test_a_ledger_that_was_closed_long_before_a_time_is_skipped_and_one_begun_lo
     assert ledgers(LessThan(("publish_time",), at(500_000)), tolerance_s=600) == [1, 2]
 
 
-def test_the_ledger_that_is_written_is_read_however_late_it_is() -> None:
+def test_the_open_ledger_is_always_read() -> None:
     written = Log(NAME, (*LOG.spans, Span(4, 0, 0, 1)), (1, 2, 3, 4))
     found = filters(GreaterThanOrEqual(("publish_time",), at(9_000_000_000))).prune(written, 0)
     assert [span.ledger_id for span in found.spans] == [4]
 
 
-def test_other_topics_and_partitions_are_not_wanted() -> None:
+def test_other_topics_and_partitions_are_skipped() -> None:
     assert filters(EqualTo(("partition",), 2), EqualTo(("topic",), NAME.topic)).wants(NAME)
     assert not filters(EqualTo(("partition",), 1)).wants(NAME)
     assert not filters(EqualTo(("topic",), "another")).wants(NAME)
     assert not filters(EqualTo(("partition",), 2)).wants(LogName("", None, None))
 
 
-def test_what_is_not_understood_drops_nothing() -> None:
+def test_unsupported_filters_drop_nothing() -> None:
     odd = (Not(EqualTo(("ledger",), 2)), StringStartsWith(("key",), "k"), IsNotNull(("key",)), EqualTo(("a", "b"), 1))
     assert filters(*odd).terms == []
     assert ledgers(*odd) == [1, 2, 3]
 
 
-def test_rows_that_cannot_pass_are_dropped() -> None:
+def test_rows_that_cannot_match_are_dropped() -> None:
     batch = pa.record_batch(
         {
             "key": pa.array(["a", None, "b", "a"]),
@@ -87,10 +87,10 @@ def test_rows_that_cannot_pass_are_dropped() -> None:
     assert filters(In(("key",), ("b", "c"))).apply(batch).column("key").to_pylist() == ["b"]
     assert filters(GreaterThan(("publish_time",), at(1000))).apply(batch).num_rows == 2
     assert filters(EqualTo(("key",), "a"), LessThan(("publish_time",), at(2000))).apply(batch).num_rows == 1
-    assert filters(EqualTo(("ledger",), 5)).apply(batch).num_rows == 4  # that column was not asked for
+    assert filters(EqualTo(("ledger",), 5)).apply(batch).num_rows == 4  # the batch does not have that column
 
 
-def test_in_mode_table_metadata_has_an_underscore_and_fields_are_left_to_spark() -> None:
+def test_in_mode_table_only_filters_on_metadata_columns_are_kept() -> None:
     found = Filters()
     found.take([EqualTo(("_ledger",), 2), EqualTo(("ledger",), 3), EqualTo(("_price",), 1)], prefix="_")
     assert [(term.column, term.value) for term in found.terms] == [("ledger", 2)]

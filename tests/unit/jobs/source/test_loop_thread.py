@@ -1,4 +1,4 @@
-"""Iterating over what a loop in another thread makes."""
+"""Iteration over items that a loop in another thread makes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ def test_items_come_in_order_and_one_is_ahead() -> None:
         assert found == made == [0, 1, 2, 3, 4]
 
 
-def test_an_error_arrives_after_what_came_before_it() -> None:
+def test_an_error_arrives_after_the_items_before_it() -> None:
     async def failing() -> AsyncGenerator[int, None]:
         yield 1
         raise ValueError("broken")
@@ -39,7 +39,7 @@ def test_an_error_arrives_after_what_came_before_it() -> None:
             next(stream)
 
 
-def test_whoever_stops_early_ends_what_runs_ahead() -> None:
+def test_a_caller_that_stops_early_closes_the_generator() -> None:
     ended: list[str] = []
 
     async def endless() -> AsyncGenerator[int, None]:

@@ -1,4 +1,4 @@
-"""How far a micro-batch goes."""
+"""The end of a micro-batch."""
 
 import pytest
 
@@ -31,17 +31,17 @@ def test_without_a_limit_everything_is_taken() -> None:
     assert advanced({}, [log_of("a", 5, 3), log_of("b", 1)], Limit()) == {"a": Position(1, 2), "b": Position(0, 0)}
 
 
-def test_a_limit_is_shared_and_what_one_leaves_goes_to_the_other() -> None:
+def test_a_limit_is_shared_and_an_unused_share_goes_to_the_other_log() -> None:
     found = advanced({}, [log_of("a", 100), log_of("b", 2)], Limit(entries=20))
     assert found == {"a": Position(0, 17), "b": Position(0, 1)}
     assert advanced({}, [log_of("a", 100)], Limit(size_bytes=55)) == {"a": Position(0, 4)}
 
 
-def test_one_entry_larger_than_the_limit_still_moves() -> None:
+def test_one_entry_larger_than_the_limit_is_still_read() -> None:
     assert advanced({}, [log_of("a", 3), log_of("b", 3)], Limit(size_bytes=1)) == {"b": Position(0, 0)}
 
 
-def test_logs_that_have_nothing_new_keep_their_place() -> None:
+def test_logs_without_new_entries_keep_their_position() -> None:
     start = {"a": Position(9, 9), "gone": Position(1, 1)}
     assert advanced(start, [log_of("a")], Limit(entries=5)) == start
 

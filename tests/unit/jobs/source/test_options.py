@@ -1,4 +1,4 @@
-"""What a user may say to the source, and what is said back."""
+"""Options of the source, and the errors for wrong ones."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ def parsed(**given: str) -> SourceOptions:
     return parse_options({"metadata": METADATA, **given})
 
 
-def test_names_are_taken_in_any_case_and_values_as_people_write_them() -> None:
+def test_names_are_accepted_in_any_case_and_values_with_units() -> None:
     options = parsed(
         TOPIC="orders",
         splitbytes="16m",
@@ -41,7 +41,7 @@ def test_the_path_of_load_is_a_topic() -> None:
     assert parse_options({"metadata": METADATA, "path": "a/b/c"}).topic == "persistent://a/b/c"
 
 
-def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
+def test_times_in_milliseconds_and_the_positions_earliest_and_latest() -> None:
     assert parsed(topic="x", startTime="1769860800000").start_time == datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert parsed(topic="x", startPosition="earliest").start_position == EARLIEST
     assert parsed(topic="x", startPosition="latest").start_position == LATEST
@@ -50,52 +50,52 @@ def test_milliseconds_and_the_ends_of_a_log_have_names() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"topic": "x", "spltBytes": "5"}, "there is no option spltBytes; did you mean splitBytes?"),
+        ({"topic": "x", "spltBytes": "5"}, "unknown option spltBytes; did you mean splitBytes?"),
         ({"topic": "x", "mode": "rows"}, "mode = 'rows'"),
-        ({"topic": "x", "splitBytes": "many"}, "splitBytes = 'many': expected a number of bytes"),
+        ({"topic": "x", "splitBytes": "many"}, "splitBytes = 'many': not a number of bytes"),
         (
             {"topic": "x", "batchBytes": "2g"},
             "batchBytes = 2147483648: Input should be less than or equal to 1073741824",
         ),
         ({"topic": "x", "connectionIdleS": "-1"}, "connectionIdleS = '-1': Input should be greater than or equal to 0"),
-        ({"topic": "x", "startPosition": "12"}, "startPosition = '12': expected ledger:entry"),
-        ({"topic": "x", "startTime": "yesterday"}, "startTime = 'yesterday': expected a time such as"),
-        ({"topic": "x", "endPosition": "1:2", "startPosition": "2:0"}, "startPosition 2:0 is behind endPosition 1:2"),
+        ({"topic": "x", "startPosition": "12"}, "startPosition = '12': not a position"),
+        ({"topic": "x", "startTime": "yesterday"}, "startTime = 'yesterday': not a time"),
+        ({"topic": "x", "endPosition": "1:2", "startPosition": "2:0"}, "startPosition 2:0 is after endPosition 1:2"),
         ({"topic": "x", "startLedger": "1", "startTime": "0"}, "startLedger and startTime are bounds of the same side"),
-        ({"topic": "x", "ledgers": "1,2"}, "there is topic and ledgers"),
-        ({"ledgers": "1,two"}, "ledgers = '1,two': expected ledger ids"),
-        ({"topics": "orders-*"}, "topics = 'orders-*': expected tenant/namespace/pattern"),
+        ({"topic": "x", "ledgers": "1,2"}, "given: topic and ledgers"),
+        ({"ledgers": "1,two"}, "ledgers = '1,two': not ledger ids"),
+        ({"topics": "orders-*"}, "topics = 'orders-*': not tenant/namespace/pattern"),
         ({"topic": "a/b"}, "topic = 'a/b': Invalid short topic name"),
         ({"topic": "x", "jobId": "j"}, "jobId needs http"),
         ({"topic": "x", "cursor": "c"}, "cursor needs http"),
         ({"topic": "x", "http": "broker:8080"}, "expected http://host:port"),
         ({"ledgers": "1", "jobId": "j", "http": "http://b"}, "ledgers have no cursors"),
         ({"ledgers": "1", "mode": "table"}, "mode table needs the schemas of a topic"),
-        ({}, "there is none"),
+        ({}, "given: none"),
     ],
 )
-def test_what_is_wrong_is_said_with_option_and_value(given: dict[str, str], text: str) -> None:
+def test_an_error_names_the_option_and_its_value(given: dict[str, str], text: str) -> None:
     with pytest.raises(JobOptionsError) as refused:
         parsed(**given)
     assert text in str(refused.value)
 
 
-def test_metadata_must_be_named() -> None:
+def test_the_option_metadata_is_required() -> None:
     with pytest.raises(JobOptionsError, match="metadata is missing"):
         parse_options({"topic": "x"})
 
 
-def test_columns_are_those_asked_for_in_their_order() -> None:
+def test_columns_come_in_the_requested_order() -> None:
     options = parsed(topic="x", mode="entries", columns="payload,ledger")
     assert arrow_schema(options).names == spark_schema(options).fieldNames() == ["payload", "ledger"]
     with pytest.raises(JobOptionsError, match="mode entries has no column 'key'; it has topic, partition"):
         arrow_schema(parsed(topic="x", mode="entries", columns="key"))
-    with pytest.raises(JobOptionsError, match="each may be there once"):
+    with pytest.raises(JobOptionsError, match="a column is named twice"):
         arrow_schema(parsed(topic="x", columns="key,key"))
 
 
-def test_spark_makes_the_same_arrow_schema_of_ours() -> None:
-    # What Spark demands of every batch; otherwise a task fails.
+def test_spark_derives_the_same_arrow_schema() -> None:
+    # Spark requires this schema of every batch; otherwise a task fails.
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for mode in (Mode.ENTRIES, Mode.MESSAGES):
@@ -103,7 +103,7 @@ def test_spark_makes_the_same_arrow_schema_of_ours() -> None:
         assert to_arrow_schema(spark_schema(options), timezone="UTC").equals(arrow_schema(options))
 
 
-def test_the_columns_of_a_table_come_back_from_spark_as_they_are() -> None:
+def test_the_columns_of_a_table_are_unchanged_by_spark() -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from quire_broker.schemas.stored import Schema, SchemaType

@@ -1,4 +1,4 @@
-"""What a task says of entries that it cannot read."""
+"""Errors of a task for entries that it cannot read."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -20,33 +20,33 @@ SPLIT = Split(LogName("", None, None), [Span(2, 0, 9, 100)], [Span(1, 0, 9, 100)
 
 
 class Silent:
-    """A cluster whose bookies do not answer."""
+    """A cluster whose bookies do not respond."""
 
     async def open_ledger(self, ledger_id: int) -> Any:
-        """It cannot be opened."""
-        raise BookieUnavailableError(f"ledger {ledger_id}: nobody answers")
+        """Raise BookieUnavailableError."""
+        raise BookieUnavailableError(f"ledger {ledger_id}: no bookie responds")
 
 
 @asynccontextmanager
 async def silent(_where: Any) -> AsyncIterator[Any]:
-    """In place of `task_cluster`."""
+    """Replaces `task_cluster`."""
     yield Silent()
 
 
 def look_back(options: SourceOptions, split: Split) -> Iterator[Any]:
-    """For the beginning of a chunked message."""
+    """Read the entries before the split, as for the beginning of a chunked message."""
     return reading._before(options, split)
 
 
 def read(options: SourceOptions, split: Split) -> Iterator[Any]:
-    """The split itself."""
+    """Read the split."""
     return reading.read_split(options, Filters(), split)
 
 
 @pytest.mark.parametrize(("work", "ledger"), [(read, 2), (look_back, 1)])
-def test_bookies_that_do_not_answer_are_told_as_a_source_that_is_away(
+def test_silent_bookies_raise_source_unavailable(
     work: Callable[[SourceOptions, Split], Iterator[Any]], ledger: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "task_cluster", silent)
-    with pytest.raises(SourceUnavailableError, match=f"quire source: ledger {ledger}: nobody answers"):
+    with pytest.raises(SourceUnavailableError, match=f"quire source: ledger {ledger}: no bookie responds"):
         list(work(OPTIONS, SPLIT))

@@ -1,4 +1,4 @@
-"""Arithmetic of what is read: nothing twice, nothing left out, about the size asked for."""
+"""Ranges to read: no entry twice, none missing, tasks of about the requested size."""
 
 from dataclasses import replace
 
@@ -21,15 +21,15 @@ def log_of(*counts: int, bytes_each: int = 100) -> Log:
     return Log(NAME, spans, tuple(10 * index for index in range(len(counts))))
 
 
-def places(spans: tuple[Span, ...] | list[Span]) -> list[Position]:
+def positions(spans: tuple[Span, ...] | list[Span]) -> list[Position]:
     return [Position(span.ledger_id, entry) for span in spans for entry in range(span.first, span.last + 1)]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 5000))
-def test_tasks_have_every_entry_once_in_order(counts: list[int], split_bytes: int) -> None:
+def test_tasks_contain_every_entry_once_in_order(counts: list[int], split_bytes: int) -> None:
     log = log_of(*counts)
     found = splits([log], split_bytes, {NAME: log})
-    assert [place for split in found for place in places(split.spans)] == places(log.spans)
+    assert [each for split in found for each in positions(split.spans)] == positions(log.spans)
     assert all(split.size_bytes <= split_bytes + 100 for split in found)  # and one entry
 
 
@@ -42,8 +42,8 @@ def test_between_keeps_exactly_the_positions_between(
     counts: list[int], first: tuple[int, int], last: tuple[int, int]
 ) -> None:
     log = log_of(*counts)
-    found = places(log.between(Position(*first), Position(*last)).spans)
-    assert found == [place for place in places(log.spans) if first <= place <= last]
+    found = positions(log.between(Position(*first), Position(*last)).spans)
+    assert found == [each for each in positions(log.spans) if first <= each <= last]
 
 
 def test_small_ledgers_share_a_task_and_large_ones_are_cut_evenly() -> None:
@@ -56,19 +56,19 @@ def test_small_ledgers_share_a_task_and_large_ones_are_cut_evenly() -> None:
     st.sets(st.sampled_from([0, 10, 20, 30, 40, 50])),
     st.tuples(st.integers(0, 5), st.integers(4, 9)),
 )
-def test_a_task_has_no_gaps_so_that_it_looks_back_at_all_that_a_filter_left_out(
+def test_a_task_has_no_gaps_and_looks_back_at_entries_that_a_filter_removed(
     counts: list[int], ledgers: set[int], entries: tuple[int, int]
 ) -> None:
     log = log_of(*counts)
     cut = [part for span in log.spans if span.ledger_id in ledgers and (part := span.cut(*entries)) is not None]
     found = splits([replace(log, spans=tuple(cut))], 1000, {NAME: log})
-    everything = places(log.spans)
-    assert [place for split in found for place in places(split.spans)] == places(cut)
+    everything = positions(log.spans)
+    assert [each for split in found for each in positions(split.spans)] == positions(cut)
     for split in found:
-        read = places(split.spans)
+        read = positions(split.spans)
         start = everything.index(read[0])
         assert read == everything[start : start + len(read)]
-        assert sorted(places(split.before)) == everything[:start]
+        assert sorted(positions(split.before)) == everything[:start]
 
 
 def test_a_task_looks_back_over_ledgers_up_to_the_bound() -> None:
@@ -84,6 +84,6 @@ def test_a_task_looks_back_over_ledgers_up_to_the_bound() -> None:
 
 def test_entries_are_numbered_over_ledgers() -> None:
     log = log_of(2, 0, 2)
-    assert [log.at(index) for index in range(4)] == places(log.spans)
+    assert [log.at(index) for index in range(4)] == positions(log.spans)
     with pytest.raises(IndexError):
         log.at(4)

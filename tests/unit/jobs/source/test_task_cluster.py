@@ -16,7 +16,7 @@ HERE = parse_options({"metadata": "etcd://here:1", "ledgers": "1", "connectionId
 
 
 class Opened:
-    """What was opened, in order, and what of it is closed."""
+    """Counts opened clusters and lists closed ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,7 +28,7 @@ class Opened:
 
     @asynccontextmanager
     async def open(self, _where: Any) -> AsyncIterator[Any]:
-        """In place of `open_cluster`."""
+        """Replace `open_cluster`."""
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
@@ -53,7 +53,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 async def use(where: SourceOptions = HERE, error: BaseException | None = None) -> Any:
-    """One task."""
+    """Run one task."""
     async with task_cluster(where) as cluster:
         await asyncio.sleep(0)
         if error is not None:
@@ -62,12 +62,12 @@ async def use(where: SourceOptions = HERE, error: BaseException | None = None) -
 
 
 async def settle() -> None:
-    """Timers that are due, and what they set off."""
+    """Run due timers and their consequences."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def test_tasks_share_one_while_they_follow_one_another_and_the_last_leaves_none(opened: Opened) -> None:
+async def test_consecutive_tasks_share_a_cluster_and_it_is_closed_after_the_last(opened: Opened) -> None:
     async with task_cluster(HERE):
         assert [await use(), *await asyncio.gather(use(), use())] == [0, 0, 0]
         assert not opened.closed
@@ -82,7 +82,7 @@ async def test_another_address_is_another_cluster(opened: Opened) -> None:
     assert [*await asyncio.gather(use(), use(there))] == [0, 1]
 
 
-async def test_one_that_failed_a_task_is_left_by_the_others_and_taken_by_nobody(opened: Opened) -> None:
+async def test_a_cluster_in_which_a_task_failed_is_not_used_by_later_tasks(opened: Opened) -> None:
     async with task_cluster(HERE):
         with pytest.raises(ValueError, match="broken"):
             await use(error=ValueError("broken"))
@@ -92,14 +92,14 @@ async def test_one_that_failed_a_task_is_left_by_the_others_and_taken_by_nobody(
     assert 0 in opened.closed
 
 
-async def test_a_task_that_is_cancelled_says_nothing_against_it(opened: Opened) -> None:
+async def test_a_cluster_is_used_again_after_a_cancelled_task(opened: Opened) -> None:
     async with task_cluster(HERE):
         with pytest.raises(asyncio.CancelledError):
             await use(error=asyncio.CancelledError())
         assert await use() == 0
 
 
-async def test_one_that_cannot_be_opened_is_told_to_all_and_tried_again(opened: Opened) -> None:
+async def test_a_failed_opening_reaches_all_waiting_tasks_and_is_retried(opened: Opened) -> None:
     for failure in (SourceUnavailableError("no etcd"), RuntimeError("a mistake")):
         opened.failure = failure
         results = await asyncio.gather(use(), use(), return_exceptions=True)
@@ -108,7 +108,7 @@ async def test_one_that_cannot_be_opened_is_told_to_all_and_tried_again(opened: 
     assert await use() == 0
 
 
-async def test_an_old_one_is_closed_when_its_last_task_is_done(opened: Opened) -> None:
+async def test_an_old_cluster_is_closed_after_its_last_task(opened: Opened) -> None:
     old = HERE.model_copy(update={"connection_age_max_s": 0.0})
     async with task_cluster(old):
         assert await use(old) == 1
@@ -117,14 +117,14 @@ async def test_an_old_one_is_closed_when_its_last_task_is_done(opened: Opened) -
     assert sorted(opened.closed) == [0, 1]
 
 
-async def test_one_that_is_idle_stays_as_long_as_the_options_say(opened: Opened) -> None:
+async def test_an_idle_cluster_stays_open_for_the_configured_time(opened: Opened) -> None:
     patient = HERE.model_copy(update={"connection_idle_s": 3600.0})
     assert [await use(patient), await use(), await use(patient)] == [0, 1, 0]
     await settle()
     assert 0 not in opened.closed
 
 
-async def test_an_opening_whose_tasks_were_all_cancelled_is_cancelled_and_the_next_task_opens_anew(
+async def test_an_opening_is_cancelled_with_its_last_waiting_task_and_the_next_task_opens_again(
     opened: Opened,
 ) -> None:
     opened.answers.clear()
@@ -132,7 +132,7 @@ async def test_an_opening_whose_tasks_were_all_cancelled_is_cancelled_and_the_ne
     await settle()
     first.cancel()
     await settle()
-    assert opened.given_up == 0, "somebody still waits for it"
+    assert opened.given_up == 0, "a task still waits for it"
     second.cancel()
     after = asyncio.create_task(use())
     await settle()

@@ -1,4 +1,4 @@
-"""What is there when the second task of a process begins is left out of collections, once."""
+"""Objects that exist when the second task of a process begins are left out of collections, once."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from quire_jobs.source import worker_heap
 from quire_jobs.source.worker_heap import task_begins
 
 
-def test_from_the_second_task_on_collections_leave_out_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_the_second_task_on_collections_skip_existing_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_heap, "_tasks", {})
     before = gc.get_freeze_count()
     try:
@@ -20,12 +20,12 @@ def test_from_the_second_task_on_collections_leave_out_what_was_there(monkeypatc
         assert frozen > before
         later = [[number] for number in range(100)]
         task_begins()
-        assert len(later) == 100 and gc.get_freeze_count() <= frozen, "only once: later tasks come and go"
+        assert len(later) == 100 and gc.get_freeze_count() <= frozen, "only once, not at later tasks"
     finally:
         gc.unfreeze()
 
 
-def test_a_fork_has_tasks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_counts_its_own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_heap, "_tasks", {})
     before = gc.get_freeze_count()
     task_begins()

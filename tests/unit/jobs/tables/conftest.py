@@ -1,4 +1,4 @@
-"""Tables without Spark: files written by this process, in a folder, and in a catalog of Iceberg's own in SQLite."""
+"""Tables without Spark: files that this process writes, in a folder and in an Iceberg catalog in SQLite."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,15 +17,15 @@ Put = Callable[..., str | None]
 
 @pytest.fixture(params=["parquet", "iceberg"])
 def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableTarget:
-    """A table that is not there yet, of each kind."""
+    """A table of each kind that does not exist yet."""
     if request.param == "parquet":
         return TableTarget.parse("parquet", f"file://{tmp_path}/tables/one")
     return iceberg_target(tmp_path, monkeypatch)
 
 
 def iceberg_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TableTarget:
-    """A table that is not there yet, of a catalog in SQLite."""
-    catalog = f"c{abs(hash(str(folder)))}"  # catalogs are kept by their name
+    """Return a table, which does not exist yet, of a catalog in SQLite."""
+    catalog = f"c{abs(hash(str(folder)))}"  # catalogs are cached by name
     for name, value in (
         ("TYPE", "sql"),
         ("URI", f"sqlite:///{folder}/catalog.db"),
@@ -36,7 +36,7 @@ def iceberg_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TableTarget
 
 
 def rows_of(ids: Sequence[int], per_hour: int = 1000) -> pa.RecordBatch:
-    """Rows of these ids, `per_hour` of them in each hour, in two buckets."""
+    """Return rows with these ids, `per_hour` of them in each hour, in two buckets."""
     ordered = sorted(ids, key=lambda each: (each // per_hour, each % 2))
     return pa.RecordBatch.from_arrays(
         [
@@ -49,7 +49,7 @@ def rows_of(ids: Sequence[int], per_hour: int = 1000) -> pa.RecordBatch:
 
 
 def write(table: Table, ids: Sequence[int], per_hour: int = 1000) -> list[DataFile]:
-    """Files as a task writes them; no snapshot names them."""
+    """Write files as a task does; no snapshot lists them."""
     table.prepare(SCHEMA, LAYOUT)
     return list(write_files([rows_of(ids, per_hour)], SCHEMA, LAYOUT, table.store, table.folder))
 
@@ -63,7 +63,7 @@ def put(
 
 
 def ids_of(target: TableTarget) -> list[int]:
-    """What a reader finds, by files."""
+    """Return the ids that a reader finds."""
     table = open_table(target)
     found = [batch.column("id").to_pylist() for batch in read_files(table.files(), SCHEMA, table.store)]
     return sorted(each for ids in found for each in ids)

@@ -1,4 +1,4 @@
-"""Both kinds of tables: what is committed once stays once, whoever tries again, and whatever was left before."""
+"""Both kinds of tables: a commit stays single, after any repetition and any crash."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from quire_jobs.tables.marks import LedgerRange
 from tests.unit.jobs.tables.conftest import LAYOUT, SCHEMA, ids_of, put, write
 
 
-def test_a_run_or_a_batch_that_is_repeated_adds_nothing(target: TableTarget) -> None:
+def test_a_repeated_run_or_batch_adds_nothing(target: TableTarget) -> None:
     assert open_table(target).marks() == {} and open_table(target).schema() is None
     assert put(target, range(10), once_per_run("monday")) is not None
     assert put(target, range(10), once_per_run("monday")) is None
@@ -22,14 +22,14 @@ def test_a_run_or_a_batch_that_is_repeated_adds_nothing(target: TableTarget) -> 
     assert ids_of(target) == list(range(22))
 
 
-def test_files_without_a_commit_are_nothing_to_readers(target: TableTarget) -> None:
+def test_readers_ignore_files_without_a_commit(target: TableTarget) -> None:
     put(target, range(5), once_per_run("a"))
     write(open_table(target), range(5, 9))
     assert ids_of(target) == list(range(5))
 
 
-def test_a_commit_that_came_second_looks_again(target: TableTarget) -> None:
-    """Two drivers of one run, both past the first look: the files of one alone count."""
+def test_the_second_of_two_concurrent_commits_adds_nothing(target: TableTarget) -> None:
+    """Two drivers of one run that both found no mark: only the files of one are added."""
     first, second = open_table(target), open_table(target)
     files = [write(first, range(7)), write(second, range(7))]
     assert first.commit(files[0], SCHEMA, once_per_run("a"), began_ms=1 << 62) is not None
@@ -37,13 +37,13 @@ def test_a_commit_that_came_second_looks_again(target: TableTarget) -> None:
     assert ids_of(target) == list(range(7))
 
 
-def test_a_commit_without_rows_leaves_its_mark(target: TableTarget) -> None:
+def test_a_commit_without_rows_stores_its_mark(target: TableTarget) -> None:
     assert put(target, [], once_per_batch("query", 0)) is not None
     assert put(target, [], once_per_batch("query", 0)) is None
     assert ids_of(target) == []
 
 
-def test_replacing_leaves_what_came_last(target: TableTarget) -> None:
+def test_a_replacing_commit_leaves_only_its_rows(target: TableTarget) -> None:
     put(target, range(5), once_per_run("a"))
     assert put(target, range(100, 103), once_per_run("b"), replace=True) is not None
     assert ids_of(target) == [100, 101, 102]
@@ -60,7 +60,7 @@ def test_ranges_of_ledgers_join_and_never_overlap(target: TableTarget) -> None:
     assert ids_of(target) == list(range(6))
 
 
-def test_files_lie_by_hour_and_bucket_and_hold_only_those_rows(target: TableTarget) -> None:
+def test_each_file_contains_the_rows_of_one_hour_and_bucket(target: TableTarget) -> None:
     put(target, range(40), once_per_run("a"), per_hour=20)
     table = open_table(target)
     files = table.files()
@@ -71,7 +71,7 @@ def test_files_lie_by_hour_and_bucket_and_hold_only_those_rows(target: TableTarg
         assert f"hour=1970-01-01T{ids[0] // 20:02d}/key_bucket={ids[0] % 2}/" in file.path
 
 
-def test_small_files_become_one_and_an_old_plan_changes_nothing(target: TableTarget) -> None:
+def test_small_files_are_merged_and_an_outdated_merge_changes_nothing(target: TableTarget) -> None:
     for number in range(5):
         put(target, range(number * 10, number * 10 + 10), once_per_run(str(number)))
     table = open_table(target)
@@ -87,12 +87,12 @@ def test_small_files_become_one_and_an_old_plan_changes_nothing(target: TableTar
     assert ids_of(target) == list(range(50)), "nothing changed before the commit"
     assert table.merge(even, merged, began_ms=1 << 62)
     assert ids_of(target) == list(range(50)) and len(table.files()) == 6
-    assert not table.merge(even, merged, began_ms=1 << 62), "these are not in the table any more"
+    assert not table.merge(even, merged, began_ms=1 << 62), "these files are no longer in the table"
     assert ids_of(target) == list(range(50))
-    assert put(target, range(10), once_per_run("0")) is None, "marks outlive a merge"
+    assert put(target, range(10), once_per_run("0")) is None, "marks remain after a merge"
 
 
-def test_columns_may_come_and_may_not_change(target: TableTarget) -> None:
+def test_columns_may_be_added_but_not_changed(target: TableTarget) -> None:
     put(target, range(3), once_per_run("a"))
     table = open_table(target)
     wider = SCHEMA.append(pa.field("more", pa.string()))
@@ -102,11 +102,11 @@ def test_columns_may_come_and_may_not_change(target: TableTarget) -> None:
     table.commit(files, wider, once_per_run("b"), began_ms=1 << 62)
     found = [row for batch in read_files(table.files(), wider, table.store) for row in batch.to_pylist()]
     assert sorted((row["id"], row["more"]) for row in found) == [(0, None), (1, None), (2, None), (9, "x")]
-    with pytest.raises(JobOptionsError, match="column id is int64 there, and string"):
+    with pytest.raises(JobOptionsError, match="column id is int64 in the table and string"):
         table.prepare(pa.schema([("id", pa.string())]), LAYOUT)
 
 
-def test_iceberg_engines_find_rows_partitions_and_who_wrote_them(target: TableTarget) -> None:
+def test_iceberg_engines_find_rows_partitions_and_the_mark(target: TableTarget) -> None:
     if target.format is not TableFormat.ICEBERG:
         pytest.skip("the other kind has no catalog")
     put(target, range(40), once_per_run("a"), per_hour=20)
@@ -124,18 +124,18 @@ def test_iceberg_engines_find_rows_partitions_and_who_wrote_them(target: TableTa
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("delta", "file:///x/y", "tables are parquet or iceberg"),
+        ("delta", "file:///x/y", "unknown; give parquet or iceberg"),
         ("iceberg", "orders", "catalog.namespace.table"),
-        ("parquet", "s3://bucket", "name a folder"),
+        ("parquet", "s3://bucket", "the folder is missing"),
         ("parquet", "/data/x", "s3://bucket/folder"),
         ("parquet", "s3://key:secret@bucket/x", "s3://bucket/folder"),
     ],
 )
-def test_what_names_no_table_is_refused(kind: str, name: str, said: str) -> None:
+def test_invalid_table_names_are_refused(kind: str, name: str, said: str) -> None:
     with pytest.raises(JobOptionsError, match=said):
         TableTarget.parse(kind, name)
 
 
-def test_a_catalog_that_nobody_configured_is_told() -> None:
+def test_a_missing_catalog_is_an_error() -> None:
     with pytest.raises(JobOptionsError, match=r"iceberg:nowhere\.a\.b"):
         open_table(TableTarget.parse("iceberg", "nowhere.a.b"))
